@@ -22,6 +22,7 @@ from tdcs.kube.resources import DATASETS, PRELOADS
 from tdcs.planning import wants
 from tdcs.planning.wants import DatasetIdentity
 
+INVALID = "InvalidSpec"
 SLOW_RETRY = 5.0
 SHORTEST = 0.2
 
@@ -57,15 +58,20 @@ class PreloadController:
         try:
             preload = Preload.model_validate(obj)
         except ValidationError as error:
-            invalid = Conclusion(state="Failed", reason="InvalidSpec", message=explain_invalid(error))
+            invalid = Conclusion(state="Failed", reason=INVALID, message=explain_invalid(error))
             await self._publish(obj, invalid, PreloadStatus(state="Failed"))
             return None
         known = preload.status or PreloadStatus()
-        if self._runs_again(key, preload, known):
-            # It ended for a Dataset that is gone, and has brought nothing for the one that has its name now.
+        if self._runs_again(key, preload, known) or _was_invalid(known):
+            # It has brought nothing: as it was then it could not be understood, or it ended for a Dataset that is gone.
             preload, known = preload.model_copy(update={"status": None}), PreloadStatus()
         if is_true(known.conditions, names.COMPLETE) or is_true(known.conditions, names.FAILED):
             self._stuck_since.pop(key, None)
+            if known.observed_generation != obj["metadata"].get("generation", 0):
+                # What has ended is not changed by, say, another ttl; but who waits for the status sees it answered.
+                await publish_status(
+                    context=self._context, resource=PRELOADS, obj=obj, status=known, findings=()
+                )
             return await self._after(key, preload, known)
         view = self._patient(key, self._view(key, obj, preload, known))
         found = conclusions.conclude(view)
@@ -214,6 +220,10 @@ class PreloadController:
             status=wanted,
             findings=conclusions.findings_of(found),
         )
+
+
+def _was_invalid(known: PreloadStatus) -> bool:
+    return any(one.type == names.FAILED and one.reason == INVALID for one in known.conditions)
 
 
 def _why(dataset: Dataset, name: str) -> str:

@@ -207,6 +207,19 @@ async def test_what_keeps_a_preload_from_completing_is_said(
         assert "spec.copies, or its Dataset's spec.placement, asks for 9 copies" in told["message"]
 
 
+async def test_a_preload_that_was_not_understood_runs_once_it_is_corrected(cluster: Cluster) -> None:
+    await cluster.create_preload(paths=["train"], nodes=["b"], bandwidth="lots")
+    await cluster.until_state("Failed", "warm", resource=PRELOADS)
+    assert cluster.condition("Failed", "warm", resource=PRELOADS)["reason"] == "InvalidSpec"
+    await cluster.change(PRELOADS, "warm", bandwidth="100M")
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    assert cluster.held()["b"] >= 10 * MB
+    # A change that is of no more interest is answered: kubectl and others wait for the generation.
+    await cluster.change(PRELOADS, "warm", bandwidth="200M")
+    await cluster.until(lambda: cluster.status("warm", resource=PRELOADS)["observedGeneration"] == 3)
+    assert cluster.status("warm", resource=PRELOADS)["state"] == "Complete"
+
+
 async def test_a_preload_tells_nodes_that_do_not_exist_from_nodes_without_a_worker(cluster: Cluster) -> None:
     cluster.engine.set_worker(name="b", live=False)
     await cluster.create_preload(nodes=["b", "nowhere"])
