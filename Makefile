@@ -9,7 +9,7 @@ LOCAL  := PYTHONPATH=deploy/local $(BIN)/python -m tdcs_local
 TIERS  := $(BIN)/python tests/tiers.py
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 venv: $(VENV)/.ready ## the Python environment, from the lock
 $(VENV)/.ready: requirements-dev.txt pyproject.toml training/pyproject.toml

@@ -146,7 +146,10 @@ def status(quiet: bool) -> None:
 @main.command()
 def doctor() -> None:
     """Check this machine for what the cluster needs; changes nothing."""
-    found = preflight.problems(preflight.facts())
+    facts = preflight.facts()
+    for line in preflight.described(facts):
+        click.echo(line)
+    found = preflight.problems(facts)
     for problem in found:
         click.echo(str(problem))
     if not found:

@@ -76,6 +76,28 @@ def problems(facts: Facts) -> list[Problem]:
     return sorted(found, key=lambda problem: not problem.blocking)
 
 
+def described(facts: Facts) -> list[str]:
+    """What was looked at, a line each, whatever it means."""
+    version = ".".join(map(str, facts.engine_version))
+    needed = COLD_DISK if facts.cold else WARM_DISK
+    engine = f"{facts.engine}, version {version}" if version else facts.engine
+    oldest = ".".join(map(str, OLDEST_ENGINE))
+    lines = [
+        f"container engine: {engine} ({oldest} or newer; root can install and start one)",
+        f"memory: {facts.memory / GIB:.1f} GiB (at least {LEAST_MEMORY // GIB}; {GOOD_MEMORY // GIB} are good)",
+        *(
+            f"disk for {disk.purpose}: {disk.free / GIB:.1f} GiB left in {disk.path} (at least {needed // GIB})"
+            for disk in facts.disks
+        ),
+        f"/dev/fuse: {'there' if facts.fuse else 'not there'}",
+        f"packages: {'lacks ' + ', '.join(facts.lacking_packages) if facts.lacking_packages else 'all there'}",
+        f"Go: {'there' if facts.go else 'not there'}, and {'needed' if facts.cold else 'not needed: all is built'}",
+    ]
+    if facts.port is not None:
+        lines.append(f"port {facts.port}: {'taken' if facts.port_taken else 'free'}")
+    return lines
+
+
 def require(facts: Facts) -> None:
     """Raises :class:`LocalError` with everything that blocks."""
     blocking = [problem for problem in problems(facts) if problem.blocking]

@@ -30,6 +30,23 @@ def test_a_good_machine_has_no_problem() -> None:
     preflight.require(GOOD)
 
 
+def test_what_was_looked_at_is_said_of_good_machines_and_bad_ones() -> None:
+    assert preflight.described(GOOD) == [
+        "container engine: answers, version 20.10.24 (20.10 or newer; root can install and start one)",
+        "memory: 16.0 GiB (at least 4; 7 are good)",
+        "disk for programs (TDCS_CACHE): 50.0 GiB left in /cache (at least 20)",
+        "/dev/fuse: there",
+        "packages: all there",
+        "Go: there, and needed",
+    ]
+    bad = replace(
+        GOOD, engine="absent", engine_version=(), lacking_packages=("iptables",), port=6443, port_taken=True
+    )
+    lines = preflight.described(bad)
+    assert lines[0] == "container engine: absent (20.10 or newer; root can install and start one)"
+    assert {"packages: lacks iptables", "port 6443: taken"} <= set(lines)
+
+
 @pytest.mark.parametrize(
     ("facts", "what", "remedy"),
     [
