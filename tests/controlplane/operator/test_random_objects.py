@@ -40,9 +40,9 @@ from tdcs.kube.resources import CACHE_CLUSTERS, DATA_CHECKS, DATASETS, PRELOADS,
 
 __all__ = ["world"]
 
-COUNT = int(os.environ.get("TDCS_RANDOM_CRS", "30"))
+COUNT = int(os.environ.get("TDCS_RANDOM_CRS", "20"))
 FIRST = int(os.environ.get("TDCS_RANDOM_CRS_FROM", "0"))
-REQUESTS = int(os.environ.get("TDCS_RANDOM_REQUESTS", "300"))
+REQUESTS = int(os.environ.get("TDCS_RANDOM_REQUESTS", "200"))
 BATCH = 25
 """Of each kind at a time. While many Datasets load, their passes leave the others little time on a busy machine."""
 PARALLEL = 8
