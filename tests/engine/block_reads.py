@@ -55,11 +55,16 @@ async def read_block(
     return found
 
 
-async def refusal(target: str, method: str, identity: Identity) -> grpc.StatusCode:
+async def refusal(
+    target: str, method: str, identity: Identity, *, name: str | None = None
+) -> grpc.StatusCode:
     """How a worker answers a call before the caller has sent anything. What is written to a call that has been
     refused meanwhile fails on this side, as INTERNAL, so that the worker's own status is lost.
+
+    Args:
+        name: the worker's own, where `target` is a relay to it.
     """
-    async with _call(target, method, identity) as call:
+    async with _call(target, method, identity, name) as call:
         try:
             await call.read()
         except grpc.aio.AioRpcError as error:
@@ -68,13 +73,17 @@ async def refusal(target: str, method: str, identity: Identity) -> grpc.StatusCo
 
 
 @asynccontextmanager
-async def _call(target: str, method: str, identity: Identity | None) -> AsyncIterator[Any]:
+async def _call(
+    target: str, method: str, identity: Identity | None, name: str | None = None
+) -> AsyncIterator[Any]:
     request_type, response_type = method_types(BLOCK_WORKER, method)
     if identity is None:
         channel = grpc.aio.insecure_channel(target)
     else:
         credentials = grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
-        channel = grpc.aio.secure_channel(target, credentials)
+        channel = grpc.aio.secure_channel(
+            target, credentials, [("grpc.ssl_target_name_override", name)] if name is not None else []
+        )
     async with channel:
         call = channel.stream_stream(
             f"/{BLOCK_WORKER}/{method}",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,12 +101,52 @@ def worker_of(cluster: AlluxioCluster) -> str:
     return f"{cluster.worker_hosts[ONE]}:{names.WORKER_RPC_PORT}"
 
 
-def channel(target: str, identity: Identity | None, *, authorities: bytes) -> grpc.aio.Channel:
-    """To a process, with this certificate or with none."""
+def channel(
+    target: str, identity: Identity | None, *, authorities: bytes, name: str | None = None
+) -> grpc.aio.Channel:
+    """To a process, with this certificate or with none; `name` is its own where `target` is a relay."""
+    options = [("grpc.ssl_target_name_override", name)] if name is not None else []
     if identity is None:
-        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(authorities))
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(authorities), options)
     credentials = grpc.ssl_channel_credentials(authorities, identity.key, identity.certificate)
-    return grpc.aio.secure_channel(target, credentials)
+    return grpc.aio.secure_channel(target, credentials, options)
+
+
+@asynccontextmanager
+async def relayed(target: str, *, source: str) -> AsyncIterator[str]:
+    """Where to call so that the process at `target` sees a caller with the address `source`, one of this machine's."""
+    host, _, port = target.rpartition(":")
+
+    async def pass_on(one: asyncio.StreamReader, other: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):  # the other side has gone
+            while data := await one.read(1 << 16):
+                other.write(data)
+                await other.drain()
+        other.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        passing: list[asyncio.Task[None]] = []
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+            passing.extend(
+                tasks.create_task(pass_on(one, other)) for one, other in ((reader, back), (there, writer))
+            )
+
+        server = await asyncio.start_server(relay, "127.0.0.1", 0)
+        try:
+            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            server.close()
+            for task in passing:
+                task.cancel()
+
+
+def address_of_this_machine() -> str:
+    """An address of this machine that is not loopback's: the one from which it would send elsewhere."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.connect(("203.0.113.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
 async def answer(
@@ -199,6 +241,31 @@ async def test_calls_of_strangers_and_of_other_roles_are_refused(
             code = await answer(to, BLOCK_WORKER, "RemoveBlock", {"block_id": 1})
             assert (code is grpc.StatusCode.PERMISSION_DENIED) == (role is not Role.AGENT), role
     assert "/evil" not in await engine.mounts()
+
+
+async def test_an_agent_changes_blocks_at_the_worker_of_its_pod_alone(
+    cluster: AlluxioCluster, authority: TestAuthority
+) -> None:
+    """Here all are on one loopback interface, as in a pod, and `elsewhere` leads to a worker from beside it."""
+    believed, worker, host = authority.pair.certificate, worker_of(cluster), cluster.worker_hosts[ONE]
+    agent = authority.identity(Role.AGENT, believes=believed)
+    operator = authority.identity(Role.OPERATOR, believes=believed)
+    async with relayed(worker, source=address_of_this_machine()) as elsewhere:
+        found = {}
+        for who, identity, target in (
+            ("agent of the pod", agent, worker),
+            ("agent", agent, elsewhere),
+            ("operator", operator, elsewhere),
+        ):
+            async with channel(target, identity, authorities=believed, name=host) as to:
+                found[who] = await answer(to, BLOCK_WORKER, "RemoveBlock", {"block_id": 1})
+        created = await refusal(elsewhere, "CreateLocalBlock", agent, name=host)
+    assert found == {
+        "agent of the pod": grpc.StatusCode.OK,
+        "agent": grpc.StatusCode.PERMISSION_DENIED,
+        "operator": grpc.StatusCode.OK,
+    }
+    assert created is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_blocks_are_read_and_written_by_those_roles_alone_that_need_it(

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from tdcs.api import names
-from tdcs.trust.alluxio_rights import alluxio_rights, rights_text
+from tdcs.trust.alluxio_rights import Place, alluxio_rights, rights_text
 from tdcs.trust.rights import (
     BLOCK_REQUESTS,
     CONTROL_REQUESTS,
@@ -43,6 +43,8 @@ _PROCESSES: Final[Mapping[Role, str]] = MappingProxyType(
         Role.MONITOR: "Prometheus, by the PodMonitor of the chart.",
     }
 )
+
+_FROM: Final[Mapping[Place, str]] = MappingProxyType({Place.ANYWHERE: "", Place.OWN_POD: " of the same pod"})
 
 _BLOCKS: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -113,11 +115,18 @@ def markdown() -> str:
             _ALLUXIO,
             "| Method | Roles |",
             "|---|---|",
-            *_rows({f"`{method}`": roles for method, roles in alluxio_rights().items() if roles}),
+            *_alluxio_rows(),
             f"| the other {sum(not roles for roles in alluxio_rights().values())} methods | none |",
             "",
         ]
     )
+
+
+def _alluxio_rows() -> Iterator[str]:
+    for method, places in alluxio_rights().items():
+        if places:
+            roles = (f"`{role}`{_FROM[places[role]]}" for role in Role if role in places)
+            yield f"| `{method}` | {', '.join(roles)} |"
 
 
 def _rows(table: Mapping[str, frozenset[Role]]) -> Iterator[str]:

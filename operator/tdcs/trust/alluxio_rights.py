@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -9,20 +10,37 @@ from types import MappingProxyType
 from tdcs.trust.roles import Role
 
 
+class Place(StrEnum):
+    """From where a role may call; the value is what follows the role in the table."""
+
+    ANYWHERE = ""
+    OWN_POD = "@pod"
+    """From the pod of the process that is called."""
+
+
 @cache
-def alluxio_rights() -> Mapping[str, frozenset[Role]]:
-    """Every method of Alluxio's protos, as `SERVICE/METHOD`, and the roles that may call it."""
+def alluxio_rights() -> Mapping[str, Mapping[Role, Place]]:
+    """Every method of Alluxio's protos, as `SERVICE/METHOD`, and the roles that may call it, with the place of each."""
     text = resources.files("tdcs.trust").joinpath("alluxio_rights.toml").read_text(encoding="utf-8")
     return MappingProxyType(
         {
-            f"{service}/{method}": frozenset(Role(role) for role in roles)
+            f"{service}/{method}": MappingProxyType(dict(map(_caller, callers)))
             for service, methods in tomllib.loads(text).items()
-            for method, roles in methods.items()
+            for method, callers in methods.items()
         }
     )
 
 
 def rights_text() -> str:
-    """The table as Alluxio's processes read it: lines of a role and a method."""
-    lines = [f"{role} {method}" for method, roles in alluxio_rights().items() for role in roles]
+    """The table as Alluxio's processes read it: lines of a role, with its place, and a method."""
+    lines = [
+        f"{role}{place} {method}"
+        for method, places in alluxio_rights().items()
+        for role, place in places.items()
+    ]
     return "\n".join(sorted(lines)) + "\n"
+
+
+def _caller(text: str) -> tuple[Role, Place]:
+    role, at, place = text.partition("@")
+    return Role(role), Place(at + place)

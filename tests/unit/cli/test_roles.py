@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pb2
 from tdcs.agent.peers import frames
 from tdcs.cli import roles
 from tdcs.trust import rights
-from tdcs.trust.alluxio_rights import alluxio_rights, rights_text
+from tdcs.trust.alluxio_rights import Place, alluxio_rights, rights_text
 from tdcs.trust.roles import Role
 
 ROOT = Path(__file__).parents[3]
@@ -40,18 +40,31 @@ def test_every_method_of_alluxios_protos_has_a_verdict_for_each_role() -> None:
     table = alluxio_rights()
     assert alluxio_methods() <= set(table)
     for method, allowed in table.items():
-        assert allowed <= set(Role), method
+        assert set(allowed) <= set(Role), method
         assert method.count("/") == 1
 
 
 def test_what_changes_or_shows_the_cache_is_for_those_who_need_it_alone() -> None:
-    table = {method.rpartition("/")[2]: allowed for method, allowed in alluxio_rights().items()}
+    table = {method.rpartition("/")[2]: set(allowed) for method, allowed in alluxio_rights().items()}
     assert table["Mount"] == table["Unmount"] == table["SetAttribute"] == {Role.OPERATOR}
     assert table["GetUfsInfo"] == {Role.WORKER}, "it answers with the keys of a source"
     assert table["CreateLocalBlock"] == {Role.AGENT}
     assert table["ReadBlock"] == {Role.WORKER, Role.FUSE}
-    assert table["WriteBlock"] == table["Free"] == table["UpdateConfiguration"] == frozenset()
+    assert table["WriteBlock"] == table["Free"] == table["UpdateConfiguration"] == set()
     assert all(Role.MONITOR not in allowed for allowed in table.values())
+
+
+def test_an_agent_changes_blocks_from_the_worker_pod_alone() -> None:
+    near = {
+        (role, method.rpartition("/")[2])
+        for method, places in alluxio_rights().items()
+        for role, place in places.items()
+        if place is Place.OWN_POD
+    }
+    assert near == {(Role.AGENT, "CreateLocalBlock"), (Role.AGENT, "RemoveBlock")}
+    page = roles.markdown()
+    assert "BlockWorker/RemoveBlock` | `operator`, `agent` of the same pod |" in page
+    assert "agent@pod alluxio.grpc.block.BlockWorker/RemoveBlock\n" in rights_text()
 
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:

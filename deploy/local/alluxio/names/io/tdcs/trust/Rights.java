@@ -20,7 +20,8 @@ import javax.security.auth.x500.X500Principal;
 
 /**
  * Which role may call what, from the resource {@code rights.txt}: lines of {@code ROLE SERVICE/METHOD}, made from
- * {@code operator/tdcs/trust/alluxio_rights.toml}. What is not there is refused.
+ * {@code operator/tdcs/trust/alluxio_rights.toml}. What is not there is refused. With {@code ROLE@pod} callers of this
+ * process's own pod alone may call the method.
  */
 final class Rights {
   /** The role of callers that have none. */
@@ -28,7 +29,10 @@ final class Rights {
 
   private static final String ORGANIZATION = "tdcs.io";
 
-  private final Map<String, Set<String>> methods = new HashMap<>();
+  private static final String OWN_POD = "@pod";
+
+  private final Map<String, Set<String>> anywhere = new HashMap<>();
+  private final Map<String, Set<String>> ownPod = new HashMap<>();
 
   static Rights read() {
     Rights rights = new Rights();
@@ -37,7 +41,7 @@ final class Rights {
       for (String line = lines.readLine(); line != null; line = lines.readLine()) {
         String[] words = line.split(" ");
         if (words.length == 2) {
-          rights.methods.computeIfAbsent(words[0], role -> new HashSet<>()).add(words[1]);
+          rights.add(words[0], words[1]);
         }
       }
     } catch (IOException failure) {
@@ -46,8 +50,20 @@ final class Rights {
     return rights;
   }
 
+  private void add(String role, String method) {
+    boolean near = role.endsWith(OWN_POD);
+    String name = near ? role.substring(0, role.length() - OWN_POD.length()) : role;
+    (near ? ownPod : anywhere).computeIfAbsent(name, unused -> new HashSet<>()).add(method);
+  }
+
+  /** Whether a role may call a method from any pod. */
   boolean allow(String role, String method) {
-    return methods.getOrDefault(role, Collections.emptySet()).contains(method);
+    return anywhere.getOrDefault(role, Collections.emptySet()).contains(method);
+  }
+
+  /** Whether a role may call a method from this process's own pod. */
+  boolean allowInPod(String role, String method) {
+    return ownPod.getOrDefault(role, Collections.emptySet()).contains(method);
   }
 
   /** The role in a subject: the only common name, where the only organisation is ours. */
