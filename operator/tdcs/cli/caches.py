@@ -146,6 +146,7 @@ def memory_caches(description: Path, *, folder: ManifestFolder) -> CachePool:
         engine=engine,
         agents=MemoryAgents(engine=engine, manifests=folder.open),
         lister=LocalLister(engine=engine, folder=folder),
+        check_keys=engine.check_keys,
     )
     return CachePool(make=lambda _: cache, folder=folder)
 

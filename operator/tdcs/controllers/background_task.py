@@ -27,6 +27,11 @@ class BackgroundTask(Generic[T]):
         """Whether it is still under way."""
         return not self._task.done()
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has ended with a result."""
+        return not self.running and not self._task.cancelled() and self._task.exception() is None
+
     def result(self) -> T:
         """What came of it; raises what ended it. Only once it has ended."""
         return self._task.result()

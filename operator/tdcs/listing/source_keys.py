@@ -33,7 +33,7 @@ class CheckKeys(Protocol):
 
 
 async def unchecked(source: Source) -> bool:
-    """`CheckKeys` for a cache without real sources."""
+    """`CheckKeys` for a cache without real sources: no word, so that no Dataset with keys joins a mount of others."""
     return False
 
 

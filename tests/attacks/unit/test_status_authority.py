@@ -166,6 +166,58 @@ async def test_revoked_keys_that_were_once_the_mounts_do_not_open_it_again(clust
 RENEWED = Credentials(access_key_id="me", secret_access_key="renewed")
 
 
+async def joining(cluster: Cluster, *, restarted: bool) -> None:
+    """A new Dataset of the victim's source, with the keys that the victim's mount has."""
+    if restarted:
+        await cluster.stop()
+    await put_dataset(cluster, secret=dict(cluster.server.store(SECRETS)["n", "keys"]))
+    if restarted:
+        await cluster.start()
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_revoked_keys_open_no_mount_that_still_has_them(cluster: Cluster, restarted: bool) -> None:
+    cluster.engine.credentials["s3://pictures"] = RENEWED
+    await joining(cluster, restarted=restarted)
+    await reason(cluster, {"SourceRefused"})
+    if not restarted:  # a new process does not know yet what is mounted
+        assert not cluster.server.store(DATASETS)[ATTACKER]["status"].get("mountPath")
+    await cluster.until(lambda: cluster.condition("Ready")["status"] == "True")
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
+    cluster: Cluster, restarted: bool
+) -> None:
+    before = volume_of_the_victim(cluster)
+    files = cluster.engine.sources.pop("s3://pictures")
+    await joining(cluster, restarted=restarted)
+    await reason(cluster, {"KeysUnchecked"})
+    assert before is not None
+    assert volume_of_the_victim(cluster) == before
+    assert cluster.condition("Ready")["status"] == "True"
+    cluster.engine.sources["s3://pictures"] = files
+    await cluster.stop()  # it is asked again after half a minute, or at once by a new process
+    await cluster.start()
+    await cluster.until(lambda: ("", "tdcs.stranger.stolen") in cluster.server.store(PERSISTENT_VOLUMES))
+
+
+async def test_who_made_a_mount_is_asked_again_when_its_dataset_is_made_again(cluster: Cluster) -> None:
+    """It would be let in as the one that has mounted it, while another Dataset keeps the mount."""
+    keys = dict(cluster.server.store(SECRETS)["n", "keys"])
+    await put_dataset(cluster, secret=keys)
+    stolen = ("", names.volume_name(namespace="stranger", dataset="stolen"))
+    await cluster.until(lambda: stolen in cluster.server.store(PERSISTENT_VOLUMES))
+    cluster.engine.credentials["s3://pictures"] = RENEWED
+    gone = cluster.server.store(DATASETS).pop(VICTIM)  # its finalizer was taken away
+    cluster.server.store(PERSISTENT_VOLUME_CLAIMS).pop(VICTIM)
+    await cluster.create_dataset()
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceRefused")
+    assert cluster.server.store(DATASETS)[VICTIM]["metadata"]["uid"] != gone["metadata"]["uid"]
+    await cluster.until(lambda: volume_of_the_victim(cluster) is None)
+    assert stolen in cluster.server.store(PERSISTENT_VOLUMES)
+
+
 async def refresh(cluster: Cluster, value: str) -> None:
     await cluster.annotate("pictures", refresh=value)
 

@@ -29,6 +29,7 @@ from tdcs.engine.protocol import Source
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import CheckSize, uncounted
 from tdcs.listing.lister import LocalLister
+from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.transfer import manifest_url
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
@@ -237,6 +238,7 @@ class AgentCaches(CachePool):
             agents=agents.client,
             lister=LocalLister(engine=agents.engine, folder=agents.manifests),
             check_size=check_size,
+            check_keys=SourceKeys(),
         )
         super().__init__(
             make=lambda _: cache, folder=agents.manifests, manifest_url=f"http://127.0.0.1:{port}"

@@ -233,14 +233,26 @@ class DatasetController:
         if trouble is not None and not (claimed and serves):
             return await self._publisher.blocked(obj, trouble)
         path = self._path_of(dataset, origin=origin, claimed=claimed)
+        mount = self._world.get(cluster=cluster, path=path)
+        joins = not claimed and self._joins(obj, mount, origin)
+        if joins and origin is not None:
+            held = self._key_checks.join_doubt(
+                key, origin, check_keys=context.caches.get(cluster=cluster).check_keys
+            )
+            if held is not None and held.asking:
+                return None  # the answer wakes it
+            if held is not None:
+                wait = await self._publisher.blocked(obj, held.cause)
+                return _sooner(wait, self._key_checks.seconds_left(key))
         if new or (dataset.status is not None and dataset.status.mount_path != path):
             obj, dataset = await self._publisher.mounting(obj, path)
-        mount = self._world.get(cluster=cluster, path=path)
+            if not joins and not claimed and self._joins(obj, mount, origin):
+                return LOCKED_RETRY  # another one has mounted it meanwhile
         if mount.lock.locked():
             return min(context.settings.progress_seconds, LOCKED_RETRY)
         me = readers.with_kept(Reader(key=key, obj=obj, dataset=dataset), stores=context.stores)
         async with mount.lock:
-            wait = await self._work(me, mount, live, origin, allowed=allowed, trouble=trouble)
+            wait = await self._work(me, mount, live, origin, allowed=allowed, trouble=trouble, joins=joins)
         return wait if wait is None or doubt is None else min(wait, doubt.retry_after)
 
     async def _work(
@@ -252,6 +264,7 @@ class DatasetController:
         *,
         allowed: Permission,
         trouble: Problem | None,
+        joins: bool,
     ) -> float | None:
         """The pass over the mount, with its lock, and what it says of the Dataset."""
         users = readers.readers(stores=self._context.stores, cluster=mount.cluster, path=mount.path, me=me)
@@ -281,7 +294,9 @@ class DatasetController:
         keys, left, written = None, None, me.dataset.status.keys_refused_since if me.dataset.status else None
         if found.there:
             check_keys = self._context.caches.get(cluster=mount.cluster).check_keys
-            keys = self._key_checks.look(me.key, origin, check_keys=check_keys, soon=written is not None)
+            keys = self._key_checks.look(
+                me.key, origin, check_keys=check_keys, awaited=joins, soon=written is not None
+            )
         if found.problem is None:
             unknown = allowed.doubt is not None or trouble is UNCHECKED
             refused = self._keys_refused(me, mount, found, origin, keys, unknown=unknown)
@@ -295,8 +310,7 @@ class DatasetController:
             self._wake_preloads(me.key)  # which wait until it serves
         if found.problem is not None:
             return wait
-        waits = (wait, left, self._key_checks.seconds_left(me.key))
-        return min((one for one in waits if one is not None), default=None)
+        return _sooner(wait, left, self._key_checks.seconds_left(me.key))
 
     def _keys_refused(
         self,
@@ -384,6 +398,16 @@ class DatasetController:
             check_keys=self._context.caches.get(cluster=cluster).check_keys,
         )
 
+    def _joins(self, obj: Object, mount: Mount, origin: Source | None) -> bool:
+        """Whether a Dataset without a volume comes to a mount that was made for others, with keys of its own."""
+        return (
+            origin is not None
+            and origin.credentials is not None
+            and mount.mounting.is_of_others(
+                obj["metadata"]["uid"], mounts=self._world.observer.view(mount.cluster).mounts
+            )
+        )
+
     def _mount_of(self, dataset: Dataset) -> Mount | None:
         """The mount that its status names."""
         path = dataset.status.mount_path if dataset.status else ""
@@ -468,3 +492,8 @@ class DatasetController:
             stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
         ):
             self._context.queue.add(key)
+
+
+def _sooner(*seconds: float | None) -> float | None:
+    """The shortest of these times; None where there is none."""
+    return min((one for one in seconds if one is not None), default=None)

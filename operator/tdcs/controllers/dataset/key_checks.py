@@ -17,6 +17,26 @@ from tdcs.controllers.problem import RETRY_LATER, Problem, of_engine
 from tdcs.engine.protocol import EngineError, KeysRefusedError, Source
 from tdcs.listing.source_keys import CheckKeys
 
+_UNANSWERED: Final = Problem(
+    reason="KeysUnchecked",
+    message="the source is mounted for others, and does not say whether it takes the keys of spec.source.secretRef: "
+    "see that the operator can reach it, and that endpoint and region are right",
+    retry_after=RETRY_LATER,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinDoubt:
+    """Why a Dataset may not join a mount that was made for others.
+
+    Attributes:
+        cause: in words.
+        asking: whether the source is being asked.
+    """
+
+    cause: Problem
+    asking: bool
+
 
 @dataclass(slots=True, kw_only=True)
 class _Check:
@@ -92,6 +112,14 @@ class KeyChecks:
         if known.work is None and now >= known.due_at:
             self._begin(key, known, source, check_keys)
         return known.trouble
+
+    def join_doubt(self, key: WorkKey, source: Source, *, check_keys: CheckKeys) -> JoinDoubt | None:
+        """Why a Dataset may not join a mount that was made for others; None when it may. Asks the source at once: that
+        the mount has the same keys says nothing, for they may have been revoked since."""
+        refused = self.look(key, source, check_keys=check_keys, awaited=True)
+        if self.are_taken(key, source):
+            return None
+        return JoinDoubt(cause=refused or _UNANSWERED, asking=self.is_asking(key))
 
     def are_taken(self, key: WorkKey, source: Source) -> bool:
         """Whether the source has taken these keys of a Dataset, the last time that it said anything of them."""

@@ -36,6 +36,7 @@ class MountUser:
 
     Attributes:
         key: the Dataset.
+        uid: which Dataset of that name.
         source: its source with its keys; None when these cannot be read.
         serves: whether it was mounted when it was last reported on, and has a volume.
         claimed: whether it has a volume that leads here: it was let in with keys that the source accepted.
@@ -44,6 +45,7 @@ class MountUser:
     """
 
     key: WorkKey
+    uid: str
     source: Source | None
     serves: bool
     claimed: bool
@@ -73,6 +75,7 @@ class _Attempt:
     """A mount under way: for which user, with what, and whether nothing was mounted there yet."""
 
     by: WorkKey
+    uid: str
     source: Source
     anew: bool
     work: BackgroundTask[None]
@@ -118,6 +121,8 @@ class Mounting:
     counted: SourcesSize | None = field(default=None, init=False)
     times: int = field(default=0, init=False)
     _namespace: str = field(default="", init=False)
+    _maker: str | None = field(default=None, init=False)
+    """The uid of the Dataset for which this process has mounted it where nothing was mounted."""
     _counted_now: bool = field(default=False, init=False)
     _attempt: _Attempt | None = field(default=None, init=False)
     _unmount: BackgroundTask[None] | None = field(default=None, init=False)
@@ -130,6 +135,19 @@ class Mounting:
     def busy(self) -> bool:
         """Whether something is being mounted or unmounted."""
         return any(work.running for work in self._works())
+
+    def is_of_others(self, uid: str, *, mounts: Mapping[str, str]) -> bool:
+        """Whether it is mounted for other Datasets than the one with this uid: the source has been asked about their
+        keys, and not about the keys of this one.
+
+        Args:
+            uid: of the Dataset.
+            mounts: what the cache has mounted.
+        """
+        attempt = self._attempt
+        if attempt is not None and attempt.anew:
+            return attempt.uid != uid and attempt.work.succeeded
+        return (self.source is not None or self.path in mounts) and self._maker != uid
 
     def suspect(self) -> None:
         """The source has refused a listing with the keys that the mount has: those of another user are worth a try."""
@@ -208,6 +226,7 @@ class Mounting:
             except EngineError as error:
                 return error
             self.source = self.mark = self.counted = None
+            self._maker = None
             return True
         if self.path not in mounts and self._attempt is None:
             return True
@@ -229,8 +248,10 @@ class Mounting:
         for work in self._works():
             await work.cancel()
 
-    def forget_user(self, key: WorkKey) -> None:
+    def forget_user(self, key: WorkKey, *, uid: str) -> None:
         """A Dataset does not read it any more."""
+        if self._maker == uid:
+            self._maker = None
         for each in (self._marks, self._failures, self._refusals):
             each.pop(key, None)
 
@@ -252,7 +273,7 @@ class Mounting:
                 await self.looked()  # with other keys the cache says the same as before
 
         work = BackgroundTask(run(), name="mount", on_done=self.on_change)
-        self._attempt = _Attempt(by=by.key, source=source, anew=anew, work=work)
+        self._attempt = _Attempt(by=by.key, uid=by.uid, source=source, anew=anew, work=work)
 
     def _take(self) -> None:
         """Take in how the last attempt ended; a failure is for the user that began it."""
@@ -269,6 +290,7 @@ class Mounting:
             return
         self.source, self.mark, self._suspect = done.source, identity.mark(done.source), False
         self._namespace, self._counted_now = done.by.namespace, done.anew
+        self._maker = done.uid if done.anew else self._maker
         self.times += done.anew
         self._marks[done.by] = self.mark
 

@@ -245,6 +245,7 @@ class MountPass:
         outcome = self.mount.mounting.advance(
             user=MountUser(
                 key=asked.me.key,
+                uid=asked.me.identity.uid,
                 source=asked.source,
                 serves=asked.claimed and readers.serves(asked.me.dataset),
                 claimed=asked.claimed,

@@ -69,6 +69,7 @@ class TwoCaches(MemoryCaches):
             engine=self.silent,
             agents=MemoryAgents(engine=self.silent, manifests=self.folder.open),
             lister=LocalLister(engine=self.silent, folder=self.folder),
+            check_keys=self.silent.check_keys,
         )
 
     def get(self, *, cluster: str) -> Cache:

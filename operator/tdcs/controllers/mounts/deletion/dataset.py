@@ -57,7 +57,7 @@ async def release(*, world: World, obj: Object, mount: Mount | None, patient: bo
     waiting = await volume.delete(context=world.context, obj=obj)
     if mount is None or (patient and waiting is not None):
         return waiting
-    mount.mounting.forget_user(WorkKey(DATASETS, *object_key(obj)))
+    mount.mounting.forget_user(WorkKey(DATASETS, *object_key(obj)), uid=str(obj["metadata"]["uid"]))
     if not _is_shared(world, obj, mount):
         left = await _unmounted(world, mount)
         return left if left is not None else waiting
