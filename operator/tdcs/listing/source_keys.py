@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Final, Protocol
 
 import aiohttp
@@ -19,6 +20,7 @@ _LONGEST: Final = 65_536
 _REFUSED: Final = frozenset({401, 403})
 _NOT_THE_KEYS: Final = re.compile(rb"<Code>RequestTimeTooSkewed</Code>")
 """Refused for a clock that is wrong, which says nothing of the keys."""
+_REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
 _TOKEN: Final = re.compile(rb"<Code>(Expired|Invalid)Token</Code>")
 """What Amazon calls a bad request, and is a key that counts no more."""
 
@@ -46,17 +48,14 @@ class SourceKeys:
 
     async def __call__(self, source: Source) -> bool:
         """See `CheckKeys`."""
-        uri = parse_source_uri(source.uri)
-        if uri.scheme != "s3" or source.credentials is None:
+        if parse_source_uri(source.uri).scheme != "s3" or source.credentials is None:
             return False
         try:
-            async with (
-                self._places,
-                open_session(self._timeout) as session,
-                ask(session, page_url(source, uri, names=1)) as answer,
-            ):
-                text = await answer.content.read(_LONGEST)
-                status = answer.status
+            status, text, region = await self._answer(source)
+            if status != 200 and "region" not in source.options and _REGION.fullmatch(region):
+                # A bucket is known in its own region only, which Amazon says of any bucket.
+                there = replace(source, options={**source.options, "region": region})
+                status, text, _ = await self._answer(there)
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return False
         refused = status in _REFUSED and not _NOT_THE_KEYS.search(text)
@@ -67,3 +66,10 @@ class SourceKeys:
                 remedy="Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
             )
         return status == 200
+
+    async def _answer(self, source: Source) -> tuple[int, bytes, str]:
+        """The status and the beginning of a store's answer, and the region that it names."""
+        url = page_url(source, parse_source_uri(source.uri), names=1)
+        async with self._places, open_session(self._timeout) as session, ask(session, url) as answer:
+            text = await answer.content.read(_LONGEST)
+            return answer.status, text, answer.headers.get("x-amz-bucket-region", "")

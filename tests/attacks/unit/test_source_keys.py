@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.attacks.unit.test_source_size import KEYS, Store, listing
@@ -61,6 +62,20 @@ def test_a_redirection_is_no_word_and_not_followed() -> None:
     with Store(page=lambda _: (200, {}, b"")) as there:
         assert not asked(307, Location=f"http://127.0.0.1:{there.port}/")
         assert not there.asked
+
+
+@pytest.mark.parametrize(("options", "times"), [({}, 2), ({"region": "eu-central-1"}, 1)])
+def test_a_bucket_that_names_its_region_is_asked_once_more_where_the_dataset_names_none(
+    options: dict[str, str], times: int
+) -> None:
+    def page(_: int) -> tuple[int, dict[str, str], bytes]:
+        there = "%2Feu-west-1%2Fs3" in store.asked[-1]
+        return 200 if there else 400, {"x-amz-bucket-region": "eu-west-1"}, b""
+
+    with Store(page=page) as store:
+        source = replace(store.source, options={**store.source.options, **options})
+        assert asyncio.run(SourceKeys()(source)) == (not options)
+        assert len(store.asked) == times
 
 
 def test_a_store_that_is_away_says_nothing_of_the_keys() -> None:
