@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
+from tests.support.documents import documents
 from tests.support.kube import Object
 
 from tdcs_local import programs
@@ -33,7 +33,7 @@ def rendered(
         *(word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")),
     ]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return [obj for obj in yaml.safe_load_all(done.stdout) if obj]
+    return documents(done.stdout)
 
 
 def rules_of(role: Object) -> Iterator[tuple[str, str, str]]:

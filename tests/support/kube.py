@@ -22,6 +22,7 @@ import yaml
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import load_kube_config
+from tests.support.documents import documents
 from tests.support.waiting import eventually
 
 Object = dict[str, Any]
@@ -181,10 +182,10 @@ class Kube:
     def install_crds(self, folder: Path) -> tuple[str, ...]:
         """Apply all CustomResourceDefinitions in ``folder``, wait until they are served; returns their kinds."""
         definitions = [
-            document
+            found
             for file in sorted(folder.glob("*.y*ml"))
-            for document in yaml.safe_load_all(file.read_text())
-            if document and document.get("kind") == "CustomResourceDefinition"
+            for found in documents(file.read_text())
+            if found.get("kind") == "CustomResourceDefinition"
         ]
         if not definitions:
             raise ValueError(f"no CustomResourceDefinition in {folder}")

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.support.documents import document
 from tests.support.generators.random_objects import TEXTS, from_schema
 
 from tdcs.api import names
@@ -27,7 +27,7 @@ _READ_FROM_METADATA = (
 
 def spec_schema(resource: Resource) -> dict[str, Any]:
     """The structural schema of a kind's spec."""
-    definition = yaml.safe_load((CRDS / f"tdcs.io_{resource.plural}.yaml").read_text())
+    definition = document((CRDS / f"tdcs.io_{resource.plural}.yaml").read_text())
     version = next(one for one in definition["spec"]["versions"] if one["name"] == names.VERSION)
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.support.chart import rules_of
+from tests.support.documents import documents
 
 from tdcs_local import programs
 
@@ -86,7 +86,7 @@ class Helm:
         words = [word for name, value in (values or {}).items() for word in ("--set-json", f"{name}={value}")]
         served = [word for api in apis for word in ("--api-versions", api)]
         told = self.run("template", release, CHART, "--namespace", NAMESPACE, *given, *words, *served)
-        return Rendered(objects=[obj for obj in yaml.safe_load_all(told) if obj])
+        return Rendered(objects=documents(told))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 
 import click
 import pytest
-import yaml
+from tests.support.documents import document, documents
 from tests.unit.chart.conftest import CHART, LOCAL_VALUES, PLAIN_VALUES, Helm, Object, RefusedError, Rendered
 from tests.unit.chart.network import selects
 
@@ -154,11 +154,9 @@ def test_a_release_of_another_name_is_named_after_it(helm: Helm) -> None:
 
 
 def test_the_charts_definitions_are_the_generated_ones(helm: Helm, default: Rendered) -> None:
-    objects = [
-        obj for obj in yaml.safe_load_all(helm.run("template", "--include-crds", "tdcs", CHART)) if obj
-    ]
+    objects = documents(helm.run("template", "--include-crds", "tdcs", CHART))
     shown = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
-    generated = [yaml.safe_load(text) for text in crd.manifests().values()]
+    generated = [document(text) for text in crd.manifests().values()]
 
     def name(obj: Object) -> str:
         return str(obj["metadata"]["name"])

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-import yaml
+from tests.support.documents import document
 from tests.support.rights.granted import grants_of
 from tests.unit.chart.conftest import ROOT, Helm, Object, RefusedError, Rendered, rules
 
@@ -47,7 +47,7 @@ def test_caches_and_nodes_are_seen_by_whom_the_administrator_lets(default: Rende
 def test_every_kind_and_every_scale_of_a_definition_has_its_role() -> None:
     kinds, scales = set(), set()
     for file in sorted((ROOT / "crds").glob("*.yaml")):
-        spec = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
+        spec = document(file.read_text(encoding="utf-8"))["spec"]
         plural = spec["names"]["plural"]
         kinds.add((spec["group"], plural, "list"))
         if plural in TEAMS and any("scale" in (one.get("subresources") or {}) for one in spec["versions"]):

@@ -8,10 +8,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.support.documents import document
 from tests.support.generators.random_objects import from_schema
 from tests.support.objects import with_roles
 from tests.unit.controllers.jobs import Jobs, role
@@ -31,7 +31,7 @@ from tdcs.kube.resources import TRAINING_JOBS
 COUNT = int(os.environ.get("TDCS_RANDOM_JOBS", "300"))
 BATCH = 50
 CRD = Path(__file__).parents[4] / "crds" / "tdcs.io_trainingjobs.yaml"
-VERSION = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]
+VERSION = document(CRD.read_text())["spec"]["versions"][0]
 SPEC = VERSION["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
 READY = {"type": "DataReady", "status": "True", "reason": "DatasetsReady"}
