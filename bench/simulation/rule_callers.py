@@ -4,6 +4,7 @@ A part calls a rule when one of its modules names it, or calls a rule that does.
 """
 
 import ast
+import functools
 import importlib.util
 import json
 import sys
@@ -95,8 +96,9 @@ def reached(start: set[str], edges: dict[str, set[str]]) -> set[str]:
     return found
 
 
+@functools.cache
 def callers() -> dict[str, list[str]]:
-    """The parts that call each rule, by `module.name`."""
+    """The parts that call each rule, by `module.name`; read once a process."""
     known, inner = rules(), inner_calls()
     found: dict[str, list[str]] = {rule: [] for rule in known}
     for part, packages in PARTS.items():
