@@ -1,5 +1,6 @@
 """The chart, rendered by helm itself."""
 
+import functools
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,15 @@ class RefusedError(Exception):
     """Helm refused; the text is what it said."""
 
 
+@functools.cache
+def printed(*command: str | Path) -> str:
+    """What helm prints; it is asked the same once, as it reads nothing that a test changes."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RefusedError(done.stderr)
+    return done.stdout
+
+
 class Helm:
     """Renders and checks the chart."""
 
@@ -69,10 +79,7 @@ class Helm:
         self._program = program
 
     def run(self, *arguments: str | Path) -> str:
-        done = subprocess.run([self._program, *arguments], check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise RefusedError(done.stderr)
-        return done.stdout
+        return printed(self._program, *arguments)
 
     def template(
         self,
