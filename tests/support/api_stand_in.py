@@ -94,6 +94,7 @@ class ApiStandIn:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # an answer is two writes
 
             def do_GET(self) -> None:
                 url = urlparse(self.path)

@@ -50,7 +50,7 @@ class Victim:
 
         server = ThreadingHTTPServer((address, 0), Handler)
         server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         self.servers.append(server)
         return f"http://{address}:{server.server_port}"
 
