@@ -506,7 +506,11 @@ async def test_a_volume_outlives_its_keys_and_a_restart_unless_the_source_refuse
     assert cluster.engine.state.mounts[cluster.status()["mountPath"]].credentials == RENEWED
 
 
-async def test_wrong_new_keys_take_a_volume_at_once_after_a_restart_only(cluster: Cluster) -> None:
+async def test_wrong_new_keys_take_a_volume_at_once_after_a_restart_only(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("problem", "dataset.key_checks"):
+        monkeypatch.setattr(f"tdcs.controllers.{module}.RETRY_LATER", 0.2)
     await cluster.create_keys(key="mistyped")
     await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")

@@ -60,10 +60,12 @@ def job(cluster: Cluster, name: str, dataset: str, *, copy: str | None = None) -
         "spec": {"datasets": [{"name": dataset, "mountPath": "/data"}]},
         "status": status,
     }
+    cluster.context.queue.add(WorkKey(DATASETS, "n", dataset))  # as the operator's watch of jobs does it
 
 
 def ends(cluster: Cluster, name: str) -> None:
-    del cluster.server.store(TRAINING_JOBS)["n", name]
+    gone = cluster.server.store(TRAINING_JOBS).pop(("n", name))
+    cluster.context.queue.add(WorkKey(DATASETS, "n", gone["spec"]["datasets"][0]["name"]))
 
 
 def granted(cluster: Cluster, name: str) -> str:
