@@ -263,7 +263,7 @@ BAD_TEMPLATES = {
         r"containers\[0\]\.env is no list",
     ),
     "a date that is none": (TEMPLATE + "  at: 2001-99-99\n", "is no YAML"),
-    "a nest without end": (TEMPLATE + f"  deep: {'[' * 3000}{']' * 3000}\n", "nested too deeply"),
+    "a nest without end": (TEMPLATE + f"  deep: {'[' * 1000}{']' * 1000}\n", "nested too deeply"),
     "no container": (TEMPLATE.split("containers:")[0] + "containers: []\n", "containers: there is none"),
 }
 
