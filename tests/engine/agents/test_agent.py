@@ -8,6 +8,7 @@ import random
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,24 +25,42 @@ ONE, TWO = "node-1", "node-2"
 CAPACITY = 256 << 20
 
 
-@pytest.fixture
-def cluster(alluxio_home: Path, tmp_path: Path) -> Iterator[AlluxioCluster]:
+@contextmanager
+def two_workers(home: Path, folder: Path) -> Iterator[AlluxioCluster]:
     cluster = AlluxioCluster(
-        home=alluxio_home,
-        folder=tmp_path / "alluxio",
+        home=home,
+        folder=folder,
         network=random_network(),
         workers={ONE: CAPACITY, TWO: CAPACITY},
         overrides={},
     )
     cluster.start()
-    yield cluster
-    cluster.stop()
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(alluxio_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AlluxioCluster]:
+    """One for the tests that leave it as it was but for datasets of their own."""
+    with two_workers(alluxio_home, tmp_path_factory.mktemp("agents") / "alluxio") as made:
+        yield made
 
 
 @pytest.fixture
 async def agents(cluster: AlluxioCluster, tmp_path: Path) -> AsyncIterator[AgentCluster]:
+    """Agents of the test's own on the disks of the file's workers."""
     async with agents_of(cluster, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
         yield agents
+
+
+@pytest.fixture
+async def own_agents(alluxio_home: Path, tmp_path: Path) -> AsyncIterator[AgentCluster]:
+    """Agents beside a cluster of the test's own."""
+    with two_workers(alluxio_home, tmp_path / "alluxio") as made:
+        async with agents_of(made, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
+            yield agents
 
 
 def bucket_of(s3: S3Server, files: dict[str, bytes]) -> Source:
@@ -115,34 +134,34 @@ async def test_agent_and_worker_killed_together_lose_nothing_that_was_readable(
 
 
 async def test_blocks_of_a_journal_that_was_formatted_are_never_taken_for_new_ones(
-    agents: AgentCluster, s3: S3Server
+    own_agents: AgentCluster, s3: S3Server
 ) -> None:
     old, new = ({f"{number:03}.bin": os.urandom(10_000) for number in range(60)} for _ in range(2))
-    version = await agents.version(bucket_of(s3, old))
+    version = await own_agents.version(bucket_of(s3, old))
     for node in (ONE, TWO):
-        await agents.give(node, version)
-        await agents.holds(node, version)
-    cluster = agents.cluster
+        await own_agents.give(node, version)
+        await own_agents.holds(node, version)
+    cluster = own_agents.cluster
 
-    for agent in agents.nodes.values():
+    for agent in own_agents.nodes.values():
         await asyncio.to_thread(agent.process.kill)
     await asyncio.to_thread(cluster.stop)
     await asyncio.to_thread(shutil.rmtree, cluster.folder / "master")
     await asyncio.to_thread(cluster.master.start)
-    for agent in agents.nodes.values():
+    for agent in own_agents.nodes.values():
         await agent.prepare()
         assert not agent.disk.registered_ids().size
         assert not agent.disk.spooled().size
     await asyncio.to_thread(cluster.start_workers)
-    for agent in agents.nodes.values():
+    for agent in own_agents.nodes.values():
         await asyncio.to_thread(agent.process.start)
 
-    again = await agents.version(bucket_of(s3, new))
+    again = await own_agents.version(bucket_of(s3, new))
     assert set(again.manifest.block_ids.tolist()) & set(version.manifest.block_ids.tolist()), "ids begin anew"
     for node in (ONE, TWO):
-        await agents.give(node, again)
-        await agents.holds(node, again, deadline=120)
-        assert agents.nodes[node].content(again) == new
+        await own_agents.give(node, again)
+        await own_agents.holds(node, again, deadline=120)
+        assert own_agents.nodes[node].content(again) == new
 
 
 async def test_a_block_that_a_reader_holds_open_is_dropped_when_it_is_closed(
@@ -217,4 +236,4 @@ async def test_blocks_come_from_the_source_once_and_are_registered_on_both_nodes
     assert await agents.placed(version) == {ONE: ids, TWO: ids}
     assert agents.mount(ONE, version).source_bytes == version.bytes
     assert agents.mount(TWO, version).peer_bytes == version.bytes
-    assert not agents.nodes[ONE].disk.spooled().size
+    assert not ids.intersection(agents.nodes[ONE].disk.spooled().tolist())
