@@ -156,27 +156,27 @@ async def test_bytes_of_evicted_blocks_are_freed_while_pods_read_them_natively(b
 
 
 async def test_bytes_that_a_pod_could_not_read_otherwise_are_counted_and_freed_when_it_ends(
-    bench: Bench,
+    own_bench: Bench,
 ) -> None:
-    dataset = await bench.mount(contents(small=40))
-    await bench.load(dataset)
-    volume = await bench.publish(dataset)
-    blocks = await bench.blocks(dataset)
-    folder = next((bench.tier / names.VIEWS_FOLDER).glob("*/*/tree"))
-    secluded = bench.start_secluded(volume)
+    dataset = await own_bench.mount(contents(small=40))
+    await own_bench.load(dataset)
+    volume = await own_bench.publish(dataset)
+    blocks = await own_bench.blocks(dataset)
+    folder = next((own_bench.tier / names.VIEWS_FOLDER).glob("*/*/tree"))
+    secluded = own_bench.start_secluded(volume)
     assert native(secluded) == set(dataset.sums)
 
-    await bench.evict(dataset)
+    await own_bench.evict(dataset)
 
     # Alluxio counts them no longer; they are on the disk, for this pod sees no mount that is made now.
     size = sum(block.length for block in blocks)
-    await eventually_async(lambda: bench.metric("tdcs_view_kept_bytes") == size, deadline=120)
-    assert next(info for info in await bench.engine.workers() if info.name == HERE).used_bytes == 0
+    await eventually_async(lambda: own_bench.metric("tdcs_view_kept_bytes") == size, deadline=120)
+    assert next(info for info in await own_bench.engine.workers() if info.name == HERE).used_bytes == 0
     assert await asyncio.to_thread(sums_of, secluded) == dataset.sums
     # It was tried, which shows for a moment.
     await eventually_async(lambda: not list(secluded.rglob(".tdcs")), deadline=60)
 
-    bench.unpublish(volume)
-    bench.end_pods()
+    own_bench.unpublish(volume)
+    own_bench.end_pods()
     await eventually_async(lambda: native(folder) == {"zero"}, deadline=120)
-    await eventually_async(lambda: bench.metric("tdcs_view_kept_bytes") == 0, deadline=120)
+    await eventually_async(lambda: own_bench.metric("tdcs_view_kept_bytes") == 0, deadline=120)

@@ -60,27 +60,27 @@ async def test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turn
     assert (volume / "parts/large.bin").is_symlink()
 
 
-async def test_a_published_version_is_shown_from_the_manifest_of_the_nodes_agent(bench: Bench) -> None:
-    dataset = await bench.mount(contents(small=50, large=True))
-    published = await bench.notice(dataset)
-    await bench.load(dataset)
-    manifest = bench.tier / names.AGENT_MANIFESTS / published
+async def test_a_published_version_is_shown_from_the_manifest_of_the_nodes_agent(own_bench: Bench) -> None:
+    dataset = await own_bench.mount(contents(small=50, large=True))
+    published = await own_bench.notice(dataset)
+    await own_bench.load(dataset)
+    manifest = own_bench.tier / names.AGENT_MANIFESTS / published
     assert manifest.stat().st_nlink == 1
 
-    volume = await bench.publish(dataset)
+    volume = await own_bench.publish(dataset)
 
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
     assert manifest.stat().st_nlink == 2  # the view has it, too
-    assert not (bench.tier / names.VIEWS_FOLDER / ".manifests").exists()  # nothing was listed or fetched
+    assert not (own_bench.tier / names.VIEWS_FOLDER / ".manifests").exists()  # nothing was listed or fetched
 
 
-async def test_a_tier_whose_place_was_changed_has_native_views(bench: Bench) -> None:
-    dataset = await bench.mount(contents(small=50, large=True))
-    (bench.node.cache_root / bench.name).unlink()  # nothing is at the default place any more
+async def test_a_tier_whose_place_was_changed_has_native_views(own_bench: Bench) -> None:
+    dataset = await own_bench.mount(contents(small=50, large=True))
+    (own_bench.node.cache_root / own_bench.name).unlink()  # nothing is at the default place any more
 
-    volume = await bench.publish_path(dataset.path, tiers=str(bench.tier))
+    volume = await own_bench.publish_path(dataset.path, tiers=str(own_bench.tier))
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
-    await bench.load(dataset)
+    await own_bench.load(dataset)
 
     await eventually_async(lambda: native(volume) == set(dataset.sums) - {"parts/large.bin"}, deadline=120)
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
@@ -96,19 +96,19 @@ async def test_a_client_with_changed_settings_the_stock_ones_reads_the_same(benc
     assert await asyncio.to_thread(sums_of, stock.folder / dataset.path.lstrip("/")) == dataset.sums
 
 
-async def test_a_local_dataset_is_read_while_client_worker_and_master_are_dead(bench: Bench) -> None:
-    dataset = await bench.mount(contents(small=200))
-    await bench.load(dataset)
-    running = await bench.publish(dataset)
+async def test_a_local_dataset_is_read_while_client_worker_and_master_are_dead(own_bench: Bench) -> None:
+    dataset = await own_bench.mount(contents(small=200))
+    await own_bench.load(dataset)
+    running = await own_bench.publish(dataset)
     assert native(running) == set(dataset.sums)
     assert ".tdcs" not in os.listdir(running)
 
-    bench.client.process.kill()
-    bench.cluster.workers[HERE].kill()
-    bench.cluster.master.kill()
+    own_bench.client.process.kill()
+    own_bench.cluster.workers[HERE].kill()
+    own_bench.cluster.master.kill()
 
     assert await asyncio.to_thread(sums_of, running) == dataset.sums
-    assert await asyncio.to_thread(sums_of, await bench.publish(dataset)) == dataset.sums
+    assert await asyncio.to_thread(sums_of, await own_bench.publish(dataset)) == dataset.sums
 
 
 async def test_files_elsewhere_are_back_in_a_running_pod_after_the_client_was_killed(

@@ -64,6 +64,7 @@ class Bench:
     node: Node
     client: FuseClient
     pods: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    targets: list[Path] = field(default_factory=list)
     port: int = 0
 
     @property
@@ -170,6 +171,7 @@ class Bench:
     async def publish_path(self, path: str, *, tiers: str = "") -> Path:
         """A new pod's volume of what is mounted there, as the pod sees it; `tiers` as a volume names them."""
         target = self.node.target(f"pod-{uuid.uuid4().hex[:8]}")
+        self.targets.append(target)
         pod = self._start_pod(propagation="slave")
         await asyncio.to_thread(
             self.node.publish, target, path=path, cluster=self.name, tiers=tiers, timeout=120
@@ -193,6 +195,14 @@ class Bench:
         target = _target(volume)
         self.node.unpublish(target)
         return target
+
+    async def clear(self) -> None:
+        """Take all volumes away and unmount all datasets: the cluster is as it was in the beginning."""
+        self.end_pods()
+        while self.targets:
+            await asyncio.to_thread(self.node.unpublish, self.targets.pop())
+        for path in await self.engine.mounts():
+            await self.engine.unmount(path=path)
 
     def kill_client(self) -> None:
         """SIGKILL to the FUSE client itself: the container's first process is the entrypoint."""
@@ -305,16 +315,35 @@ async def viewing(
 
     Files of more than `block_size` bytes have several blocks.
     """
+    with serving(cluster=cluster, node=node) as client:
+        async with plugged(cluster=cluster, client=client, s3=s3, node=node, block_size=block_size) as bench:
+            yield bench
+
+
+@contextmanager
+def serving(*, cluster: AlluxioCluster, node: Node) -> Iterator[FuseClient]:
+    """Start the cluster and a FUSE client on the node HERE; both end with the block."""
     blocks = cluster.folder / "blocks" / HERE
     share(blocks)
-    engine = AlluxioEngine(master=cluster.target, patience=60, block_size=block_size)
-    pods: list[subprocess.Popen[bytes]] = []
     try:
         cluster.start()
-        client = await asyncio.to_thread(cluster.mount_fuse, HERE)
+        client = cluster.mount_fuse(HERE)
         node.fuse_root.symlink_to(cluster.folder)
         (node.cache_root / client.folder.name).symlink_to(blocks)
-        bench = Bench(cluster=cluster, engine=engine, server=s3, node=node, client=client, pods=pods)
+        yield client
+    finally:
+        cluster.stop()
+        unmount(blocks)
+
+
+@asynccontextmanager
+async def plugged(
+    *, cluster: AlluxioCluster, client: FuseClient, s3: S3Server | None, node: Node, block_size: int
+) -> AsyncIterator[Bench]:
+    """Start the plugin beside a cluster and its client; the plugin and the pods end with the block."""
+    engine = AlluxioEngine(master=cluster.target, patience=60, block_size=block_size)
+    bench = Bench(cluster=cluster, engine=engine, server=s3, node=node, client=client)
+    try:
 
         async def registered() -> bool:
             return len([info for info in await engine.workers() if info.live]) == len(cluster.workers)
@@ -323,12 +352,10 @@ async def viewing(
         bench.start_plugin()
         yield bench
     finally:
-        for pod in pods:
-            pod.kill()
-            pod.wait()
+        bench.end_pods()
+        print(node.log())
+        node.end_plugin()
         await engine.close()
-        cluster.stop()
-        unmount(blocks)
 
 
 def share(folder: Path) -> None:

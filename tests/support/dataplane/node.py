@@ -131,6 +131,11 @@ class Node:
         (self.root / "plugin.log").write_text("")
         return code
 
+    def end_plugin(self) -> None:
+        """End the plugin, if it runs."""
+        if self.plugin is not None and self.plugin.poll() is None:
+            self.kill_plugin(signal.SIGTERM)
+
     def log(self) -> str:
         return (self.root / "plugin.log").read_text()
 
