@@ -120,7 +120,10 @@ async def test_what_an_agent_alone_knows_goes_soon_after_the_last_dataset(cluste
     manifest = cluster.context.caches.folder.write(ManifestBuilder(path=path, source="s3://pictures"))
     stray = Assignment(mount=path, version=1, manifest=manifest, manifest_urls=())
     await cluster.agents.assign(node="a", assignments=[stray])
-    await cluster.until(lambda: any(state.mounts for state in cluster.agents.states().values()))
+    view = cluster.datasets.observer.view
+    # The operator knows of it, and its look after the deletion is over.
+    await cluster.until(lambda: any(state.mounts for state in view("default").agents.values()))
+    await cluster.quiet()
     cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))  # the last event of its deletion
     await cluster.until(lambda: not any(state.mounts for state in cluster.agents.states().values()))
 
