@@ -165,7 +165,8 @@ def status_of(*command: str) -> int:
 # What the first tests need; a fixture of theirs brings the large training image meanwhile.
 E2E_IMAGES = ("tdcs", "alluxio", "store", "toolbox")
 ABSENT = 1  # what `status --quiet` says of a cluster that is not there, not even stopped
-LOCAL = {"PYTHONPATH": str(ROOT / "deploy" / "local")}
+# Where bytecode is not kept, each of some hundred processes compiles the modules that it imports.
+LOCAL = {"PYTHONPATH": str(ROOT / "deploy" / "local"), "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def checks(*commands: tuple[str, ...]) -> TierResult:
