@@ -27,6 +27,9 @@ WIDE: Mapping[Right, str] = {
     Right(
         "operator", "tdcs.io", "cacheclusters/status", "patch"
     ): "caches of other namespaces get a condition",
+    Right(
+        "operator", "apps", "daemonsets", "delete"
+    ): "CacheClusters, and so their FUSE clients, have any name",
 }
 """Rights that only some runs use in as many places, and for as many objects, as they are granted."""
 

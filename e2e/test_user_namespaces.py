@@ -1,0 +1,109 @@
+"""What TDCS does only now and then in the namespaces of users, where it has rights of its own for that.
+
+`make rights` finds them used nowhere but in the release's namespace without these tests.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from e2e.conftest import describe
+from e2e.test_cluster import pod
+from e2e.test_training import reading_job
+from tdcs.api import names
+from tdcs_local.kind import release
+from tdcs_local.kind.kubectl import Kubectl, condition
+from tdcs_local.progress import Reporter
+from tdcs_local.store import datasets, operations
+from tdcs_local.store.operations import Made
+
+BUCKET, NAME = "e2e-users", "pictures"
+FILES = Made(files=10, size="10KiB")
+SCHEDULER = "deployment/tdcs-scheduler"
+
+
+@pytest.fixture
+def dataset(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter, namespace: str) -> str:
+    """A Dataset in the test's namespace, ready."""
+    operations.fill("small", bucket=BUCKET, made=FILES, reporter=reporter)
+    datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
+    kubectl.apply(datasets.dataset(NAME, namespace=namespace, bucket=BUCKET))
+    datasets.wait_ready(kubectl, NAME, namespace=namespace)
+    return NAME
+
+
+def test_what_has_ended_is_deleted_when_its_time_is_over(
+    dataset: str, kubectl: Kubectl, namespace: str, toolbox: str
+) -> None:
+    job = reading_job("short", image=toolbox, workers=1, namespace=namespace, dataset=dataset)
+    job["spec"]["runPolicy"] = {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 0}
+    preload = {
+        "apiVersion": names.API_VERSION,
+        "kind": "Preload",
+        "metadata": {"name": "warm", "namespace": namespace},
+        "spec": {"datasetRef": {"name": dataset}, "ttlSecondsAfterFinished": 0},
+    }
+    kubectl.apply(job, preload)
+
+    def left() -> str | None:
+        kinds = ("trainingjobs.tdcs.io", "preloads.tdcs.io", "jobs", "pods")
+        found = [f"{kind}/{one['metadata']['name']}" for kind in kinds for one in listed(kind)]
+        return ", ".join(found) or None
+
+    def listed(kind: str) -> list[dict[str, Any]]:
+        return kubectl.list(kind, namespace=namespace)
+
+    kubectl.wait(
+        left,
+        what="what has ended is still there",
+        seconds=120,
+        explain=lambda: describe(kubectl, namespace),
+    )
+    assert kubectl.get("datasets.tdcs.io", dataset, namespace=namespace)
+
+
+def test_a_cache_cluster_of_a_user_says_where_it_belongs(
+    tdcs: None, kubectl: Kubectl, namespace: str
+) -> None:
+    kubectl.apply(
+        {
+            "apiVersion": names.API_VERSION,
+            "kind": "CacheCluster",
+            "metadata": {"name": "mine", "namespace": namespace},
+            "spec": {},
+        }
+    )
+
+    def look() -> str | None:
+        found = kubectl.get("cacheclusters.tdcs.io", "mine", namespace=namespace)
+        said = condition(found, "Ready")
+        return None if said.get("reason") == "WrongNamespace" else f"Ready: {said}"
+
+    kubectl.wait(look, what="nothing is said of the CacheCluster", seconds=60)
+
+
+def test_a_pod_is_said_once_more_that_its_dataset_is_not_there_when_the_scheduler_started_anew(
+    tdcs: None, kubectl: Kubectl, namespace: str, toolbox: str
+) -> None:
+    waiting = pod("lost", image=toolbox, script="true", namespace=namespace)
+    waiting["metadata"]["annotations"] = {names.ANNOTATION_DATASETS: json.dumps([{"name": "nowhere"}])}
+    # The pod fits nowhere, so that it is asked about again and again.
+    waiting["spec"] |= {"schedulerName": "tdcs-scheduler", "nodeSelector": {"there-is": "none"}}
+    kubectl.apply(waiting)
+
+    def wait_for_events(times: int) -> None:
+        def look() -> str | None:
+            found = [
+                event
+                for event in kubectl.list("events", namespace=namespace)
+                if event["reason"] == "DatasetNotFound"
+            ]
+            return None if sum(event.get("count", 0) for event in found) >= times else f"events: {found}"
+
+        kubectl.wait(look, what=f"there are not {times} events", seconds=120)
+
+    wait_for_events(1)
+    kubectl("rollout", "restart", SCHEDULER, "-n", release.NAMESPACE)
+    kubectl("rollout", "status", SCHEDULER, "-n", release.NAMESPACE, "--timeout=120s", timeout=140)
+    wait_for_events(2)
