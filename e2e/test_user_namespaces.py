@@ -12,15 +12,13 @@ from e2e.conftest import describe
 from e2e.test_cluster import pod
 from e2e.test_training import reading_job
 from tdcs.api import names
-from tdcs_local.kind import release
-from tdcs_local.kind.kubectl import Kubectl, condition
+from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.progress import Reporter
 from tdcs_local.store import datasets, operations
 from tdcs_local.store.operations import Made
 
 BUCKET, NAME = "e2e-users", "pictures"
 FILES = Made(files=10, size="10KiB")
-SCHEDULER = "deployment/tdcs-scheduler"
 
 
 @pytest.fixture
@@ -63,47 +61,19 @@ def test_what_has_ended_is_deleted_when_its_time_is_over(
     assert kubectl.get("datasets.tdcs.io", dataset, namespace=namespace)
 
 
-def test_a_cache_cluster_of_a_user_says_where_it_belongs(
-    tdcs: None, kubectl: Kubectl, namespace: str
-) -> None:
-    kubectl.apply(
-        {
-            "apiVersion": names.API_VERSION,
-            "kind": "CacheCluster",
-            "metadata": {"name": "mine", "namespace": namespace},
-            "spec": {},
-        }
-    )
-
-    def look() -> str | None:
-        found = kubectl.get("cacheclusters.tdcs.io", "mine", namespace=namespace)
-        said = condition(found, "Ready")
-        return None if said.get("reason") == "WrongNamespace" else f"Ready: {said}"
-
-    kubectl.wait(look, what="nothing is said of the CacheCluster", seconds=60)
-
-
-def test_a_pod_is_said_once_more_that_its_dataset_is_not_there_when_the_scheduler_started_anew(
+def test_the_owner_of_a_pod_is_told_by_an_event_that_its_dataset_is_not_there(
     tdcs: None, kubectl: Kubectl, namespace: str, toolbox: str
 ) -> None:
-    waiting = pod("lost", image=toolbox, script="true", namespace=namespace)
-    waiting["metadata"]["annotations"] = {names.ANNOTATION_DATASETS: json.dumps([{"name": "nowhere"}])}
-    # The pod fits nowhere, so that it is asked about again and again.
-    waiting["spec"] |= {"schedulerName": "tdcs-scheduler", "nodeSelector": {"there-is": "none"}}
-    kubectl.apply(waiting)
+    placed = pod("lost", image=toolbox, script="true", namespace=namespace)
+    placed["metadata"]["annotations"] = {
+        names.ANNOTATION_DATASETS: json.dumps([{"dataset": f"{namespace}/nowhere"}])
+    }
+    placed["spec"]["schedulerName"] = "tdcs-scheduler"
+    kubectl.apply(placed)
 
-    def wait_for_events(times: int) -> None:
-        def look() -> str | None:
-            found = [
-                event
-                for event in kubectl.list("events", namespace=namespace)
-                if event["reason"] == "DatasetNotFound"
-            ]
-            return None if sum(event.get("count", 0) for event in found) >= times else f"events: {found}"
+    def look() -> str | None:
+        found = kubectl.list("events", namespace=namespace)
+        said = [event["message"] for event in found if event["reason"] == "DatasetNotFound"]
+        return None if any("nowhere" in message for message in said) else f"events: {found}"
 
-        kubectl.wait(look, what=f"there are not {times} events", seconds=120)
-
-    wait_for_events(1)
-    kubectl("rollout", "restart", SCHEDULER, "-n", release.NAMESPACE)
-    kubectl("rollout", "status", SCHEDULER, "-n", release.NAMESPACE, "--timeout=120s", timeout=140)
-    wait_for_events(2)
+    kubectl.wait(look, what="no event names the Dataset", seconds=60)

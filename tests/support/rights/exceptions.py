@@ -24,9 +24,18 @@ RARE: Mapping[Right, str] = {
 """Rights that only some runs use."""
 
 WIDE: Mapping[Right, str] = {
-    Right(
-        "operator", "tdcs.io", "cacheclusters/status", "patch"
-    ): "caches of other namespaces get a condition",
+    **{
+        Right(
+            "operator", "tdcs.io", resource, verb
+        ): "CacheClusters of other namespaces, which no policy refused when they were made, get a condition"
+        for resource, verb in (("cacheclusters", "get"), ("cacheclusters/status", "patch"))
+    },
+    **{
+        Right(
+            "scheduler", "", "events", verb
+        ): "an event that an earlier process of the extender wrote, too, is counted"
+        for verb in ("get", "patch")
+    },
     Right(
         "operator", "apps", "daemonsets", "delete"
     ): "CacheClusters, and so their FUSE clients, have any name",
