@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -353,7 +354,7 @@ async def plugged(
         yield bench
     finally:
         bench.end_pods()
-        print(node.log())
+        print(node.log(), file=sys.stderr)  # what a benchmark prints is its results
         node.end_plugin()
         await engine.close()
 
