@@ -4,7 +4,6 @@
 """
 
 import json
-from typing import Any
 
 import pytest
 
@@ -46,11 +45,12 @@ def test_what_has_ended_is_deleted_when_its_time_is_over(
 
     def left() -> str | None:
         kinds = ("trainingjobs.tdcs.io", "preloads.tdcs.io", "jobs", "pods")
-        found = [f"{kind}/{one['metadata']['name']}" for kind in kinds for one in listed(kind)]
+        found = [
+            f"{kind}/{one['metadata']['name']}"
+            for kind in kinds
+            for one in kubectl.list(kind, namespace=namespace)
+        ]
         return ", ".join(found) or None
-
-    def listed(kind: str) -> list[dict[str, Any]]:
-        return kubectl.list(kind, namespace=namespace)
 
     kubectl.wait(
         left,

@@ -92,8 +92,8 @@ class Helm:
         given = [word for file in files for word in ("--values", str(file))]
         words = [word for name, value in (values or {}).items() for word in ("--set-json", f"{name}={value}")]
         served = [word for api in apis for word in ("--api-versions", api)]
-        told = self.run("template", release, CHART, "--namespace", NAMESPACE, *given, *words, *served)
-        return Rendered(objects=documents(told))
+        manifests = self.run("template", release, CHART, "--namespace", NAMESPACE, *given, *words, *served)
+        return Rendered(objects=documents(manifests))
 
 
 @pytest.fixture(scope="session")
