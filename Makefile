@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 LOCAL  := PYTHONPATH=deploy/local $(BIN)/python -m tdcs_local
-TIERS  := $(BIN)/python tests/tiers.py
+TIERS  := $(if $(DEEP),TDCS_DEEP=1 )$(BIN)/python tests/tiers.py
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -46,7 +46,7 @@ experiment: venv ## four ways to read a bucket behind a slow link, with 1, 2 and
 experiment-docs: venv ## docs/experiment.md and its picture, from the results of the last `make experiment`
 	@$(LOCAL) experiment-page --results $(EXPERIMENT)
 
-test: venv ## all tiers: lint, types, contracts, unit, processes, training, compile, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more
+test: venv ## all tiers: lint, types, contracts, unit, processes, training, compile, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more, DEEP=1 runs those that take minutes, too
 	@$(TIERS) $(if $(AGAIN),--again)
 
 quick: venv ## the quick tiers: lint, types, contracts, unit

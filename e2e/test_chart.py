@@ -181,6 +181,9 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
     assert again < 0.5 * min(held.values())
 
 
+@pytest.mark.deep(
+    "e2e/test_remote_reads.py::test_no_read_fails_while_reader_agent_and_plugin_are_killed_and_upgraded"
+)
 def test_an_upgrade_of_the_node_plugin_in_the_middle_of_an_epoch_costs_no_read(
     default_release_after: None,
     remote_reader: bool,

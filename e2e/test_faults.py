@@ -84,6 +84,9 @@ def starts_where_its_data_is(kubectl: Kubectl, *, total: int, image: str) -> Non
     assert [log.split()[0] for log in logs_of(kubectl, AFTER)] == [expected_digest()] * 2
 
 
+@pytest.mark.deep(
+    "e2e/chaos/test_chaos.py::test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left"
+)
 def test_a_running_job_reads_on_and_succeeds_whatever_is_killed_around_it(
     held: dict[str, int], kubectl: Kubectl, toolbox: str
 ) -> None:

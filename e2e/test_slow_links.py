@@ -1,7 +1,7 @@
 """Training over slow links: a planned pipeline whose pod is killed, data parallel and parameter servers beside it.
 
-The links between the nodes are shaped to 100 Mbit/s. The tests take some six minutes: they run with TDCS_SLOW_LINKS=1,
-and write what they measured to bench/training/results/cluster.jsonl, for the page of results.
+The links between the nodes are shaped to 100 Mbit/s. The tests take some six minutes, so they are deep ones, and
+write what they measured to bench/training/results/cluster.jsonl, for the page of results.
 """
 
 import json
@@ -27,9 +27,7 @@ from tdcs_local.paths import CHECKOUT, EXAMPLES
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("TDCS_SLOW_LINKS"), reason="takes six minutes; TDCS_SLOW_LINKS=1 runs it"
-)
+pytestmark = pytest.mark.deep("the same jobs without slow links: e2e/test_training.py, tests/training")
 MBIT = 100
 TEMPLATE = EXAMPLES / "trainingjob-pipeline.yaml"
 CLAIM = "checkpoints"

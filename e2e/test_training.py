@@ -207,6 +207,9 @@ def test_every_worker_reads_the_very_bytes_that_the_store_holds(
     assert [log.split()[0] for log in logs] == [expected_digest()] * 2
 
 
+@pytest.mark.deep(
+    "e2e/test_training.py::test_the_same_three_pods_share_the_nodes_with_the_data_when_the_extender_is_on"
+)
 def test_ten_jobs_of_ten_run_on_the_nodes_with_the_data(
     loaded: dict[str, int], kubectl: Kubectl, toolbox: str
 ) -> None:

@@ -1,11 +1,10 @@
 """What certificates cost the operator in memory: two operators with the same work, one of which makes them.
 
-Runs with `TDCS_BENCHES` set.
+A measurement, so it is a deep test.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -65,7 +64,7 @@ def peak_mib(world: World, *, release: str, folder: Path, name: str, options: Se
     return int(found[1]) / 1024
 
 
-@pytest.mark.skipif("TDCS_BENCHES" not in os.environ, reason="a measurement: set TDCS_BENCHES")
+@pytest.mark.deep("none, it is a measurement")
 def test_certificates_take_little_of_the_operators_memory(
     world: World, release: str, tmp_path: Path, measured: Measured
 ) -> None:

@@ -1,6 +1,6 @@
 """The benchmarks that need a real Alluxio, in small: they run to their end, and what holds at any size holds.
 
-Those that also start Alluxio's job service, or the loader of an earlier commit, run with `TDCS_BENCHES` set.
+Those that take a minute or two are deep tests.
 """
 
 import json
@@ -17,7 +17,7 @@ from tdcs_local import programs
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = ":".join(str(ROOT / part) for part in ("", "deploy/local", "operator"))
 
-SLOW = pytest.mark.skipif("TDCS_BENCHES" not in os.environ, reason="a minute or two each: set TDCS_BENCHES")
+SLOW = pytest.mark.deep("tests/engine/test_benches.py::test_three_copies_leave_the_source_once")
 
 
 def lines(*words: str, status: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:
@@ -42,6 +42,7 @@ def test_three_copies_leave_the_source_once() -> None:
     assert found["nodes_3"]["copies_per_s"] > 0
 
 
+@SLOW
 @pytest.mark.timeout(240)
 def test_an_agent_is_fed_by_a_peer_and_over_a_link() -> None:
     peers, shaped = lines(
@@ -89,6 +90,9 @@ def test_a_cache_that_holds_more_of_a_dataset_is_not_slower() -> None:
     assert found["cache_40"]["source_share"] > found["cache_60"]["source_share"]
 
 
+@pytest.mark.deep(
+    "tests/engine/views/test_views.py::test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turns_native"
+)
 @pytest.mark.timeout(240)
 def test_a_volume_reads_all_files_beside_the_disk_and_both_fuse_clients() -> None:
     rows = lines("-m", "bench.cache.read_speed", "--files=40", "--large=1", "--rounds=1", status=(0, 1))

@@ -131,3 +131,21 @@ def test_every_threat_names_a_test_that_exists_or_says_that_it_is_open() -> None
         if not named and "**open**" not in row[3]:
             unproven.append(row)
     assert (missing, unproven) == (set(), [])
+
+
+def test_every_deep_test_names_what_runs_instead_of_it() -> None:
+    """In small, always: a file, or a test of one, that exists."""
+    marks = [
+        (name, mark)
+        for name, text in tracked_texts()
+        if re.match(r"(tests|e2e)/.*\.py$", name) and name != "tests/unit/test_repository.py"
+        for mark in re.findall(r"mark\.deep\(\s*\"([^\"]*)\"\s*\)", text)
+    ]
+    assert len(marks) > 5
+    for name, mark in marks:
+        named = re.findall(r"((?:tests|e2e)/[\w/]+)(\.py(?:::(\w+))?)?", mark)
+        assert named or "it is a measurement" in mark, (name, mark)
+        for path, suffix, test in named:
+            file = ROOT / f"{path}{'.py' if suffix else ''}"
+            assert file.exists(), (name, mark)
+            assert not test or f"def {test}(" in file.read_text(), (name, mark)

@@ -105,7 +105,9 @@ async def controllers(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[
         {},
         pytest.param(
             {"files": NAMES - 1},
-            marks=pytest.mark.skipif("TDCS_MANY_NAMES" not in os.environ, reason="long: TDCS_MANY_NAMES=1"),
+            marks=pytest.mark.deep(
+                "the same with what the heap holds: tests/engine/stores/test_many_names.py"
+            ),
         ),
     ],
     ids=["what the master's heap holds", "one less than there are"],

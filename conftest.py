@@ -1,0 +1,28 @@
+"""What holds for the tests of all tiers: those marked `deep` run only where `TDCS_DEEP` is set.
+
+    @pytest.mark.deep("tests/engine/test_chaos.py")
+    def test_that_takes_minutes() -> None: ...
+
+A deep test looks further, or for longer, than the one that it names, which always runs; a measurement names none.
+`make test DEEP=1`, or of one tier `make engine DEEP=1`, runs them too.
+"""
+
+import os
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark, for the tiers with a pytest.ini of their own, too."""
+    config.addinivalue_line(
+        "markers", "deep(instead): takes minutes; the test that always runs instead, in small"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip deep tests with their reason, unless they are asked for."""
+    if os.environ.get("TDCS_DEEP"):
+        return
+    for item in items:
+        if mark := item.get_closest_marker("deep"):
+            item.add_marker(pytest.mark.skip(reason=f"deep, TDCS_DEEP=1 runs it; instead: {mark.args[0]}"))
