@@ -2,56 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import copy
-import dataclasses
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.unit.controllers.cluster import QUICK, Cluster
+from tests.attacks.unit.victim import (
+    ATTACKER,
+    MB,
+    OWNER,
+    cluster,
+    forged,
+    put_dataset,
+    reason,
+)
+from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.controllers.clock import utc_now
-from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Credentials
 from tdcs.kube.api import Object
-from tdcs.kube.resources import DATASETS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS
+from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS
 
-MB = 1_000_000
-OWNER = Credentials(access_key_id="me", secret_access_key="s3cr3t")
-VICTIM, ATTACKER = ("n", "pictures"), ("stranger", "stolen")
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    async with victims() as made:
-        yield made
-
-
-@contextlib.asynccontextmanager
-async def victims(**settings: Any) -> AsyncIterator[Cluster]:
-    """A victim's Dataset in namespace n, mounted, with a volume; its source takes the victim's keys only."""
-    engine = MemoryEngine(
-        sources={"s3://pictures": {"a": MB}},
-        workers={"n1": 100 * MB},
-        credentials={"s3://pictures": OWNER},
-    )
-    quick = dataclasses.replace(QUICK, **settings)
-    async with Cluster(engine=engine, nodes={"n1": {}}, settings=quick) as made:
-        for namespace in ("n", "stranger"):
-            made.server.store(NAMESPACES)["", namespace] = {"metadata": {"name": namespace}}
-        await made.create_cache()
-        await made.create_keys()
-        await made.create_dataset()
-        await made.until_state("Ready")
-        yield made
-
-
-def forged(cluster: Cluster) -> Object:
-    """The victim's status with everything that says that its data can be read."""
-    return copy.deepcopy(cluster.server.store(DATASETS)[VICTIM]["status"])
+__all__ = ["cluster"]
 
 
 def victims_volume(cluster: Cluster, *, uid: str) -> Object:
@@ -68,40 +39,6 @@ def victims_volume(cluster: Cluster, *, uid: str) -> Object:
     }
     planted["spec"]["claimRef"] = {"namespace": "stranger", "name": "stolen"}
     return planted
-
-
-async def put_dataset(
-    cluster: Cluster, *, status: Object | None = None, secret: Object | None = None, **more: Any
-) -> None:
-    """The attacker's Dataset of the victim's source, with the keys of `secret`, and a status of its own making."""
-    namespace, name = ATTACKER
-    if secret is not None:
-        cluster.server.store(SECRETS)[namespace, "keys"] = secret
-    await cluster.server.create(
-        DATASETS,
-        obj={
-            "apiVersion": names.API_VERSION,
-            "kind": "Dataset",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"source": {"uri": "s3://pictures", "secretRef": {"name": "keys"}}},
-            **({"status": status} if status else {}),
-            **more,
-        },
-    )
-
-
-async def reason(cluster: Cluster, expected: set[str]) -> None:
-    """Until the attacker's Dataset is not Ready for one of these reasons, and has no volume."""
-
-    def refused() -> bool:
-        status = cluster.server.store(DATASETS)[ATTACKER].get("status") or {}
-        ready: Object = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
-        return ready.get("status") == "False" and ready.get("reason") in expected
-
-    await cluster.until(refused)
-    assert ("", names.volume_name(namespace="stranger", dataset="stolen")) not in cluster.server.store(
-        PERSISTENT_VOLUMES
-    )
 
 
 async def test_a_forged_status_without_keys_reads_nothing(cluster: Cluster) -> None:
@@ -147,231 +84,6 @@ async def test_a_forged_path_of_another_source_is_replaced_by_the_own_one(cluste
     await cluster.until(leads_to)
     assert leads_to() != victim
     assert cluster.engine.state.mounts[leads_to()].uri == "s3://own"
-
-
-async def test_revoked_keys_that_were_once_the_mounts_do_not_open_it_again(cluster: Cluster) -> None:
-    former = dict(cluster.server.store(SECRETS)["n", "keys"])
-    cluster.engine.credentials["s3://pictures"] = Credentials(access_key_id="me", secret_access_key="renewed")
-    path = cluster.status()["mountPath"]
-    await cluster.create_keys(key="renewed")
-    await cluster.annotate("pictures", refresh="1")
-    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
-    await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "Reachable")
-    assert cluster.status()["mountPath"] == path
-    await put_dataset(cluster, secret=former)  # the same URI and keys as once: the same path
-    await reason(cluster, {"KeysDiffer", "SourceRefused"})
-    assert cluster.condition("Ready")["status"] == "True"
-
-
-RENEWED = Credentials(access_key_id="me", secret_access_key="renewed")
-
-
-async def joining(cluster: Cluster, *, restarted: bool) -> None:
-    """A new Dataset of the victim's source, with the keys that the victim's mount has."""
-    if restarted:
-        await cluster.stop()
-    await put_dataset(cluster, secret=dict(cluster.server.store(SECRETS)["n", "keys"]))
-    if restarted:
-        await cluster.start()
-
-
-@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-async def test_revoked_keys_open_no_mount_that_still_has_them(cluster: Cluster, restarted: bool) -> None:
-    cluster.engine.credentials["s3://pictures"] = RENEWED
-    await joining(cluster, restarted=restarted)
-    await reason(cluster, {"SourceRefused"})
-    if not restarted:  # a new process does not know yet what is mounted
-        assert not cluster.server.store(DATASETS)[ATTACKER]["status"].get("mountPath")
-    await cluster.until(lambda: cluster.condition("Ready")["status"] == "True")
-
-
-@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
-    cluster: Cluster, restarted: bool
-) -> None:
-    before = volume_of_the_victim(cluster)
-    files = cluster.engine.sources.pop("s3://pictures")
-    await joining(cluster, restarted=restarted)
-    await reason(cluster, {"KeysUnchecked"})
-    assert before is not None
-    assert volume_of_the_victim(cluster) == before
-    assert cluster.condition("Ready")["status"] == "True"
-    cluster.engine.sources["s3://pictures"] = files
-    await cluster.stop()  # it is asked again after half a minute, or at once by a new process
-    await cluster.start()
-    await cluster.until(lambda: ("", "tdcs.stranger.stolen") in cluster.server.store(PERSISTENT_VOLUMES))
-
-
-async def test_who_made_a_mount_is_asked_again_when_its_dataset_is_made_again(cluster: Cluster) -> None:
-    """It would be let in as the one that has mounted it, while another Dataset keeps the mount."""
-    keys = dict(cluster.server.store(SECRETS)["n", "keys"])
-    await put_dataset(cluster, secret=keys)
-    stolen = ("", names.volume_name(namespace="stranger", dataset="stolen"))
-    await cluster.until(lambda: stolen in cluster.server.store(PERSISTENT_VOLUMES))
-    cluster.engine.credentials["s3://pictures"] = RENEWED
-    gone = cluster.server.store(DATASETS).pop(VICTIM)  # its finalizer was taken away
-    cluster.server.store(PERSISTENT_VOLUME_CLAIMS).pop(VICTIM)
-    await cluster.create_dataset()
-    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceRefused")
-    assert cluster.server.store(DATASETS)[VICTIM]["metadata"]["uid"] != gone["metadata"]["uid"]
-    await cluster.until(lambda: volume_of_the_victim(cluster) is None)
-    assert stolen in cluster.server.store(PERSISTENT_VOLUMES)
-
-
-async def refresh(cluster: Cluster, value: str) -> None:
-    await cluster.annotate("pictures", refresh=value)
-
-
-async def test_revoked_keys_of_a_mounted_dataset_end_its_use_within_a_bounded_time() -> None:
-    async with victims(revoked_seconds=0.5) as cluster:
-        cluster.engine.credentials["s3://pictures"] = RENEWED
-        await refresh(cluster, "1")
-        await cluster.until(lambda: cluster.condition("Ready").get("reason") == "KeysRevoked")
-        assert "put keys into the Secret that the source takes" in cluster.condition("Ready")["message"]
-        await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
-        await cluster.until(lambda: not cluster.engine.state.mounts)
-        await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceRefused")
-        assert not any(cluster.held().values())
-        # With keys that the source takes it is as it was.
-        await cluster.create_keys(key="renewed")
-        await cluster.until_state("Ready")
-
-
-async def test_revoked_keys_end_the_use_of_a_source_that_is_never_listed_for_changes_too() -> None:
-    async with victims(revoked_seconds=0.5, keys_check_seconds=0.1) as cluster:
-        await cluster.change(DATASETS, "pictures", source={"checkInterval": "0s"})
-        cluster.engine.credentials["s3://pictures"] = RENEWED
-        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
-        await cluster.until(
-            lambda: cluster.condition("Ready").get("reason") in {"KeysRevoked", "SourceRefused"}
-        )
-        await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
-        await cluster.until(lambda: not cluster.engine.state.mounts and not any(cluster.held().values()))
-
-
-async def test_a_dataset_that_keeps_revoked_keys_loses_a_mount_that_another_one_has_given_new_ones() -> None:
-    async with victims(revoked_seconds=0.5, keys_check_seconds=0.1) as cluster:
-        former = dict(cluster.server.store(SECRETS)["n", "keys"])
-        await put_dataset(cluster, secret=former)
-        stolen = ("", names.volume_name(namespace="stranger", dataset="stolen"))
-        await cluster.until(lambda: stolen in cluster.server.store(PERSISTENT_VOLUMES))
-        cluster.engine.credentials["s3://pictures"] = RENEWED
-        await cluster.create_keys(key="renewed")
-        await cluster.until(lambda: stolen not in cluster.server.store(PERSISTENT_VOLUMES))
-        await reason(cluster, {"KeysRevoked", "SourceRefused", "KeysDiffer"})
-        assert cluster.condition("Ready")["status"] == "True"
-        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "Reachable")
-        assert ("", names.volume_name(namespace="n", dataset="pictures")) in cluster.server.store(
-            PERSISTENT_VOLUMES
-        )
-
-
-@pytest.mark.parametrize("often", [False, True], ids=["deleted", "changed-all-the-time"])
-async def test_who_has_revoked_keys_gains_nothing_by_deleting_or_changing_their_secret(often: bool) -> None:
-    async with victims(revoked_seconds=1.0, keys_check_seconds=0.1) as cluster:
-        former = cluster.server.store(SECRETS)["n", "keys"]
-        cluster.engine.credentials["s3://pictures"] = RENEWED
-        if not often:
-            del cluster.server.store(SECRETS)["n", "keys"]
-        await refresh(cluster, "1")
-        number = 0
-
-        def gone() -> bool:
-            nonlocal number
-            number += 1
-            if often and number % 10 == 0:
-                cluster.server.store(SECRETS)["n", "keys"] = former
-            elif often and number % 5 == 0:
-                other = {"data": {"accessKeyId": "bWU=", "secretAccessKey": f"{number:04d}"}}
-                cluster.server.store(SECRETS)["n", "keys"] = other
-            return not cluster.server.store(PERSISTENT_VOLUMES) and not cluster.engine.state.mounts
-
-        await cluster.until(gone)
-        assert cluster.condition("Ready")["status"] == "False"
-
-
-LONG_AGO = "2020-01-01T00:00:00Z"
-
-
-async def long_refused(cluster: Cluster) -> None:
-    """The keys are refused, the operator ends, and that was long ago."""
-    cluster.engine.credentials["s3://pictures"] = RENEWED
-    await refresh(cluster, "1")
-    await cluster.until(lambda: cluster.status().get("keysRefusedSince"))
-    assert cluster.condition("Ready")["status"] == "True"
-    await cluster.stop()
-    cluster.server.store(DATASETS)[VICTIM]["status"]["keysRefusedSince"] = LONG_AGO
-
-
-@pytest.mark.parametrize("deleted", [False, True], ids=["refused", "without-a-secret"])
-async def test_the_time_of_revoked_keys_goes_on_through_restarts_of_the_operator(deleted: bool) -> None:
-    async with victims() as cluster:
-        await long_refused(cluster)
-        if deleted:
-            del cluster.server.store(SECRETS)["n", "keys"]
-        await cluster.start()
-        await cluster.until(lambda: cluster.events("KeysRevoked"))
-        await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
-        await cluster.until(lambda: not cluster.engine.state.mounts)
-        await cluster.create_keys(key="renewed")
-        await cluster.until_state("Ready")
-        assert "keysRefusedSince" not in cluster.status()
-
-
-async def test_keys_that_were_put_right_while_no_operator_ran_take_nothing() -> None:
-    async with victims() as cluster:
-        await long_refused(cluster)
-        volume = dict(cluster.server.store(PERSISTENT_VOLUMES))
-        await cluster.create_keys(key="renewed")
-        await cluster.start()
-        await cluster.until(lambda: "keysRefusedSince" not in cluster.status())
-        assert cluster.condition("Ready")["status"] == "True"
-        assert cluster.server.store(PERSISTENT_VOLUMES) == volume
-
-
-async def test_a_time_that_others_wrote_takes_nothing_while_the_source_takes_the_keys(
-    cluster: Cluster,
-) -> None:
-    await cluster.stop()
-    cluster.server.store(DATASETS)[VICTIM]["status"]["keysRefusedSince"] = LONG_AGO
-    await cluster.start()
-    await cluster.until(lambda: "keysRefusedSince" not in cluster.status())
-    assert cluster.condition("Ready")["status"] == "True"
-
-
-async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_anew() -> None:
-    async with victims(revoked_seconds=3.0) as cluster, asyncio.timeout(60):
-        cluster.engine.credentials["s3://pictures"] = RENEWED
-        await refresh(cluster, "1")
-
-        def gone() -> bool:
-            return not cluster.server.store(PERSISTENT_VOLUMES)
-
-        def away() -> bool:
-            return bool(cluster.condition("Ready")["reason"] == "CacheUnavailable")
-
-        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
-        while not gone():
-            cluster.engine.available = False
-            await cluster.until(lambda: gone() or away())
-            cluster.engine.available = True
-            await cluster.until(lambda: gone() or not away())
-
-
-async def test_keys_that_are_refused_for_a_moment_and_a_store_that_is_away_take_nothing() -> None:
-    async with victims(revoked_seconds=3600.0) as cluster:
-        cluster.engine.credentials["s3://pictures"] = RENEWED
-        await refresh(cluster, "1")
-        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
-        assert cluster.condition("Ready")["status"] == "True"
-    async with victims(revoked_seconds=0.0) as cluster:
-        del cluster.engine.sources["s3://pictures"]  # no such bucket: no word about keys
-        await refresh(cluster, "1")
-        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
-        passes = cluster.passes  # a source that is away is looked at again and again: it never gets quiet
-        await cluster.until(lambda: cluster.passes > passes + 5)
-        assert cluster.condition("Ready")["status"] == "True"
-        assert cluster.server.store(PERSISTENT_VOLUMES)
 
 
 async def test_a_namespace_that_is_made_again_inherits_no_volume(cluster: Cluster) -> None:
@@ -468,57 +180,3 @@ async def test_a_planted_volume_leads_to_no_bucket_of_that_name_elsewhere(
 
     await cluster.until(lambda: leads_to() not in {"", victim})
     await cluster.until(lambda: cluster.condition("Ready")["status"] == "True")
-
-
-def volume_of_the_victim(cluster: Cluster) -> Object | None:
-    return cluster.server.store(PERSISTENT_VOLUMES).get(
-        ("", names.volume_name(namespace="n", dataset="pictures"))
-    )
-
-
-@pytest.mark.parametrize("away", [False, True], ids=["source-there", "source-away"])
-async def test_a_volume_outlives_its_keys_and_a_restart_unless_the_source_refuses_the_new_ones(
-    cluster: Cluster, away: bool
-) -> None:
-    before = volume_of_the_victim(cluster)
-    cluster.engine.credentials["s3://pictures"] = RENEWED
-    await cluster.create_keys(key="renewed")
-    await cluster.annotate("pictures", refresh="1")
-    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
-    await cluster.stop()
-    if away:
-        files = cluster.engine.sources.pop("s3://pictures")
-    await cluster.start()
-    if away:
-        await cluster.until(lambda: cluster.condition("SourceReachable")["reason"] == "KeysUnchecked")
-        assert cluster.condition("Ready")["status"] == "True"
-        cluster.engine.sources["s3://pictures"] = files
-        await cluster.stop()  # it is asked again after half a minute, or at once by a new process
-        await cluster.start()
-    await cluster.annotate("pictures", refresh="2")
-    await cluster.until(lambda: cluster.status().get("refreshed") == "2")
-    await cluster.until(lambda: cluster.condition("SourceReachable")["reason"] == "Reachable")
-    after = volume_of_the_victim(cluster)
-    assert before is not None
-    assert after is not None
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert cluster.condition("Ready")["status"] == "True"
-    assert cluster.engine.state.mounts[cluster.status()["mountPath"]].credentials == RENEWED
-
-
-async def test_wrong_new_keys_take_a_volume_at_once_after_a_restart_only(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("problem", "dataset.key_checks"):
-        monkeypatch.setattr(f"tdcs.controllers.{module}.RETRY_LATER", 0.2)
-    await cluster.create_keys(key="mistyped")
-    await cluster.annotate("pictures", refresh="1")
-    await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
-    assert cluster.condition("Ready")["status"] == "True"
-    assert volume_of_the_victim(cluster)
-    await cluster.stop()
-    await cluster.start()  # which cannot tell it from a planted one any more
-    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceRefused")
-    await cluster.until(lambda: volume_of_the_victim(cluster) is None)
-    await cluster.create_keys()
-    await cluster.until_state("Ready")
