@@ -249,8 +249,11 @@ REASON_LETTERS = 1500
 """Of the message of a failed test, so many characters are repeated at the end."""
 MOST_AGAIN = 3
 """More failures than this are the code's, not a busy machine's: nothing is tried again."""
-# Two processes, a file of tests each at a time: much of these tiers is waiting.
-TOGETHER = ("--numprocesses=2", "--dist=loadfile")
+
+
+def together(processes: int) -> tuple[str, ...]:
+    """So many processes of pytest, a file of tests each at a time; more than cores where a tier waits much."""
+    return (f"--numprocesses={processes}", "--dist=loadfile")
 
 
 def lint(_: Wishes) -> TierResult:
@@ -319,7 +322,7 @@ def engine(wishes: Wishes) -> TierResult:
         commands.append(("go", "-C", str(modules / module), "test", "-trimpath", package))
     outcome = checks(*commands)
     if outcome.ok:
-        outcome.add(pytest("tests/engine", "-o", "timeout_func_only=true", *TOGETHER, again=wishes.again))
+        outcome.add(pytest("tests/engine", "-o", "timeout_func_only=true", *together(2), again=wishes.again))
     return outcome
 
 
@@ -349,12 +352,12 @@ TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "lint": lint,
     "types": types,
     "contracts": contracts,
-    "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *TOGETHER),
+    "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *together(2)),
     # Agents, readers and node plugins as they run on a node, and what is measured of them in small.
-    "processes": lambda wishes: pytest("tests/processes", *TOGETHER, again=wishes.again),
+    "processes": lambda wishes: pytest("tests/processes", *together(4), again=wishes.again),
     "training": training,
     "compile": compiled,
-    "controlplane": lambda wishes: pytest("tests/controlplane", *TOGETHER, again=wishes.again),
+    "controlplane": lambda wishes: pytest("tests/controlplane", *together(3), again=wishes.again),
     "engine": engine,
     "e2e": e2e,
 }

@@ -41,6 +41,9 @@ from tests.support.waiting import eventually
 
 CLUSTERS = int(os.environ.get("TDCS_LOCALITY_CLUSTERS", "20"))
 GROUPS_AT_ONCE = 10
+DEEP = pytest.mark.deep(
+    "jobs that wait for even parts: tests/controlplane/extender/test_extender_locality.py"
+)
 LABEL = "tests.tdcs.io/cluster"
 
 
@@ -70,7 +73,9 @@ def as_drawn(cluster: Cluster) -> Cluster:
     [
         # Each node holds about as much as the others, as placement lays data out, and the jobs come together.
         pytest.param(True, alike, 0.99, 0.95, id="jobs-that-wait-together"),
-        pytest.param(True, as_drawn, 0.985, 0.9, id="jobs-that-wait-together-for-very-uneven-parts"),
+        pytest.param(
+            True, as_drawn, 0.985, 0.9, id="jobs-that-wait-together-for-very-uneven-parts", marks=DEEP
+        ),
         # Nobody knows the pods that are not there yet: what only they could have used may be taken. How many are there
         # depends on the machine; `place_in_turn` with none ahead, in any order, comes to 0.956 and 17 of 20 at worst.
         pytest.param(False, as_drawn, 0.95, 0.8, id="jobs-that-come-one-by-one"),

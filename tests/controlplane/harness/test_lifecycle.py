@@ -20,6 +20,7 @@ from tests.support.waiting import eventually
 CHECKOUT = Path(__file__).parents[3]
 START_SECONDS = 20
 TRIES_SECONDS = 150
+DEEP = pytest.mark.deep("the one that is killed: tests/controlplane/harness/test_lifecycle.py")
 CORE = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
 
 
@@ -92,8 +93,12 @@ sys.exit(pytest.main(["-p", "tests.support.controlplane.fixtures", *sys.argv[1:]
 @pytest.mark.parametrize(
     ("number", "moment", "exit_code"),
     [
-        pytest.param(signal.SIGINT, "started", pytest.ExitCode.INTERRUPTED, id="Ctrl-C in a test"),
-        pytest.param(signal.SIGINT, "starting", pytest.ExitCode.INTERRUPTED, id="Ctrl-C while it starts"),
+        pytest.param(
+            signal.SIGINT, "started", pytest.ExitCode.INTERRUPTED, id="Ctrl-C in a test", marks=DEEP
+        ),
+        pytest.param(
+            signal.SIGINT, "starting", pytest.ExitCode.INTERRUPTED, id="Ctrl-C while it starts", marks=DEEP
+        ),
         pytest.param(signal.SIGKILL, "started", -signal.SIGKILL, id="SIGKILL"),
     ],
 )

@@ -1,6 +1,6 @@
 """The control plane is real and quick enough to test scheduling at the size of a large cluster.
 
-That is a thousand nodes with ``TDCS_TIMED=1``, and 300 otherwise, of which the rate is measured as well.
+That is a thousand nodes with ``TDCS_DEEP=1``, and 100 otherwise, of which the rate is measured as well.
 """
 
 import os
@@ -16,7 +16,7 @@ from tests.support.objects import gpu_pod
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 
-NODES = 1000 if os.environ.get("TDCS_TIMED") else 300
+NODES = 1000 if os.environ.get("TDCS_DEEP") else 100
 GPUS = 8
 
 

@@ -102,6 +102,9 @@ def has_only(world: World, names: set[str]) -> bool:
     return {one["metadata"]["name"] for one in world.kube.list("Dataset", namespace=world.namespace)} <= names
 
 
+@pytest.mark.deep(
+    "tests/controlplane/operator/test_operator_clock.py::test_workers_that_go_on_when_the_first_has_ended_are_ended_by_an_operator_whose_clock_is_behind"
+)
 @pytest.mark.timeout(600)
 def test_an_operator_whose_clock_is_set_again_and_again_does_all_it_is_asked_at_once(
     world: World, holder: Holder, clock: Clock

@@ -107,6 +107,9 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
     assert SECRET not in log
 
 
+@pytest.mark.deep(
+    "tests/controlplane/operator/test_operator_command.py::test_a_killed_process_is_followed_by_one_that_ends_the_work"
+)
 def test_a_process_that_stands_by_takes_over_from_one_that_was_killed(
     world: World, release: str, tmp_path: Path
 ) -> None:

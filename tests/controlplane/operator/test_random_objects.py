@@ -40,7 +40,7 @@ from tdcs.kube.resources import CACHE_CLUSTERS, DATA_CHECKS, DATASETS, PRELOADS,
 
 __all__ = ["world"]
 
-COUNT = int(os.environ.get("TDCS_RANDOM_CRS", "20"))
+COUNT = int(os.environ.get("TDCS_RANDOM_CRS", "12"))
 FIRST = int(os.environ.get("TDCS_RANDOM_CRS_FROM", "0"))
 REQUESTS = int(os.environ.get("TDCS_RANDOM_REQUESTS", "200"))
 BATCH = 25

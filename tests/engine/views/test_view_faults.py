@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 
+import pytest
 from tests.engine.views.viewing import (
     ELSEWHERE,
     HERE,
@@ -54,6 +55,7 @@ def one_of(found: set[str]) -> str:
     return min(found - {"zero"})
 
 
+@pytest.mark.deep("tests/engine/test_failures.py::test_a_cluster_survives_the_death_of_its_processes")
 async def test_a_master_that_is_killed_comes_back_with_mounts_places_and_settings(bench: Bench) -> None:
     dataset = await spread(bench, small=60)
     volume = await bench.publish(dataset)
@@ -155,6 +157,9 @@ async def test_bytes_of_evicted_blocks_are_freed_while_pods_read_them_natively(b
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
 
 
+@pytest.mark.deep(
+    "tests/engine/views/test_view_faults.py::test_bytes_of_evicted_blocks_are_freed_while_pods_read_them_natively"
+)
 async def test_bytes_that_a_pod_could_not_read_otherwise_are_counted_and_freed_when_it_ends(
     own_bench: Bench,
 ) -> None:

@@ -60,6 +60,7 @@ async def test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turn
     assert (volume / "parts/large.bin").is_symlink()
 
 
+@pytest.mark.deep("with agents on a cluster: e2e/test_views.py")
 async def test_a_published_version_is_shown_from_the_manifest_of_the_nodes_agent(own_bench: Bench) -> None:
     dataset = await own_bench.mount(contents(small=50, large=True))
     published = await own_bench.notice(dataset)
@@ -74,6 +75,9 @@ async def test_a_published_version_is_shown_from_the_manifest_of_the_nodes_agent
     assert not (own_bench.tier / names.VIEWS_FOLDER / ".manifests").exists()  # nothing was listed or fetched
 
 
+@pytest.mark.deep(
+    "tests/engine/views/test_views.py::test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turns_native"
+)
 async def test_a_tier_whose_place_was_changed_has_native_views(own_bench: Bench) -> None:
     dataset = await own_bench.mount(contents(small=50, large=True))
     (own_bench.node.cache_root / own_bench.name).unlink()  # nothing is at the default place any more
