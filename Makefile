@@ -73,7 +73,7 @@ attacks: venv ## the part of e2e that attacks as a tenant, each attack refused w
 	@PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -n0 -o timeout_func_only=true e2e/attacks
 
 rights: venv ## controlplane and e2e under an audit log: the rights that the chart grants, beside those that are used
-	@$(TIERS) --rights controlplane e2e
+	@TDCS_DEEP=1 $(TIERS) --rights controlplane e2e
 
 WALKS ?= 200
 WALKS_FIRST ?= 0
