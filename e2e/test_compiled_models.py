@@ -21,6 +21,8 @@ from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 from tdcs_local.store.operations import Made
 
+pytestmark = pytest.mark.deep("the example job on one machine: tests/compile/test_score_example.py")
+
 LABEL = "tdcs.io/target"
 TARGETS = ("x86-64-v2", "x86-64-v3")
 BUCKET = "compiled"
@@ -181,9 +183,6 @@ def test_each_of_three_pods_scores_with_the_artifact_of_its_node_and_compiles_no
     assert sent[1] - sent[0] < 16384  # listings
 
 
-@pytest.mark.deep(
-    "e2e/test_compiled_models.py::test_each_of_three_pods_scores_with_the_artifact_of_its_node_and_compiles_nothing"
-)
 def test_a_pod_that_compiles_for_itself_waits_at_least_ten_times_as_long(
     compiled: dict[str, dict[str, Any]], labelled: dict[str, str], image: str, kubectl: Kubectl
 ) -> None:

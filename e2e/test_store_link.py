@@ -17,6 +17,8 @@ BUCKET = "e2e-link"
 SIZE = 64 << 20
 TRIES = 5
 RATES = {"50mbit": 50e6, "200mbit": 200e6}
+DEEP = pytest.mark.deep("the quicker link: e2e/test_store_link.py")
+EACH_RATE = pytest.mark.parametrize("rate", [pytest.param("50mbit", marks=DEEP), "200mbit"])
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def holds(rate: str, transfer: Callable[[int], tuple[int, float]]) -> None:
     assert seen[-1] == pytest.approx(RATES[rate], rel=0.1)
 
 
-@pytest.mark.parametrize("rate", RATES)
+@EACH_RATE
 def test_a_download_has_the_rate_of_the_link_and_is_counted_to_the_byte(
     rate: str,
     kubectl: Kubectl,
@@ -124,7 +126,7 @@ def test_a_download_has_the_rate_of_the_link_and_is_counted_to_the_byte(
     holds(rate, download)
 
 
-@pytest.mark.parametrize("rate", RATES)
+@EACH_RATE
 def test_an_upload_has_the_rate_of_the_link(
     rate: str,
     kubectl: Kubectl,
