@@ -1,4 +1,5 @@
-"""Pods that read a Dataset again and again and compare it (`read_on.py` runs in them), and what they have said."""
+"""Pods that read a Dataset again and again and compare it (`read_on.py` runs in them), what they have said, and what
+runs in them and in TDCS's own pods on a node."""
 
 import json
 from pathlib import Path
@@ -6,10 +7,13 @@ from typing import Any
 
 from e2e import read_on
 from e2e.conftest import describe
-from e2e.test_cluster import pod
+from e2e.pods import pod
+from tdcs_local import demo
 from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.store import operations
 
+SYSTEM = "tdcs-system"
+FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 CHECKS = "checks"
 
 
@@ -92,3 +96,43 @@ def wait_whole_rounds(
         seconds=seconds,
         explain=lambda: describe(kubectl, namespace),
     )
+
+
+def run_reader(kubectl: Kubectl, readers: list[str], thing: dict[str, Any]) -> str:
+    """Make the pod and wait until it runs; its name."""
+    name: str = thing["metadata"]["name"]
+    kubectl.delete("pod", name, namespace=demo.NAMESPACE)
+    readers.append(name)
+    kubectl.apply(thing)
+
+    def look() -> str | None:
+        phase = (kubectl.get("pod", name, namespace=demo.NAMESPACE) or {}).get("status", {}).get("phase")
+        return None if phase == "Running" else f"pod {name} is {phase}"
+
+    kubectl.wait(
+        look,
+        what=f"pod {name} does not run",
+        seconds=120,
+        explain=lambda: kubectl("describe", "pod", name, "-n", demo.NAMESPACE),
+    )
+    return name
+
+
+def shell(kubectl: Kubectl, name: str, script: str, *, namespace: str = demo.NAMESPACE) -> str:
+    """The output of a script in a pod; raises LocalError when it fails."""
+    return kubectl("exec", name, "-n", namespace, "--", "sh", "-ec", script).strip()
+
+
+def pod_on(kubectl: Kubectl, node: str, selector: str) -> dict[str, Any]:
+    """The running system pod with these labels on a node."""
+    (found,) = (
+        thing
+        for thing in kubectl.list("pods", namespace=SYSTEM, selector=selector)
+        if thing["spec"].get("nodeName") == node and not thing["metadata"].get("deletionTimestamp")
+    )
+    return found
+
+
+def fetch(kubectl: Kubectl, name: str, *, container: str, url: str) -> str:
+    """What a container of a system pod gets from itself."""
+    return kubectl("exec", name, "-n", SYSTEM, "-c", container, "--", "python3", "-c", FETCH, url)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.ecosystem.go_modules import fetches
 
 from e2e import monitoring
-from e2e.test_training import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
+from e2e.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from e2e.reading import checks, failures, reading_pod, rounds, wait_rounds, wait_whole_rounds
-from e2e.test_training import logs_of, reading_job, succeeded
-from e2e.test_views import run_reader, shell
+from e2e.jobs import logs_of, reading_job, succeeded
+from e2e.reading import (
+    checks,
+    failures,
+    reading_pod,
+    rounds,
+    run_reader,
+    shell,
+    wait_rounds,
+    wait_whole_rounds,
+)
 from tdcs_local import demo
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
@@ -106,6 +114,7 @@ def fuse_clients(kubectl: Kubectl) -> str:
     return name if kubectl.get("daemonsets", name, namespace=release.NAMESPACE) else ""
 
 
+@pytest.mark.deep("upgrades with other settings while all is read: e2e/chaos/test_chaos.py")
 def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
     default_release_after: None,
     remote_reader: bool,

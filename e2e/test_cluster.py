@@ -4,54 +4,10 @@ from typing import Any
 
 import pytest
 
+from e2e.pods import finished, pod
 from tdcs_local.kind.kubectl import Kubectl
 
 GPU = "nvidia.com/gpu"
-UNPRIVILEGED: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-NOBODY: dict[str, Any] = {
-    "runAsNonRoot": True,
-    "runAsUser": 1000,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-
-
-def pod(name: str, *, image: str, script: str, namespace: str, **spec: Any) -> dict[str, Any]:
-    """A pod that runs a shell script once as an unprivileged user."""
-    resources = spec.pop("resources", {})
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "securityContext": NOBODY,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": image,
-                    "command": ["sh", "-ec", script],
-                    "resources": resources,
-                    "securityContext": UNPRIVILEGED,
-                    **spec.pop("container", {}),
-                }
-            ],
-            **spec,
-        },
-    }
-
-
-def finished(kubectl: Kubectl, name: str, namespace: str, *, seconds: float = 180) -> str:
-    """Wait until a pod has succeeded and return its log."""
-
-    def look() -> str | None:
-        found = kubectl.get("pod", name, namespace=namespace) or {}
-        phase = found.get("status", {}).get("phase", "absent")
-        assert phase != "Failed", kubectl("logs", name, "-n", namespace)
-        return None if phase == "Succeeded" else f"pod {name} is {phase}"
-
-    kubectl.wait(look, what=f"pod {name} did not succeed", seconds=seconds)
-    return kubectl("logs", name, "-n", namespace)
 
 
 def test_a_pod_that_asks_for_gpus_runs_on_each_worker(

@@ -14,9 +14,8 @@ import pytest
 from tests.support.waiting import at_this_load
 
 from e2e.conftest import RESTRICTED
-from e2e.reading import checks, failures, reading_pod, rounds, wait_rounds
-from e2e.test_cluster import finished
-from e2e.test_views import SYSTEM, pod_on, shell
+from e2e.pods import finished
+from e2e.reading import SYSTEM, checks, failures, fetch, pod_on, reading_pod, rounds, shell, wait_rounds
 from tdcs_local import demo
 from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, Object
@@ -32,7 +31,6 @@ READER_PORT = 9809
 LONGEST_SECONDS = 5.0
 """No read waits longer while processes are killed and upgraded around it."""
 
-FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 # Every process on the node with these two words side by side in its command.
 KILL = """
 import os, signal, sys
@@ -161,11 +159,6 @@ def wait_more(kubectl: Kubectl, spread: Spread) -> None:
     now = {name: len(rounds(kubectl, name, namespace=namespace)) for name in names}
     for name, done in now.items():
         wait_rounds(kubectl, name, done + 2, namespace=namespace)
-
-
-def fetch(kubectl: Kubectl, name: str, *, container: str, url: str) -> str:
-    """What a container of a system pod gets from itself."""
-    return kubectl("exec", name, "-n", SYSTEM, "-c", container, "--", "python3", "-c", FETCH, url)
 
 
 def plugin_log(kubectl: Kubectl, node: str) -> str:

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from bench.training import records
 
-from e2e.test_training import logs_of, succeeded
+from e2e.jobs import logs_of, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import cluster, images
 from tdcs_local.kind.kubectl import Kubectl

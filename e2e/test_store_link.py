@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from e2e.test_cluster import finished, pod
+from e2e.pods import finished, pod
 from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations

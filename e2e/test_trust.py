@@ -8,8 +8,8 @@ import re
 
 import pytest
 
+from e2e.reading import fetch
 from e2e.test_network import AGENT, BLOCKS, MASTER, OPERATOR, SYSTEM, WORKER
-from e2e.test_remote_reads import fetch
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, condition
 

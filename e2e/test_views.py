@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from tests.support.waiting import at_this_load
 
-from e2e.test_cluster import pod
-from e2e.test_training import PRINT_CHECKSUMS, expected_digest
+from e2e.jobs import PRINT_CHECKSUMS, expected_digest
+from e2e.pods import pod
+from e2e.reading import SYSTEM, pod_on, run_reader, shell
 from tdcs_local import demo
 from tdcs_local.errors import LocalError
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
-SYSTEM = "tdcs-system"
 BACK_SECONDS = 10.0
 """Within this time after its FUSE client was killed, a running pod can open files again that are not on its node."""
 TRIES = 3
@@ -55,41 +55,6 @@ def reader(name: str, *, node: str, image: str, script: str = "sleep infinity") 
         },
         volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": demo.DATASET, "readOnly": True}}],
     )
-
-
-def run_reader(kubectl: Kubectl, readers: list[str], thing: dict[str, Any]) -> str:
-    """Make the pod and wait until it runs; its name."""
-    name: str = thing["metadata"]["name"]
-    kubectl.delete("pod", name, namespace=demo.NAMESPACE)
-    readers.append(name)
-    kubectl.apply(thing)
-
-    def look() -> str | None:
-        phase = (kubectl.get("pod", name, namespace=demo.NAMESPACE) or {}).get("status", {}).get("phase")
-        return None if phase == "Running" else f"pod {name} is {phase}"
-
-    kubectl.wait(
-        look,
-        what=f"pod {name} does not run",
-        seconds=120,
-        explain=lambda: kubectl("describe", "pod", name, "-n", demo.NAMESPACE),
-    )
-    return name
-
-
-def shell(kubectl: Kubectl, name: str, script: str, *, namespace: str = demo.NAMESPACE) -> str:
-    """The output of a script in a pod; raises LocalError when it fails."""
-    return kubectl("exec", name, "-n", namespace, "--", "sh", "-ec", script).strip()
-
-
-def pod_on(kubectl: Kubectl, node: str, selector: str) -> dict[str, Any]:
-    """The running system pod with these labels on a node."""
-    (found,) = (
-        thing
-        for thing in kubectl.list("pods", namespace=SYSTEM, selector=selector)
-        if thing["spec"].get("nodeName") == node and not thing["metadata"].get("deletionTimestamp")
-    )
-    return found
 
 
 def seconds_until_opened(kubectl: Kubectl, name: str, files: list[str]) -> float:

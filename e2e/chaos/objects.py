@@ -7,8 +7,8 @@ from typing import Any
 from e2e import read_on
 from e2e.chaos import read_version
 from e2e.chaos.nodes import RESULTS
-from e2e.test_cluster import pod
-from e2e.test_training import reading_job
+from e2e.jobs import reading_job
+from e2e.pods import pod
 from tdcs_local.kind.kubectl import Object
 from tdcs_local.store import datasets
 
