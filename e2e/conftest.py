@@ -134,7 +134,7 @@ def describe(kubectl: Kubectl, namespace: str) -> str:
     tdcs_kinds = "datasets.tdcs.io,trainingjobs.tdcs.io"
     scope = ("-n", namespace)
     return "\n".join(
-        _told(kubectl, *words)
+        _output(kubectl, *words)
         for words in (
             ("get", "pods,jobs,persistentvolumeclaims", *scope, "-o", "wide"),
             ("get", tdcs_kinds, *scope, "-o", "wide"),
@@ -145,7 +145,7 @@ def describe(kubectl: Kubectl, namespace: str) -> str:
     )
 
 
-def _told(kubectl: Kubectl, *words: str) -> str:
+def _output(kubectl: Kubectl, *words: str) -> str:
     try:
         return kubectl(*words)
     except LocalError as error:  # the kinds of TDCS are missing, say: the test's own failure is the news

@@ -60,8 +60,8 @@ def chart_before(folder: Path) -> Path:
 
 
 def test_helm_test_runs_a_real_job_and_leaves_none_behind(tdcs: None, kubectl: Kubectl) -> None:
-    told = release.helm_test(kubectl=kubectl)
-    assert re.search(r"Phase: +Succeeded", told), told
+    printed = release.helm_test(kubectl=kubectl)
+    assert re.search(r"Phase: +Succeeded", printed), printed
     assert kubectl.get("pods", "tdcs-smoke-test", namespace=release.NAMESPACE) is None
     assert kubectl.list("trainingjobs.tdcs.io", namespace=release.NAMESPACE) == []
 
@@ -135,7 +135,7 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
     held = demo.load_dataset(reporter=reporter, kubectl=kubectl).held
     name = "upgraded"
     kubectl.delete("trainingjobs.tdcs.io", name, namespace=namespace)
-    script = "until [ -e /tmp/end ]; do cat $(find /data -type f | head -n 100) > /dev/null; sleep 0.2; done; echo told"
+    script = "until [ -e /tmp/end ]; do cat $(find /data -type f | head -n 100) > /dev/null; sleep 0.2; done; echo end"
     kubectl.apply(reading_job(name, image=toolbox, workers=1, script=script))
 
     def running() -> str | None:
@@ -176,7 +176,7 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
     assert new["metadata"]["uid"] == old["metadata"]["uid"]
     kubectl("exec", new["metadata"]["name"], "-n", namespace, "--", "touch", "/tmp/end")
     succeeded(kubectl, name)
-    assert logs_of(kubectl, name) == ["told"]
+    assert logs_of(kubectl, name) == ["end"]
 
     def whole() -> str | None:
         found = demo.node_bytes(kubectl)

@@ -26,8 +26,8 @@ LOST = (
 )
 """One pod of each is killed, the scheduler's with its extender; of the workers one that the job reads from."""
 
-# Every file again and again, until told to end; a read that fails shows as another sum.
-READ_UNTIL_TOLD = f"until [ -e /tmp/end ]; do ({PRINT_CHECKSUMS}); done; echo told"
+# Every file again and again, until they shall end; a read that fails shows as another sum.
+READ_UNTIL_END = f"until [ -e /tmp/end ]; do ({PRINT_CHECKSUMS}); done; echo ended"
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_a_running_job_reads_on_and_succeeds_whatever_is_killed_around_it(
 ) -> None:
     for name in (JOB, AFTER):
         kubectl.delete("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
-    job = reading_job(JOB, image=toolbox, workers=2, script=READ_UNTIL_TOLD)
+    job = reading_job(JOB, image=toolbox, workers=2, script=READ_UNTIL_END)
     job["spec"]["runPolicy"] = {"backoffLimit": 0}
     kubectl.apply(job)
     kubectl.wait(lambda: has_read(kubectl, rounds=1), what=f"the pods of {JOB} do not read", seconds=180)
@@ -116,5 +116,5 @@ def test_a_running_job_reads_on_and_succeeds_whatever_is_killed_around_it(
     assert [one["failed"] for one in status["replicaStatuses"]] == [0]
     for log in logs_of(kubectl, JOB):
         *sums, end = log.splitlines()
-        assert end == "told"
+        assert end == "ended"
         assert {line.split()[0] for line in sums} == {expected_digest()}

@@ -185,8 +185,8 @@ def remote_reads(kubectl: Kubectl, spread: Spread, node: str) -> dict[str, float
 def kill_processes(kubectl: Kubectl, node: str, *words: str) -> int:
     """Kill every process of a node with these words in its command; how many there were."""
     plugin = pod_on(kubectl, node, PLUGIN)["metadata"]["name"]
-    told = kubectl("exec", plugin, "-n", SYSTEM, "-c", "csi", "--", "python3", "-c", KILL, *words)
-    return int(told)
+    printed = kubectl("exec", plugin, "-n", SYSTEM, "-c", "csi", "--", "python3", "-c", KILL, *words)
+    return int(printed)
 
 
 def container_of(kubectl: Kubectl, node: str, selector: str, name: str) -> Object:
@@ -233,8 +233,8 @@ def test_a_pod_sees_plain_files_wherever_their_bytes_are_and_reads_the_right_one
 
 def test_who_takes_the_client_over_gets_nothing_of_its_node(spread: Spread, kubectl: Kubectl) -> None:
     plugin = pod_on(kubectl, spread.away, PLUGIN)["metadata"]["name"]
-    told = kubectl("exec", plugin, "-n", SYSTEM, "-c", "reader", "--", "python3", "-c", TAKEN_OVER)
-    found = json.loads(told)
+    printed = kubectl("exec", plugin, "-n", SYSTEM, "-c", "reader", "--", "python3", "-c", TAKEN_OVER)
+    found = json.loads(printed)
     assert found.pop("seen") > 20  # the node's processes: so none of them was asked in vain
     assert found == {"root": False, "capabilities": 0, "let": []}
 

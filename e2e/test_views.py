@@ -126,9 +126,9 @@ def test_a_pod_where_no_data_is_reads_through_fuse_and_reads_on_after_its_client
         f"new opens worked again {', '.join(f'{one:.1f}' for one in took)} s after the FUSE client was killed"
     )
     assert took[-1] < at_this_load(BACK_SECONDS)
-    told = shell(kubectl, name, f"cd /data; sha256sum {' '.join(files)}").splitlines()
+    printed = shell(kubectl, name, f"cd /data; sha256sum {' '.join(files)}").splitlines()
     sums = {entry["path"]: entry["sha256"] for entry in operations.manifest(demo.DATASET)["files"]}
-    assert told == [f"{sums[file.removeprefix('./')]}  {file}" for file in files]
+    assert printed == [f"{sums[file.removeprefix('./')]}  {file}" for file in files]
 
 
 def test_a_plugin_that_is_replaced_disturbs_no_reader_and_serves_new_pods(

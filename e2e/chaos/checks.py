@@ -229,7 +229,7 @@ def too_little(*, faults: int, planned: int, jobs: Collection[str], held: Set[st
     return found
 
 
-def told(reads: ReadsByNode) -> Iterator[str]:
+def summary(reads: ReadsByNode) -> Iterator[str]:
     """What pods have read and met, a line for each."""
     for node, pod, each in _in_order(reads):
         met = [str(one) for one in (*each.failed, *each.printed)]

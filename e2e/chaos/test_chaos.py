@@ -28,7 +28,7 @@ from e2e.chaos.checks import (
     left_over,
     mixed_versions,
     slow_reads,
-    told,
+    summary,
     too_little,
     wrong_reads,
 )
@@ -177,7 +177,7 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
         load.wait_for_readers()
         well = time.time()
         reads = load.reads()
-        print("\n".join(told(reads)), flush=True)
+        print("\n".join(summary(reads)), flush=True)
         held = native & load.holders()
 
         def longest(since: float, until: float) -> float:

@@ -25,8 +25,8 @@ from e2e.chaos.checks import (
     reads_of,
     silent_readers,
     slow_reads,
+    summary,
     sums_of,
-    told,
     too_little,
     wrong_reads,
 )
@@ -140,7 +140,7 @@ def test_a_pod_that_was_made_anew_on_another_node_has_read_on_both() -> None:
         "node-2": {"job": Reads(files=60)},
     }
     assert wrong_reads(reads, native=set()) == [f"job on node-1: 1 {WRONG}"]
-    assert [line.partition(":")[0] for line in told(reads)] == ["job on node-1", "job on node-2"]
+    assert [line.partition(":")[0] for line in summary(reads)] == ["job on node-1", "job on node-2"]
 
 
 def test_once_all_is_well_again_no_read_fails_anywhere() -> None:
