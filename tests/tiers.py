@@ -354,7 +354,7 @@ TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "contracts": contracts,
     "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *together(2)),
     # Agents, readers and node plugins as they run on a node, and what is measured of them in small.
-    "processes": lambda wishes: pytest("tests/processes", *together(4), again=wishes.again),
+    "processes": lambda wishes: pytest("tests/processes", *together(3), again=wishes.again),
     "training": training,
     "compile": compiled,
     "controlplane": lambda wishes: pytest("tests/controlplane", *together(3), again=wishes.again),

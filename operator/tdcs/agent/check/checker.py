@@ -36,6 +36,10 @@ _AWAY_SECONDS: Final = 600.0
 """A source that gives nothing at all is waited for so long: its files are no worse for that, and nothing is counted."""
 _ATTEMPTS_BY_CODE: Final[dict[FailureCode, int]] = {"Unreadable": 3}
 """A single file that cannot be read may be read a moment later; one that is missing stays so."""
+_CHANGED_SECONDS: Final = 60.0
+"""A source that has another version of files for a moment, as a cache in front of it may, is asked again for so long in
+a comparison; then they are reported. The next listing of one that has changed brings another version to compare."""
+_CHANGED_PAUSE: Final = 8.0
 _DROP_SECONDS: Final = 600.0
 _MOST_PAUSE: Final = 60.0
 _POLL_SECONDS: Final = 0.5
@@ -171,6 +175,11 @@ class Checker:
                     await action(mount, ledger, run, block)
                     run.answered = clock()
                 except SourceFailureError as error:
+                    if error.code == "Changed" and run.changed_for(clock()) < _CHANGED_SECONDS:
+                        failures += 1
+                        waiting.insert(0, block)  # the others first
+                        await asyncio.sleep(pause(failures, most=_CHANGED_PAUSE))
+                        continue
                     silent = error.code == "SourceAway" and run.answered <= failed
                     failed = clock()
                     away = silent and failed - run.answered < _AWAY_SECONDS

@@ -33,6 +33,7 @@ class CheckRun:
     Attributes:
         drop_until: on the loop's clock, when copies that cannot be dropped are waited for no longer.
         answered: when the source last gave what was asked for, or was first asked, on the loop's clock.
+        changed: when the source first had another version of a file, on the loop's clock; None while it had none.
         failures, until: how often it ended with an error, and when it is begun anew, on the loop's clock.
     """
 
@@ -45,6 +46,7 @@ class CheckRun:
     wrong: list[FileFailure] = field(default_factory=list)
     drop_until: float = 0.0
     answered: float = 0.0
+    changed: float | None = None
     failures: int = 0
     until: float = 0.0
 
@@ -65,7 +67,14 @@ class CheckRun:
         """Count from the beginning."""
         self.begun = True
         self.files = self.bytes = self.wrong_count = 0
+        self.changed = None
         self.wrong.clear()
+
+    def changed_for(self, now: float) -> float:
+        """Seconds since the source first had another version of a file, which is now if it had none before."""
+        if self.changed is None:
+            self.changed = now
+        return now - self.changed
 
     def report(self, failure: FileFailure) -> None:
         """A file differs, or cannot be compared."""

@@ -115,6 +115,7 @@ class FailsFirst:
 
 
 AWAY = SourceFailureError("SourceAway", "the connection was reset", common=True)
+CHANGED = SourceFailureError("Changed", "its file has changed at the source since it was listed")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,7 @@ AWAY = SourceFailureError("SourceAway", "the connection was reset", common=True)
         (AWAY, 1),
         (AWAY, 40),  # no file is to blame for a source that gives nothing, however often it is asked
         (SourceFailureError("Unreadable", "the file cannot be read: Input/output error"), 1),
+        (CHANGED, 40),  # a cache in front of the store, say, that had another version for a moment
     ],
     ids=lambda value: str(value.code) if isinstance(value, SourceFailureError) else str(value),
 )
@@ -143,6 +145,26 @@ async def test_a_failure_that_passes_does_not_fail_a_check(
         check = one.mount().check
         assert check is not None
         assert (check.wrong, check.files) == ((), len(few))
+
+
+async def test_files_that_stay_changed_are_named_after_a_time_for_all_of_them_and_the_others_compared(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_CHANGED_SECONDS", 1.0)
+    changed = sorted(FILES)[:100]
+
+    def answer(extent: Extent) -> None:
+        if extent.path.decode() in changed:
+            raise CHANGED
+
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        Interposed(one.agent.mounts[MOUNT], before=answer)
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        found = await compared(one)
+        assert (found.files, found.wrong_count) == (len(FILES) - len(changed), len(changed))
+        assert {file.code for file in found.wrong} == {"Changed"}
 
 
 class Lies:
