@@ -29,7 +29,8 @@ def reading_job(
     namespace: str = demo.NAMESPACE,
     dataset: str = demo.DATASET,
 ) -> dict[str, Any]:
-    """A TrainingJob whose workers run a shell script on the dataset; it asks for what spreads pods over nodes."""
+    """A TrainingJob whose workers run a shell script on the dataset. With these resource requests the
+    default scheduler spreads its pods over nodes."""
     container = {
         "name": "main",
         "image": image,

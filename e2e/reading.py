@@ -9,10 +9,11 @@ from e2e import read_on
 from e2e.conftest import describe
 from e2e.pods import pod
 from tdcs_local import demo
+from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.store import operations
 
-SYSTEM = "tdcs-system"
+SYSTEM = release.NAMESPACE
 FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 CHECKS = "checks"
 

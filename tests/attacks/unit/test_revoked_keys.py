@@ -12,7 +12,6 @@ from tests.attacks.unit.victim import (
     cluster,
     put_dataset,
     reason,
-    refresh,
     victims,
     volume_of_the_victim,
 )
@@ -93,7 +92,7 @@ async def test_who_made_a_mount_is_asked_again_when_its_dataset_is_made_again(cl
 async def test_revoked_keys_of_a_mounted_dataset_end_its_use_within_a_bounded_time() -> None:
     async with victims(revoked_seconds=0.5) as cluster:
         cluster.engine.credentials["s3://pictures"] = RENEWED
-        await refresh(cluster, "1")
+        await cluster.annotate("pictures", refresh="1")
         await cluster.until(lambda: cluster.condition("Ready").get("reason") == "KeysRevoked")
         assert "put keys into the Secret that the source takes" in cluster.condition("Ready")["message"]
         await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
@@ -141,7 +140,7 @@ async def test_who_has_revoked_keys_gains_nothing_by_deleting_or_changing_their_
         cluster.engine.credentials["s3://pictures"] = RENEWED
         if not often:
             del cluster.server.store(SECRETS)["n", "keys"]
-        await refresh(cluster, "1")
+        await cluster.annotate("pictures", refresh="1")
         number = 0
 
         def gone() -> bool:
@@ -164,7 +163,7 @@ LONG_AGO = "2020-01-01T00:00:00Z"
 async def long_refused(cluster: Cluster) -> None:
     """The keys are refused, the operator ends, and that was long ago."""
     cluster.engine.credentials["s3://pictures"] = RENEWED
-    await refresh(cluster, "1")
+    await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.status().get("keysRefusedSince"))
     assert cluster.condition("Ready")["status"] == "True"
     await cluster.stop()
@@ -210,7 +209,7 @@ async def test_a_time_that_others_wrote_takes_nothing_while_the_source_takes_the
 async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_anew() -> None:
     async with victims(revoked_seconds=3.0) as cluster, asyncio.timeout(60):
         cluster.engine.credentials["s3://pictures"] = RENEWED
-        await refresh(cluster, "1")
+        await cluster.annotate("pictures", refresh="1")
 
         def gone() -> bool:
             return not cluster.server.store(PERSISTENT_VOLUMES)
@@ -229,12 +228,12 @@ async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_anew()
 async def test_keys_that_are_refused_for_a_moment_and_a_store_that_is_away_take_nothing() -> None:
     async with victims(revoked_seconds=3600.0) as cluster:
         cluster.engine.credentials["s3://pictures"] = RENEWED
-        await refresh(cluster, "1")
+        await cluster.annotate("pictures", refresh="1")
         await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
         assert cluster.condition("Ready")["status"] == "True"
     async with victims(revoked_seconds=0.0) as cluster:
         del cluster.engine.sources["s3://pictures"]  # no such bucket: no word about keys
-        await refresh(cluster, "1")
+        await cluster.annotate("pictures", refresh="1")
         await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
         passes = cluster.passes  # a source that is away is looked at again and again: it never gets quiet
         await cluster.until(lambda: cluster.passes > passes + 5)

@@ -87,10 +87,6 @@ async def reason(cluster: Cluster, expected: set[str]) -> None:
     )
 
 
-async def refresh(cluster: Cluster, value: str) -> None:
-    await cluster.annotate("pictures", refresh=value)
-
-
 def volume_of_the_victim(cluster: Cluster) -> Object | None:
     return cluster.server.store(PERSISTENT_VOLUMES).get(
         ("", names.volume_name(namespace="n", dataset="pictures"))
