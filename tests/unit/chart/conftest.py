@@ -1,6 +1,7 @@
 """The chart, rendered by helm itself."""
 
 import functools
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,6 @@ class Rendered:
     """The objects of a release named tdcs, in namespace tdcs-system."""
 
     objects: Sequence[Object]
-    notes: str = ""
 
     def all(self, kind: str) -> list[Object]:
         return [obj for obj in self.objects if obj["kind"] == kind]
@@ -94,6 +94,20 @@ class Helm:
         served = [word for api in apis for word in ("--api-versions", api)]
         manifests = self.run("template", release, CHART, "--namespace", NAMESPACE, *given, *words, *served)
         return Rendered(objects=documents(manifests))
+
+    def notes(self, values: Mapping[str, Any], *, folder: Path) -> str:
+        """What helm would say after an installation with these values. It says so to a cluster only, so a copy of the
+        chart in `folder` has the notes in an object."""
+        chart = folder / "tdcs"
+        if not chart.exists():
+            shutil.copytree(CHART, chart)
+            notes = chart / "templates" / "NOTES.txt"
+            inside = '{{ define "notes" }}' + notes.read_text() + '{{ end }}{{ include "notes" . | toJson }}'
+            (chart / "templates" / "notes.yaml").write_text(f"kind: Notes\nmetadata: {{name: notes}}\ntext: {inside}\n")
+            notes.unlink()
+        words = [word for name, value in values.items() for word in ("--set-json", f"{name}={value}")]
+        manifests = self.run("template", "tdcs", chart, "--namespace", NAMESPACE, *words)
+        return str(Rendered(objects=documents(manifests)).one("Notes", "notes")["text"])
 
 
 @pytest.fixture(scope="session")

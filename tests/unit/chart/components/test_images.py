@@ -1,6 +1,7 @@
 """Which images the chart's programs and the cache's pods are started from."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -47,3 +48,13 @@ def test_the_caches_pods_pull_with_the_charts_secrets(helm: Helm) -> None:
     rendered = helm.template({"imagePullSecrets": '[{"name": "a"}, {"name": "b"}]'})
     arguments = rendered.containers()["tdcs-operator/operator"]["args"]
     assert [a for a in arguments if "pull" in a] == ["--image-pull-secret=a", "--image-pull-secret=b"]
+
+
+def test_the_notes_name_the_images_that_have_no_digest(helm: Helm, tmp_path: Path) -> None:
+    digest = json.dumps(f"sha256:{'a' * 64}")
+    unset = "alluxio.image.digest, image.digest, scheduler.image.digest"
+    assert unset in helm.notes({}, folder=tmp_path)
+    own = {"image.digest": digest, "alluxio.image.digest": digest}
+    assert "  scheduler.image.digest\n" in helm.notes(own, folder=tmp_path)
+    assert "by tag" not in helm.notes({**own, "scheduler.enabled": "false"}, folder=tmp_path)
+    assert "by tag" not in helm.notes({**own, "scheduler.image.digest": digest}, folder=tmp_path)
