@@ -110,6 +110,27 @@ def test_every_kind_has_its_row() -> None:
     assert "n/pictures" not in text.split("!")[0]
 
 
+def test_what_is_not_ready_or_complete_has_its_reason_in_its_row() -> None:
+    def because(kind: str, status: str, reason: str) -> dict[str, str]:
+        return {**condition(kind, status), "reason": reason}
+
+    rows = shown(
+        World(
+            clusters=[obj("cache", conditions=[because("Ready", "False", "MasterAway")])],
+            datasets=[obj("refused", state="Failed", reason="EndpointNotAllowed")],
+            preloads=[
+                obj("over", state="Failed", conditions=[because("Complete", "False", "SomeFilesFailed")]),
+                obj("done", state="Complete", conditions=[because("Complete", "True", "AllLoaded")]),
+            ],
+        )
+    ).splitlines()
+    named = {line.split()[0]: line for line in rows if line and not line.startswith("!")}
+    assert "MasterAway" in named["cache"]
+    assert "EndpointNotAllowed" in named["refused"]
+    assert "SomeFilesFailed" in named["over"]
+    assert "AllLoaded" not in named["done"]
+
+
 def test_what_needs_a_person_is_said_and_what_is_on_its_way_is_not() -> None:
     complaints = [line for line in shown(WORLD).splitlines() if line.startswith("!")]
     assert complaints == [

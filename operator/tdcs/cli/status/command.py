@@ -114,14 +114,16 @@ def show(world: World, *, namespace: str | None, console: Console, now: str = ""
 
 def clusters(objects: Sequence[Object]) -> Table:
     """One row a cache cluster, and one for each of its workers that does not serve."""
-    table = _table("Name", "State", "Workers", "Used", _BARS)
+    table = _table("Name", "State", "Reason", "Workers", "Used", _BARS)
     for obj in objects:
         status = _status(obj)
         ready = _condition(obj, names.READY)
+        is_ready = ready.get("status") == "True"
         used, capacity = status.get("usedBytes", 0), status.get("capacityBytes", 0)
         table.add_row(
             escape(_name(obj)),
-            _coloured("Ready" if ready.get("status") == "True" else "NotReady"),
+            _coloured("Ready" if is_ready else "NotReady"),
+            escape("" if is_ready else str(ready.get("reason", ""))),
             f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)}",
             f"{human(used)} of {human(capacity)}",
             _bar(used, capacity),
@@ -131,14 +133,14 @@ def clusters(objects: Sequence[Object]) -> Table:
                 left = worker.get("lastCopyBytes")
                 moving = f"{human(left)} to move" if left else ""
                 table.add_row(
-                    f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", moving, ""
+                    f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", "", moving, ""
                 )
     return table
 
 
 def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
     """One row a dataset."""
-    table = _table("Name", "State", "Loaded", _BARS, "Rate", "Size", "Files", "Nodes")
+    table = _table("Name", "State", "Reason", "Loaded", _BARS, "Rate", "Size", "Files", "Nodes")
     for obj in objects:
         status = _status(obj)
         nodes = {
@@ -151,6 +153,7 @@ def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
         table.add_row(
             escape(_title(obj, everywhere)),
             _coloured(status.get("state", "Pending")),
+            escape(str(status.get("reason") or "")),
             status.get("loaded") or (f"{status['cached']} cached" if status.get("cached") else ""),
             _bar(status.get("loadedBytes", 0), wanted) if wanted else "",
             status.get("rate", ""),
@@ -186,14 +189,15 @@ def uses(objects: Sequence[Object], *, everywhere: bool, now: str) -> Table:
 
 def preloads(objects: Sequence[Object], *, everywhere: bool) -> Table:
     """One row a preload."""
-    table = _table("Name", "Dataset", "State", "Done", _BARS, "Rate", "Bytes", "Files")
+    table = _table("Name", "Dataset", "State", "Reason", "Done", _BARS, "Rate", "Bytes", "Files")
     for obj in objects:
         status = _status(obj)
-        total = status.get("bytesTotal", 0)
+        total, complete = status.get("bytesTotal", 0), _condition(obj, names.COMPLETE)
         table.add_row(
             escape(_title(obj, everywhere)),
             escape(names.dataset_of(obj)),
             _coloured(status.get("state", "Pending")),
+            escape("" if complete.get("status") == "True" else str(complete.get("reason", ""))),
             status.get("progress", ""),
             _bar(status.get("bytesDone", 0), total) if total else "",
             status.get("rate", ""),
