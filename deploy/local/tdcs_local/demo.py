@@ -85,8 +85,13 @@ def run(*, reporter: Reporter) -> None:
     with ThreadPoolExecutor(max_workers=1) as beside:
         # by far the largest image, and the last one needed: it travels while the rest starts
         training = beside.submit(images.ensure, [TRAINING_IMAGE], reporter=reporter)
-        prepare_store(reporter=reporter)
-        release.install(reporter=reporter, kubectl=kubectl, tags=tags)
+        try:
+            prepare_store(reporter=reporter)
+            release.install(reporter=reporter, kubectl=kubectl, tags=tags)
+        except LocalError:
+            if not training.done():
+                reporter.say("the image of the training jobs is still being built; this command ends with it")
+            raise
         training.result()
     runs = [cold_run(reporter=reporter, kubectl=kubectl)]
     wait_loaded(reporter=reporter, kubectl=kubectl)

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from tdcs_local.errors import LocalError
+
 SIGN_OF_LIFE_SECONDS = 20.0
 
 
@@ -56,6 +58,7 @@ class Reporter:
         self._quiet = quiet
         self._console = Console(file=self._stream, highlight=False, soft_wrap=True)
         self._depth = 0
+        self._said: BaseException | None = None
 
     def say(self, text: str) -> None:
         """One plain line."""
@@ -72,9 +75,10 @@ class Reporter:
         watcher.start()
         try:
             yield step
-        except BaseException:
+        except BaseException as error:
             self._finish(stop, watcher)
-            self.say(f"{self._time()} {step.title}: failed after {duration(time.monotonic() - step.started)}")
+            took = duration(time.monotonic() - step.started)
+            self.say(f"{self._time()} {step.title}: failed after {took}{self._reason(error)}")
             raise
         self._finish(stop, watcher)
         took = duration(time.monotonic() - step.started)
@@ -84,6 +88,14 @@ class Reporter:
         stop.set()
         watcher.join()
         self._depth -= 1
+
+    def _reason(self, error: BaseException) -> str:
+        """What went wrong, said by the innermost of the steps that it ends. The whole error is printed when the
+        command ends, which may be long after, as it waits for what runs beside."""
+        if error is self._said or not isinstance(error, LocalError):
+            return ""
+        self._said = error
+        return f": {error.what}"
 
     @staticmethod
     def _time() -> str:

@@ -103,7 +103,9 @@ class Helm:
             shutil.copytree(CHART, chart)
             notes = chart / "templates" / "NOTES.txt"
             inside = '{{ define "notes" }}' + notes.read_text() + '{{ end }}{{ include "notes" . | toJson }}'
-            (chart / "templates" / "notes.yaml").write_text(f"kind: Notes\nmetadata: {{name: notes}}\ntext: {inside}\n")
+            (chart / "templates" / "notes.yaml").write_text(
+                f"kind: Notes\nmetadata: {{name: notes}}\ntext: {inside}\n"
+            )
             notes.unlink()
         words = [word for name, value in values.items() for word in ("--set-json", f"{name}={value}")]
         manifests = self.run("template", "tdcs", chart, "--namespace", NAMESPACE, *words)

@@ -20,11 +20,14 @@ def test_a_step_is_one_line_with_its_result_and_its_time() -> None:
     assert re.search(r"build \[it\]: 3 files \(\d+(\.\d)? s\)", line)
 
 
-def test_a_failed_step_says_so_and_passes_the_error_on() -> None:
+def test_a_failed_step_says_so_once_with_what_failed_and_passes_the_error_on() -> None:
     out = io.StringIO()
-    with pytest.raises(LocalError), Reporter(stream=out).step("build it"):
-        raise LocalError(what="x")
-    assert "build it: failed after" in out.getvalue()
+    reporter = Reporter(stream=out)
+    with pytest.raises(LocalError), reporter.step("build all"), reporter.step("build it"):
+        raise LocalError(what="the disk is full")
+    inner, outer = out.getvalue().splitlines()
+    assert re.search(r"build it: failed after \S+ s: the disk is full$", inner)
+    assert re.search(r"build all: failed after \S+ s$", outer)
 
 
 def test_a_long_step_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
