@@ -110,6 +110,7 @@ def test_every_test_that_the_failure_modes_name_exists() -> None:
 
 SECURITY_FOLDERS = (
     (r"test_(admission\w*|scope)\.py", "tests/controlplane/rights"),
+    (r"test_(\w*source\w*|folder_size)\.py", "tests/attacks/unit/sources"),
     (r"test_\w+\.py", "tests/attacks/unit"),
 )
 """Where the tests are that SECURITY.md names without a folder, as it says at its end."""

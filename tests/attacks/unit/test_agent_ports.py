@@ -13,6 +13,7 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 import pytest
+from tests.attacks.unit.strangers import strangers, unverified
 from tests.support.certificates import DAY, TestAuthority, now
 from tests.support.dataplane.agents import (
     JOURNAL,
@@ -79,23 +80,6 @@ async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
         agent.give(version.assignment(), manifests=version)
         await agent.holds(version)
         yield Victim(agent, version, authority)
-
-
-def unverified() -> ssl.SSLContext:
-    """As a stranger would: it shows nothing, and accepts any server."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-def strangers(authority: TestAuthority) -> dict[str, ssl.SSLContext]:
-    """Callers whose certificates count for nothing."""
-    believes = authority.pair.certificate
-    return {
-        "none": unverified(),
-        "another authority's": TestAuthority().contexts(Role.OPERATOR, believes=believes).client(),
-        "ended": authority.contexts(Role.OPERATOR, until=now() - DAY).client(),
-    }
 
 
 async def answers(victim: Victim, context: ssl.SSLContext | bool) -> dict[str, int]:

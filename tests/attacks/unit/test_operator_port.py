@@ -10,7 +10,7 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 import pytest
-from tests.attacks.unit.test_agent_ports import strangers
+from tests.attacks.unit.strangers import strangers
 from tests.support.certificates import TestAuthority
 from tests.support.dataplane.agents import Version, fill, folder_version
 from tests.support.ports import free_ports

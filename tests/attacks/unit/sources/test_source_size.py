@@ -10,13 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.attacks.unit.sources.listed_store import Store, listing, set_limits
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api import names
@@ -24,13 +22,12 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.access.limits import listing_limit
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import (
-    Credentials,
     EngineUnavailableError,
     LimitExceededError,
     Source,
     SourceError,
 )
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, SECRETS
+from tdcs.kube.resources import DATASETS, SECRETS
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import ListingLimit, SourcesSize
 from tdcs.listing.lister import LocalLister
@@ -39,64 +36,6 @@ from tdcs.listing.source_size import ListingPage, SourceSize
 
 MB = 1_000_000
 PATH = "/datasets/1f"
-KEYS = Credentials(access_key_id="AKIA", secret_access_key="s3cr3t")
-
-
-@dataclass
-class Store:
-    """A store that gives pages of names: what it answers for each is chosen by the test.
-
-    Attributes:
-        page: gives status, headers and text for the number of a page.
-    """
-
-    page: Callable[[int], tuple[int, dict[str, str], bytes]]
-    asked: list[str] = field(default_factory=list)
-
-    @property
-    def source(self) -> Source:
-        return Source(
-            uri="s3://bucket/many",
-            options={"endpoint": f"http://127.0.0.1:{self.port}", "pathStyle": "true"},
-            credentials=KEYS,
-        )
-
-    def __enter__(self) -> Store:
-        store = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                store.asked.append(self.path)
-                query = parse_qs(urlsplit(self.path).query)
-                status, headers, text = store.page(int(query.get("continuation-token", ["0"])[0]))
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(text)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                try:
-                    self.wfile.write(text)
-                except (BrokenPipeError, ConnectionResetError):
-                    self.close_connection = True
-
-            def log_message(self, *_: object) -> None:
-                """Says nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=lambda: self._server.serve_forever(0.01), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def listing(number: int, *, names: int = 1000, size: int = 5, more: bool = True) -> bytes:
-    items = b"".join(
-        b"<Contents><Key>%d//&amp;</Key><Size>%d</Size></Contents>" % (n, size) for n in range(names)
-    )
-    token = b"<NextContinuationToken>%d</NextContinuationToken>" % (number + 1) if more else b""
-    return b"<ListBucketResult>" + items + token + b"</ListBucketResult>"
 
 
 def check(store: Store, **limit: int) -> None:
@@ -293,12 +232,6 @@ def many() -> MemoryEngine:
     files = {str(number): MB // 100 for number in range(100)}
     sources = {"s3://pictures": files, "s3://others": dict(list(files.items())[:60]), "s3://more": files}
     return MemoryEngine(sources=sources, workers={"a": 100 * MB})
-
-
-async def set_limits(cluster: Cluster, **limits: object) -> None:
-    await cluster.server.merge(
-        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"limits": limits}}
-    )
 
 
 async def test_a_dataset_beyond_a_limit_names_it_with_the_remedy_and_a_higher_one_lets_it_in(

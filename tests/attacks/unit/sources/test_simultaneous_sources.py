@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from tests.attacks.unit.test_source_size import set_limits
+from tests.attacks.unit.sources.listed_store import set_limits
 from tests.support.caches import MemoryCaches
 from tests.unit.controllers.cluster import Cluster
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.attacks.unit.test_source_size import KEYS, Store, listing
+from tests.attacks.unit.sources.listed_store import KEYS, Store, listing
 
 from tdcs.engine.protocol import KeysRefusedError, Source
 from tdcs.listing.source_keys import SourceKeys
