@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
+from tdcs.controllers.access.pod_addresses import PodAddresses
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.dataset_paths import DatasetPaths
@@ -125,6 +126,7 @@ class Stores:
 
     Attributes:
         namespace: where the CacheClusters that count live.
+        pod_addresses: of all pods of the cluster.
         paths: an index over the Datasets.
     """
 
@@ -143,6 +145,7 @@ class Stores:
     resource_quotas: Store = field(default_factory=dict)
     namespaces: Store = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+    pod_addresses: PodAddresses = field(default_factory=PodAddresses)
     paths: DatasetPaths = field(default_factory=DatasetPaths)
 
     def cache_cluster(self, name: str) -> Object | None:

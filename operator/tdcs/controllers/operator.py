@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from tdcs.controllers.access.pod_addresses import PodAddresses
 from tdcs.controllers.access.service_networks import ServiceNetworks
 from tdcs.controllers.cachecluster.controller import CacheClusterController
 from tdcs.controllers.caches import Caches
@@ -113,10 +114,16 @@ class Operator:
             views=self._own, queue=queue, namespace=settings.namespace, touch=self._touch
         )
         usage = Usage(on_change=self._touch, on_claim=self._handlers.on_claim_use)
+        pod_addresses = PodAddresses()
+
+        def pod_seen(key: Key, pod: Object | None) -> None:
+            usage.seen(key, pod)
+            pod_addresses.seen(key, pod["addresses"] if pod is not None else ())
+
         self.scope = settings.scope
         # Of all namespaces, whatever is served: what nodes have left, and which pods mount a claim.
         self._usage = InformerSet(
-            api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=usage.seen
+            api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=pod_seen
         )
         self._informers = informers_of(api=api, settings=settings, handlers=self._handlers)
         self.context = Context(
@@ -140,6 +147,7 @@ class Operator:
                 namespaces=self._informers[NAMESPACES].store,
                 runtime_classes=self._informers[RUNTIME_CLASSES].store,
                 usage=usage,
+                pod_addresses=pod_addresses,
             ),
             queue=queue,
             settings=settings,

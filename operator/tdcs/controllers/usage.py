@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tdcs.api import names
+from tdcs.controllers.access.pod_addresses import addresses_of_pod
 from tdcs.controllers.resources import Amounts, added, pod_requests
 from tdcs.kube.api import Object
 from tdcs.kube.objects import UNENDED_PODS, Key
@@ -35,7 +36,7 @@ class JobPod:
 
 
 def trimmed(pod: Object) -> Object:
-    """A pod with its node, what it takes there, and to which job it belongs, and nothing else."""
+    """A pod with its node, what it takes there, its addresses, and to which job it belongs, and nothing else."""
     metadata = pod["metadata"]
     kept = {field: metadata[field] for field in ("name", "namespace", "resourceVersion") if field in metadata}
     found = {
@@ -44,6 +45,7 @@ def trimmed(pod: Object) -> Object:
         "takes": pod_requests(pod["spec"]),
         "foreign": not _labels(metadata).get(names.LABEL_TRAINING_JOB),
         "claims": claims_of(pod),
+        "addresses": addresses_of_pod(pod),
     }
     job_pod = None if metadata.get("deletionTimestamp") else job_pod_of(pod)
     return found if job_pod is None else {**found, "jobPod": job_pod}

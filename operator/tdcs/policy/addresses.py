@@ -1,6 +1,6 @@
 """Which addresses and names of hosts lead into the cluster, to the node or to its cloud's metadata."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -66,12 +66,13 @@ def forbidden_kind(text: str) -> str:
     return ""
 
 
-def internal_kind(text: str, *, internal: Sequence[Network]) -> str:
+def internal_kind(text: str, *, internal: Sequence[Network], pods: Container[str] = ()) -> str:
     """What an address is that a source may have only when a rule names its endpoint; empty for any other.
 
     Args:
         text: the address.
         internal: networks of the cluster: its Services, pods and nodes.
+        pods: addresses of pods, for those that lie in none of these.
     """
     found = forbidden_kind(text)
     if found:
@@ -81,7 +82,8 @@ def internal_kind(text: str, *, internal: Sequence[Network]) -> str:
         return "loopback"
     if address.is_reserved and isinstance(address, IPv4Address):
         return "reserved"
-    return "cluster-internal" if any(address in network for network in internal) else ""
+    inside = str(address) in pods or any(address in network for network in internal)
+    return "cluster-internal" if inside else ""
 
 
 def internal_name(host: str) -> bool:

@@ -1,7 +1,8 @@
 """The operator tells when its view of the cluster is not to be trusted, and who is concerned by a change."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from tests.support.caches import MemoryCaches
@@ -14,8 +15,9 @@ from tdcs.controllers.context import Settings, WorkKey
 from tdcs.controllers.operator import Operator
 from tdcs.controllers.process import startup
 from tdcs.controllers.process.health import StaleError
+from tdcs.controllers.usage import trimmed
 from tdcs.engine.memory import MemoryEngine
-from tdcs.kube.api import Object, ObjectList
+from tdcs.kube.api import Object, ObjectList, WatchEvent
 from tdcs.kube.errors import ForbiddenError, KubeError, UnavailableError
 from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, PRELOADS, TRAINING_JOBS, Resource
@@ -78,6 +80,32 @@ def job(name: str, *datasets: str) -> Object:
 def cluster(state: str) -> Object:
     workers = [{"node": "a", "state": state, "usedBytes": 1}]
     return {"metadata": {"name": "default", "namespace": "tdcs-system"}, "status": {"workers": workers}}
+
+
+async def test_the_addresses_of_all_pods_are_known() -> None:
+    web: Object = {
+        "metadata": {"name": "web", "namespace": "other", "resourceVersion": "1"},
+        "spec": {"nodeName": "a", "containers": []},
+        "status": {"podIPs": [{"ip": "192.0.2.7"}]},
+    }
+    ended = WatchEvent(
+        type="DELETED", object={**web, "metadata": {**web["metadata"], "resourceVersion": "2"}}
+    )
+    over = asyncio.Event()
+
+    class Api(ScriptedApi):
+        async def watch(self, resource: Resource, **asked: Any) -> AsyncIterator[WatchEvent]:
+            await over.wait()
+            yield ended
+            await asyncio.Event().wait()
+
+    operator = operator_of(Api(lists=[ObjectList(items=[trimmed(web)], resource_version="1")]))
+    watching = asyncio.create_task(operator._usage.run())
+    known = operator.context.stores.pod_addresses
+    await eventually_async(lambda: "192.0.2.7" in known, deadline=20)
+    over.set()
+    await eventually_async(lambda: "192.0.2.7" not in known, deadline=20)
+    watching.cancel()
 
 
 async def test_a_view_that_hears_nothing_is_unhealthy(

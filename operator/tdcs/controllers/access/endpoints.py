@@ -8,7 +8,7 @@ answer holds up its own names only.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -82,6 +82,7 @@ class Endpoints:
     Args:
         resolve: gives the addresses of a host.
         networks: those of the cluster now, as texts.
+        pods: the addresses of its pods.
         clock: seconds that only grow.
         on_change: called with each user of a host of which something else is known than before.
     """
@@ -91,11 +92,13 @@ class Endpoints:
         *,
         resolve: Resolve,
         networks: Callable[[], Iterable[str]],
+        pods: Container[str],
         clock: Callable[[], float],
         on_change: Callable[[WorkKey], None],
     ) -> None:
         self._resolve: Final = resolve
         self._networks: Final = networks
+        self._pods: Final = pods
         self._clock: Final = clock
         self._on_change: Final = on_change
         self._hosts: Final[dict[str, _Host]] = {}
@@ -178,7 +181,7 @@ class Endpoints:
         texts = tuple(self._networks())
         if texts != self._parsed[0]:
             self._parsed = (texts, _networks_of(texts))
-        kinds = (internal_kind(address, internal=self._parsed[1]) for address in found)
+        kinds = (internal_kind(address, internal=self._parsed[1], pods=self._pods) for address in found)
         if internal := next(filter(None, kinds), ""):
             return HostAnswer(known=True, internal=internal)
         if not found:

@@ -107,6 +107,7 @@ class DatasetController:
         self._endpoints = Endpoints(
             resolve=context.resolve,
             networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
+            pods=context.stores.pod_addresses,
             clock=clock,
             on_change=context.queue.add,
         )

@@ -118,6 +118,26 @@ async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
     await cluster.until(lambda: not cluster.status().get("mountPath"))
 
 
+async def test_a_pod_is_no_store_where_nodes_name_no_networks_of_pods(
+    cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = cluster.context.stores.pod_addresses
+    pods.seen(("m", "web"), ["192.0.2.7"])
+    await cluster.create_dataset(source={"options": {"endpoint": "https://192.0.2.7"}})
+    assert "cluster-internal address" in await refused(cluster, "EndpointNotAllowed")
+    assert not cluster.engine.state.mounts
+    # One that a pod has later, behind a name.
+    await cluster.create_dataset("later", source={"options": {"endpoint": STORE}})
+    await cluster.until_state("Ready", "later")
+    monkeypatch.setattr("tdcs.controllers.access.endpoints.REFUSED_SECONDS", 0.3)
+    pods.seen(("m", "new"), hosts.found["store.example"])
+    assert "cluster-internal address" in await refused(cluster, "EndpointNotAllowed", "later")
+    await cluster.until(lambda: not cluster.engine.state.mounts)
+    # It is any other address once that pod has ended.
+    pods.seen(("m", "new"), [])
+    await cluster.until_state("Ready", "later")
+
+
 @pytest.mark.parametrize("answer", [["169.254.169.254"], None])
 async def test_one_wrong_or_failed_answer_takes_nothing_from_a_dataset_that_serves(
     cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch, answer: list[str] | None

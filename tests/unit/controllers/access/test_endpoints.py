@@ -27,6 +27,7 @@ class World:
         self.endpoints = Endpoints(
             resolve=self.resolve,
             networks=lambda: self.networks,
+            pods=(),
             clock=lambda: self.now,
             on_change=self.woken.append,
         )
