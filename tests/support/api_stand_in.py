@@ -104,8 +104,8 @@ class ApiStandIn:
                     self.close_connection = True
                 elif parts[-2:] == ["namespaces", "default"]:
                     self._answer(200, {"metadata": {"name": "default"}})
-                elif parts[-1] in owner.forbidden:
-                    self._answer(403, {"reason": "Forbidden", "message": f"may not read {parts[-1]}"})
+                elif refused := owner.forbidden.intersection(parts[-1:] + parts[-2:-1]):
+                    self._answer(403, {"reason": "Forbidden", "message": f"may not read {min(refused)}"})
                 elif "namespaces" not in parts and parts[-1] in owner.own_namespace_only:
                     self._answer(403, {"reason": "Forbidden", "message": f"may not read all {parts[-1]}"})
                 elif len(parts) > 4 and parts[-4] == "namespaces":

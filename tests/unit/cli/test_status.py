@@ -297,6 +297,36 @@ def test_of_a_job_that_has_ended_the_pods_by_which_it_ended_are_counted(
     assert f" {text} " in shown(World(jobs=[job]))
 
 
+@pytest.mark.parametrize(
+    ("renewed", "said"),
+    [
+        ("2026-01-01T00:00:00.123456Z", "for 10 min"),
+        ("2026-01-01T00:09:30.000000Z", ""),
+        ("2026-01-01T00:11:00.000000Z", ""),
+        (None, ""),
+    ],
+)
+def test_an_operator_that_is_not_at_work_is_said_first(renewed: str | None, said: str) -> None:
+    lease = {"metadata": {"name": "tdcs-operator"}, "spec": {"holderIdentity": "one", "renewTime": renewed}}
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    show(World(lease=lease), namespace="n", console=console, now="2026-01-01T00:10:00Z")
+    assert isinstance(console.file, io.StringIO)
+    first = console.file.getvalue().splitlines()[0]
+    assert first.startswith("! Operator: none has renewed Lease tdcs-system/tdcs-operator") == bool(said)
+    assert said in first
+
+
+def test_the_operators_lease_is_read_where_that_is_allowed(tmp_path: Path) -> None:
+    lease = {**stored("tdcs-operator", "tdcs-system"), "spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
+    for forbidden in (False, True):
+        hidden = frozenset({"leases"} if forbidden else ())
+        with ApiStandIn({"leases": [lease]}, forbidden=hidden) as server:
+            config = str(server.kubeconfig(tmp_path))
+            result = CliRunner().invoke(main, ["status", f"--kubeconfig={config}", "-A"])
+        assert result.exit_code == 0, result.output
+        assert ("! Operator:" in result.output) == (not forbidden)
+
+
 async def test_a_namespace_that_is_not_there_is_told_and_one_that_is_there_is_not() -> None:
     server = Server()
     await server.create(NAMESPACES, obj={"kind": "Namespace", "metadata": {"name": "there"}})

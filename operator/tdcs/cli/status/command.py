@@ -19,6 +19,7 @@ from tdcs.api.trainingjob import TrainingJob
 from tdcs.cli import dataset_use
 from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.problems import problems
+from tdcs.cli.status.operator_lease import silence
 from tdcs.cli.status.world import World, check_namespace, read_world
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.humanize import human
@@ -72,6 +73,8 @@ def command(
 def show(world: World, *, namespace: str | None, console: Console, now: str = "") -> None:
     """Print everything, with one line for a kind that has no objects or may not be listed."""
     everywhere, now = namespace is None, now or utc_now()
+    if silent := silence(world.lease, now=now):
+        console.print(f"[red]![/red] Operator: {escape(silent)}\n", soft_wrap=True)
     place = "any namespace" if everywhere else f"namespace {namespace}"
 
     def nothing_of(resource: Resource, otherwise: str) -> str:

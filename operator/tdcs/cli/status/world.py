@@ -10,6 +10,7 @@ import click
 from tdcs.api import names
 from tdcs.cli.api_client import list_known
 from tdcs.cli.status.missing_rights import may_not_list
+from tdcs.cli.status.operator_lease import read_lease
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS, Resource
@@ -17,13 +18,14 @@ from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What there is; `limits`: by plural, why the objects of a kind are not known."""
+    """What there is; `limits`: by plural, why the objects of a kind are not known; `lease`: the operator's, or None."""
 
     clusters: Sequence[Object] = field(default_factory=list)
     datasets: Sequence[Object] = field(default_factory=list)
     preloads: Sequence[Object] = field(default_factory=list)
     jobs: Sequence[Object] = field(default_factory=list)
     limits: Mapping[str, str] = field(default_factory=dict)
+    lease: Object | None = None
 
 
 async def read_world(api: KubeApi, *, namespace: str | None) -> World:
@@ -59,6 +61,7 @@ async def read_world(api: KubeApi, *, namespace: str | None) -> World:
         preloads=found[PRELOADS] or (),
         jobs=found[TRAINING_JOBS] or (),
         limits=limits,
+        lease=await read_lease(api),
     )
 
 
