@@ -117,6 +117,19 @@ class Journal(Model):
     """Its size; 5Gi is enough for some ten million files."""
 
 
+class FolderAccess(Model):
+    """As whom master, workers and agents read the folders of file sources. A change restarts them."""
+
+    groups: Annotated[
+        list[Annotated[int, Field(ge=1, le=2_147_483_647)]],
+        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default=[])
+    """Numbers of the groups that they are in besides their own, for files that only a group may read."""
+    as_root: bool = False
+    """As root with the capability DAC_OVERRIDE, which reads files of whomever. Left out, as a user without rights of
+    its own, which reads what everybody, or a group of `groups`, may read."""
+
+
 DEFAULT_DELAY = "10m"
 """`scaleDownDelay` where it is left out."""
 
@@ -246,6 +259,8 @@ class CacheClusterSpec(Model):
     """Folders, the same on every cache node (an NFS mount, say), from which Datasets of every namespace may read with
     file:// URIs: short for a rule of sources without a selector. The cache's pods mount them read-only; a change
     restarts them."""
+    folder_access: FolderAccess = defaulted(FolderAccess)
+    """As whom the cache reads these folders, and those of the rules of sources."""
     sources: Annotated[list[SourceRule], Field(max_length=64, json_schema_extra=list_map("name"))] = Field(
         default=[]
     )

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
-from tdcs.controllers.access.pod_addresses import PodAddresses
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.dataset_paths import DatasetPaths
+from tdcs.controllers.pod_addresses import PodAddresses
 from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import Usage
 from tdcs.kube.api import KubeApi, Object

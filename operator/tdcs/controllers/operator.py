@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from tdcs.controllers.access.pod_addresses import PodAddresses
 from tdcs.controllers.access.service_networks import ServiceNetworks
 from tdcs.controllers.cachecluster.controller import CacheClusterController
 from tdcs.controllers.caches import Caches
@@ -21,6 +20,7 @@ from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.kueue.controller import KueueChecks
 from tdcs.controllers.metrics import Metrics
+from tdcs.controllers.pod_addresses import PodAddresses
 from tdcs.controllers.preload.controller import PreloadController
 from tdcs.controllers.process.health import STARTING, StaleError
 from tdcs.controllers.process.startup import patiently, until_synced

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tdcs.api import names
-from tdcs.controllers.access.pod_addresses import addresses_of_pod
+from tdcs.controllers.pod_addresses import addresses_of_pod
 from tdcs.controllers.resources import Amounts, added, pod_requests
 from tdcs.kube.api import Object
 from tdcs.kube.objects import UNENDED_PODS, Key

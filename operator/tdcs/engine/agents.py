@@ -260,6 +260,7 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
         cut_off: whether the time was over before.
         failure: why not all of it can be counted; empty when it can.
         refused: whether that is for good: the folder is, or lies behind, a symbolic link.
+        unreadable: whether it is for want of a right to read a folder.
     """
 
     files: int = 0
@@ -268,6 +269,7 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
     cut_off: bool = False
     failure: str = ""
     refused: bool = False
+    unreadable: bool = False
 
 
 class AgentError(Exception):

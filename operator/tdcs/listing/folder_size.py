@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from tdcs.api.source_uri import parse_source_uri
-from tdcs.engine.agents import AgentError, Agents, FolderLimit
+from tdcs.engine.agents import AgentError, Agents, FolderCount, FolderLimit
 from tdcs.engine.protocol import EngineUnavailableError, Source, SourceError
 from tdcs.listing.limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 from tdcs.listing.namespace_share import NamespaceShare
@@ -66,9 +66,7 @@ class FolderSize:
                 raise SourceError(
                     attempted=f"count the files of {source.uri}",
                     reason=f"{found.failure} (node {node})",
-                    remedy="Name the folder itself in spec.source.uri, without symbolic links on the way"
-                    if found.refused
-                    else "See what is wrong with the folder on that node",
+                    remedy=_remedy(found),
                     path=path,
                 )
             count = LimitCount(limit, what=source.uri, path=path)
@@ -85,6 +83,17 @@ class FolderSize:
             path=path,
             retryable=True,
         )
+
+
+def _remedy(found: FolderCount) -> str:
+    if found.refused:
+        return "Name the folder itself in spec.source.uri, without symbolic links on the way"
+    if found.unreadable:
+        return (
+            "Make it readable for everybody, or have the cache's administrator name a group that may read it "
+            "(spec.folderAccess of the CacheCluster)"
+        )
+    return "See what is wrong with the folder on that node"
 
 
 def _slow(source: Source, reason: str, *, path: str) -> SourceError:

@@ -60,7 +60,11 @@ class FolderReader:
                 )
             return SourceFailureError("Missing", "the file is not at the source any more")
         if error.errno in (errno.EACCES, errno.EPERM):
-            return SourceFailureError("Denied", f"the source refuses to give the file: {reason}")
+            return SourceFailureError(
+                "Denied",
+                f"the source refuses to give the file to user {os.geteuid()}: {reason}; see spec.folderAccess of the "
+                "CacheCluster",
+            )
         if error.errno in _NAMES_REFUSED:
             return SourceFailureError("BadName", f"the source refuses the file's name: {reason}")
         if error.errno in _AWAY:

@@ -14,8 +14,10 @@ from tdcs.engine.confined_path import open_beneath, open_plain_folder
 
 _LOOK: Final = 1_000
 """Names between two looks at the clock."""
-_EMPTY: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG})
+_EMPTY: Final = frozenset({errno.ENOENT, errno.ENAMETOOLONG})
 """Of a folder that has nothing for anybody who asks."""
+_UNREADABLE: Final = frozenset({errno.EACCES, errno.EPERM})
+"""Of one that this user may not look into: a Dataset without the files there would not be what its folder is."""
 _REPLACED: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EXDEV})
 """Of one that became something else after it was seen."""
 
@@ -24,18 +26,23 @@ def count_folder(limit: FolderLimit) -> FolderCount:
     """The files and folders below a folder, until one of them is too many or the time is over.
 
     A symbolic link counts as a file and is not followed: a cache's master does not follow those to folders either. A
-    folder that may not be read, or is gone, is empty; the master, which runs as the same user, reads no more of it.
+    folder that is gone is empty; one that may not be read ends the count, for the master, which runs as the same user,
+    would leave its files out.
     """
     try:
         root = open_plain_folder(os.fsencode(limit.folder))
     except OSError as error:
         if error.errno in _EMPTY:
             return FolderCount()
+        if error.errno in _UNREADABLE:
+            return _unreadable(limit.folder)
         refused = error.errno in {errno.ELOOP, errno.ENOTDIR}
         return FolderCount(failure=f"{limit.folder}: {error.strerror}", refused=refused)
     try:
         with closing(_entries(root)) as entries:
             return _count(entries, limit)
+    except _UnreadableError as error:
+        return _unreadable(os.path.normpath(f"{limit.folder}/{error}"))
     except OSError as error:
         return FolderCount(failure=f"below {limit.folder}: {error.strerror}")
     finally:
@@ -56,6 +63,17 @@ def _count(entries: Iterable[os.DirEntry[str]], limit: FolderLimit) -> FolderCou
         if max(files, folders) > limit.files or (limit.bytes is not None and size > limit.bytes):
             break
     return FolderCount(files=files, folders=folders, bytes=size, cut_off=cut_off)
+
+
+class _UnreadableError(Exception):
+    """This user may not look into a folder; the text is its path below the one that is counted."""
+
+
+def _unreadable(folder: str) -> FolderCount:
+    who = (
+        f"user {os.geteuid()} with the groups {', '.join(map(str, sorted({os.getegid(), *os.getgroups()})))}"
+    )
+    return FolderCount(failure=f"{who} may not read {folder}", unreadable=True)
 
 
 class _Folder:
@@ -90,6 +108,7 @@ def _entries(root: int) -> Generator[os.DirEntry[str]]:
     there are, only those that lie in each other are kept in memory, and these can be no more than a path can name.
 
     Raises:
+        _UnreadableError: This user may not look into a folder.
         OSError: A folder is there and cannot be looked through.
     """
     ahead: list[_Folder] = []
@@ -98,6 +117,8 @@ def _entries(root: int) -> Generator[os.DirEntry[str]]:
         try:
             ahead.append(_Folder(path, root=root))
         except OSError as error:
+            if error.errno in _UNREADABLE:
+                raise _UnreadableError(os.fsdecode(path).removeprefix("./")) from error
             if error.errno not in _EMPTY | _REPLACED:
                 raise
 

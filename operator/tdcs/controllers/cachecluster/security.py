@@ -9,23 +9,29 @@ from tdcs.kube.api import Object
 _ROOT = 0
 
 READ_OTHERS = "DAC_OVERRIDE"
-"""Files of a shared folder may belong to others and be for them alone. Not DAC_READ_SEARCH: with that a process opens
-any file of the file system by its number (open_by_handle_at), wherever it lies."""
+"""Reads files of a shared folder that belong to others and are for them alone. Not DAC_READ_SEARCH: with that a process
+opens any file of the file system by its number (open_by_handle_at), wherever it lies."""
 
 
 def user_of(plan: Blueprint) -> int:
-    """The user of a cluster's processes: root where they read shared folders, for no other user reads all of them."""
-    return _ROOT if plan.spec.all_folders else names.CACHE_USER
+    """The user of a cluster's processes: root only to read files of shared folders whoever these are for."""
+    as_root = plan.spec.all_folders and plan.spec.folder_access.as_root
+    return _ROOT if as_root else names.CACHE_USER
 
 
 def of_pod(plan: Blueprint) -> Object:
-    """Of the pods of master and workers: their user's group may read what is mounted for root, such as certificates."""
+    """Of the pods of master and workers: their user's group may read what is mounted for root, such as certificates,
+    and further groups the files of shared folders."""
     user = user_of(plan)
-    return {"fsGroup": user, "fsGroupChangePolicy": "OnRootMismatch"} if user else {}
+    groups = plan.spec.folder_access.groups if plan.spec.all_folders else []
+    return {
+        **({"fsGroup": user, "fsGroupChangePolicy": "OnRootMismatch"} if user else {}),
+        **({"supplementalGroups": sorted(groups)} if groups else {}),
+    }
 
 
 def restricted(plan: Blueprint) -> Object:
-    """Of master, worker and agent: the Pod Security Standard *restricted*, but for clusters with shared folders."""
+    """Of master, worker and agent: the Pod Security Standard *restricted*, unless they read shared folders as root."""
     user = user_of(plan)
     return _context(user, add=[READ_OTHERS] if user == _ROOT else [])
 

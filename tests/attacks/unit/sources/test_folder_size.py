@@ -7,9 +7,11 @@ import errno
 import gc
 import os
 import subprocess
+import tempfile
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,6 +85,38 @@ def test_what_is_no_folder_or_reached_by_a_link_is_not_counted(folder: Path) -> 
         found = count_folder(limit(other))
         assert found.refused
         assert str(other) in found.failure
+
+
+@contextmanager
+def nobody(*groups: int) -> Iterator[None]:
+    """As a user without rights, in these groups. All threads of the process are."""
+    before = os.getgroups()
+    os.setgroups(groups)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setgroups(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_folder_that_the_cache_may_not_read_is_not_counted_as_an_empty_one() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder, closed = Path(made), Path(made) / "a" / "b"
+        closed.mkdir(parents=True)
+        (closed / "0").write_bytes(b"x")
+        folder.chmod(0o755)
+        os.chown(closed, 0, 2000)
+        closed.chmod(0o750)
+        with nobody():
+            found, root = count_folder(limit(folder)), count_folder(limit(closed))
+        with nobody(2000):
+            assert count_folder(limit(folder)) == FolderCount(files=1, folders=2)
+    for each in (found, root):
+        assert each.unreadable
+        assert not each.refused
+        assert each.failure == f"user 65534 with the groups 0 may not read {closed}"
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
@@ -189,6 +223,21 @@ async def test_a_link_is_named_with_what_to_do(agents: HttpAgents, folder: Path,
     os.symlink(folder, folder.parent / "link")
     with pytest.raises(SourceError, match="without symbolic links"):
         await check(agents, folder.parent / place, files=10**6)
+
+
+async def test_a_folder_that_may_not_be_read_is_named_with_who_can_change_that(
+    agents: HttpAgents, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned = os.scandir
+
+    def scandir(path: int) -> Iterator[os.DirEntry[str]]:
+        if os.readlink(f"/proc/self/fd/{path}").endswith("/b"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return scanned(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(SourceError, match=r"may not read \S+/a/b \(node .*spec\.folderAccess"):
+        await check(agents, folder, files=10**6)
 
 
 async def test_what_no_agent_can_count_waits_for_one(folder: Path) -> None:

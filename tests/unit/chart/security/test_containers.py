@@ -33,11 +33,13 @@ ROOT: Mapping[str, tuple[set[str], str]] = {
         {"DAC_OVERRIDE", "FOWNER"},
         "views are root's, blocks are not, and Alluxio's folders are sticky",
     ),
-    "worker-folders/worker": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),
-    "worker-folders/agent": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),
-    "master-folders/master": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),
+    "worker-root/worker": ({"DAC_OVERRIDE"}, "reads files of a shared folder whoever they are for"),
+    "worker-root/agent": ({"DAC_OVERRIDE"}, "reads files of a shared folder whoever they are for"),
+    "master-root/master": ({"DAC_OVERRIDE"}, "reads files of a shared folder whoever they are for"),
     "worker-folders/agent-prepare": ({"CHOWN", "DAC_OVERRIDE", "FOWNER"}, "as in worker"),
     "master-folders/journal-owner": ({"CHOWN", "DAC_OVERRIDE", "FOWNER"}, "as in master"),
+    "worker-root/agent-prepare": ({"CHOWN", "DAC_OVERRIDE", "FOWNER"}, "as in worker"),
+    "master-root/journal-owner": ({"CHOWN", "DAC_OVERRIDE", "FOWNER"}, "as in master"),
 }
 """Containers that run as root, with the capabilities that they keep, and why."""
 
@@ -54,9 +56,10 @@ def blueprint(**spec: Any) -> Blueprint:
 
 
 def pods_of_caches() -> Iterator[tuple[str, Object]]:
-    """The pod specs of a cache, and of one with a shared folder."""
+    """The pod specs of a cache, of one with a shared folder, and of one that reads it whoever its files are for."""
     worker_set = {"metadata": {"uid": "u", "generation": 1}}
     plain, shared = blueprint(), blueprint(sourceFolders=["/nfs"])
+    as_root = blueprint(sourceFolders=["/nfs"], folderAccess={"asRoot": True})
     yield "master", children.master(plain)
     yield "worker", children.worker(plain, node="n")
     yield "fuse", children.fuse(plain)
@@ -64,6 +67,8 @@ def pods_of_caches() -> Iterator[tuple[str, Object]]:
     yield "network-probe", network_probe.job(plain, window=1)
     yield "master-folders", children.master(shared)
     yield "worker-folders", children.worker(shared, node="n")
+    yield "master-root", children.master(as_root)
+    yield "worker-root", children.worker(as_root, node="n")
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +140,8 @@ def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Objec
         "clean": {"/var/lib/tdcs/cache/c"},
         "worker-folders": {"/var/lib/tdcs/cache/c", "/nfs"},
         "master-folders": {"/nfs"},
+        "worker-root": {"/var/lib/tdcs/cache/c", "/nfs"},
+        "master-root": {"/nfs"},
     }
     for name, spec in pods.items():
         paths = {volume["hostPath"]["path"] for volume in spec.get("volumes", ()) if "hostPath" in volume}

@@ -256,9 +256,13 @@ def test_every_pod_pulls_its_image_with_the_secrets_it_is_given() -> None:
         assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror"}]
 
 
-def test_who_reads_shared_folders_is_root_and_the_disk_is_given_to_whoever_runs() -> None:
-    for folders, user in ((["/data/nfs"], 0), ([], 65532)):
-        plan = blueprint(sourceFolders=folders)
+def test_a_cache_is_root_only_to_read_whatever_a_shared_folder_has_and_the_disk_is_its_users() -> None:
+    for folders, as_root, user in (
+        (["/data/nfs"], True, 0),
+        (["/data/nfs"], False, 65532),
+        ([], True, 65532),
+    ):
+        plan = blueprint(sourceFolders=folders, folderAccess={"asRoot": as_root})
         pod = children.worker(plan, node="n1")["spec"]["template"]["spec"]
         made = [*pod["containers"], container(children.master(plan))]
         assert {one["securityContext"]["runAsUser"] for one in made} == {user}
@@ -266,6 +270,16 @@ def test_who_reads_shared_folders_is_root_and_the_disk_is_given_to_whoever_runs(
         assert given["TDCS_USER"] == str(user)
         (owner,) = children.master(plan)["spec"]["template"]["spec"]["initContainers"]
         assert owner["command"][:4] == ["/bin/chown", "-R", "-h", f"{user}:{user}"]
+
+
+def test_a_cache_is_in_the_groups_that_may_read_its_shared_folders() -> None:
+    access = {"groups": [2000, 1500]}
+    for folders, groups in ((["/data/nfs"], [1500, 2000]), ([], None)):
+        plan = blueprint(sourceFolders=folders, folderAccess=access)
+        for made in (children.master(plan), children.worker(plan, node="n1")):
+            context = made["spec"]["template"]["spec"]["securityContext"]
+            assert context.get("supplementalGroups") == groups
+            assert context["fsGroup"] == 65532
 
 
 def test_people_see_what_is_used_in_the_units_of_capacities() -> None:

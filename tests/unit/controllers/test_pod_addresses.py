@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tdcs.controllers.access.pod_addresses import PodAddresses, addresses_of_pod
+from tdcs.controllers.pod_addresses import PodAddresses, addresses_of_pod
 
 
 def pod(*addresses: str, **spec: Any) -> dict[str, Any]:
