@@ -16,6 +16,7 @@ from tdcs.agent.peers.block_service import BlockService
 from tdcs.agent.service.http import application
 from tdcs.agent.settings import AgentSettings
 from tdcs.agent.transfer.source_relay import SourceRelay
+from tdcs.engine import http_answers
 from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher
@@ -65,7 +66,9 @@ async def serving_agent(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(worker.close)
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
-        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=connector, auto_decompress=http_answers.DECOMPRESS)
+        )
         fetcher = ManifestFetcher(folder=manifests, session=session)
         stack.push_async_callback(fetcher.close)
         agent = Agent(

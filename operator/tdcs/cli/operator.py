@@ -23,6 +23,7 @@ from tdcs.controllers.dataset.read_failures import ReadFailures
 from tdcs.controllers.operator import Operator
 from tdcs.controllers.process.health import serve_health
 from tdcs.controllers.trust.certificates import Certificates
+from tdcs.engine import http_answers
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
@@ -306,7 +307,9 @@ def command(
             )
         tls = certificates.contexts if certificates is not None else None
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
-        async with aiohttp.ClientSession(connector=connector) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, auto_decompress=http_answers.DECOMPRESS
+        ) as session:
             caches = (
                 memory_caches(memory_engine, folder=folder)
                 if memory_engine

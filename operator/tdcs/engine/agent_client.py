@@ -15,6 +15,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from tdcs.engine import http_answers
 from tdcs.engine.agents import AgentError, AgentState, Assignment, FolderCount, FolderLimit
 from tdcs.trust.contexts import Contexts
 
@@ -32,7 +33,8 @@ _SOON_TRIES: Final = 8
 """An agent that is gone is asked again after the first pause so often, for it may only have started anew."""
 
 _MOST_PAUSE: Final = 10.0
-_LARGEST_STATE: Final = 64 << 20
+_LARGEST_STATE: Final = 16 << 20
+"""Packed: some two kilobytes for each of the mounts."""
 _REFUSED: Final = 409
 _NOT_READY: Final = 503
 
@@ -168,9 +170,13 @@ class HttpAgents:
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with self._client().request(
-                method, f"{address.url}{path}", data=msgspec.msgpack.encode(body), timeout=timeout
+                method,
+                f"{address.url}{path}",
+                data=msgspec.msgpack.encode(body),
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
-                content = await response.read()
+                content = await http_answers.read(response, most=_LARGEST_STATE)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or "no answer in time"
             raise AgentError(
@@ -216,13 +222,11 @@ class HttpAgents:
         wait = self._poll_seconds
         timeout = aiohttp.ClientTimeout(total=wait + _SLACK_SECONDS, sock_connect=_SLACK_SECONDS)
         asked = {"instance": instance, "revision": str(revision), "wait": str(wait)}
-        async with self._client().get(f"{address.url}/v1/state", params=asked, timeout=timeout) as response:
+        async with self._client().get(
+            f"{address.url}/v1/state", params=asked, timeout=timeout, allow_redirects=False
+        ) as response:
             response.raise_for_status()
-            content = await response.content.read(_LARGEST_STATE)
-            while piece := await response.content.read(_LARGEST_STATE):
-                content += piece
-                if len(content) > _LARGEST_STATE:
-                    raise aiohttp.ClientPayloadError("its state is too large")
+            content = await http_answers.read(response, most=_LARGEST_STATE)
         return msgspec.msgpack.decode(content, type=AgentState)
 
     def _take(self, node: str, address: AgentAddress, state: AgentState) -> None:
@@ -238,7 +242,9 @@ class HttpAgents:
         if self._session is None:
             tls = self._tls.following_client() if self._tls is not None else True
             connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, ssl=tls)
-            self._session = aiohttp.ClientSession(connector=connector)
+            self._session = aiohttp.ClientSession(
+                connector=connector, auto_decompress=http_answers.DECOMPRESS
+            )
         return self._session
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.client import _RequestContextManager
 from yarl import URL
 
+from tdcs.engine import http_answers
 from tdcs.listing.folder import ManifestFolder, is_digest
 from tdcs.listing.result import (
     MANIFEST_PATH,
@@ -216,7 +217,9 @@ class ManifestFetcher:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=min(5.0, idle_seconds), sock_read=idle_seconds
         )
-        return self._session.get(url.with_user(None), timeout=timeout, server_hostname=host)
+        return self._session.get(
+            url.with_user(None), timeout=timeout, server_hostname=host, allow_redirects=False
+        )
 
     async def _from(self, url: str, digest: str, *, idle_seconds: float, again: bool) -> bool:
         """Take it from there; False when it is still on its way there, and may be asked for `again`."""
@@ -224,6 +227,7 @@ class ManifestFetcher:
             async with self._get(url, idle_seconds=idle_seconds) as response:
                 if again and response.status == _COMING and WAIT in URL(url).query:
                     return False
+                http_answers.refuse_redirection(response)
                 response.raise_for_status()
                 sha, length = hashlib.sha256(), 0
                 async for piece in response.content.iter_chunked(_PIECE):

@@ -106,11 +106,15 @@ class Manifests:
     def _fetcher(self, staging: ManifestFolder) -> "ManifestFetcher":
         import aiohttp  # 8 MB, on every node: most manifests come from the node's own agent
 
+        from tdcs.engine import http_answers
         from tdcs.listing.transfer import ManifestFetcher
 
         if self._session is None:
             tls = Contexts(TrustFolder(self._trust)).following_client() if self._trust is not None else True
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls))
+            connector = aiohttp.TCPConnector(ssl=tls)
+            self._session = aiohttp.ClientSession(
+                connector=connector, auto_decompress=http_answers.DECOMPRESS
+            )
         if staging.path not in self._fetchers:
             self._fetchers[staging.path] = ManifestFetcher(folder=staging, session=self._session)
         return self._fetchers[staging.path]
