@@ -27,6 +27,7 @@ class Problem:
         mounted: whether the source was mounted already when it came.
         uri: the source's URI, when this pass has found it mounted.
         keys_refused: whether it is that the source refuses the keys.
+        used: whether it is that pods use what was to go.
     """
 
     reason: str
@@ -35,6 +36,7 @@ class Problem:
     mounted: bool = False
     uri: str = ""
     keys_refused: bool = False
+    used: bool = False
 
 
 def of_disk(error: OSError) -> Problem:

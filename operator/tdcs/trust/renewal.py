@@ -1,7 +1,9 @@
 """When an authority and certificates are renewed, so that at every moment all processes believe each other. Pure.
 
 A new authority signs nothing before all processes know it: it is announced in every Secret first, and takes over when
-these have had the time to arrive (`SPREAD`). The one before it is believed until it ends.
+these have had the time to arrive (`SPREAD`). The one before it is believed until it ends. One that has ended by the
+operator's clock is replaced at once, and believed until the Secrets have arrived: the clock may be wrong, and other
+processes then still have valid certificates of it.
 """
 
 import datetime
@@ -42,12 +44,14 @@ class Authority:
         following: what takes over next; None most of the time.
         announced: since when all Secrets name `following`; None: they do not yet.
         former: certificates of authorities before that, which may still have signed a certificate in use.
+        replaced: when one that had ended was replaced, without an announcement; None: that is long ago.
     """
 
     signing: KeyPair
     following: KeyPair | None = None
     announced: datetime.datetime | None = None
     former: tuple[bytes, ...] = ()
+    replaced: datetime.datetime | None = None
 
     @property
     def bundle(self) -> bytes:
@@ -73,12 +77,16 @@ def renewed_authority(
     create = make or (lambda until: make_authority(name="tdcs cache authority", until=until))
     if known is None:
         return Authority(signing=create(now + AUTHORITY_LIFETIME))
-    kept = replace(known, former=tuple(one for one in known.former if now < end_of(one)))
-    if end_of(kept.signing.certificate) <= now:  # the operator was away for years: nothing is valid any more
-        following = kept.following
+    if end_of(known.signing.certificate) <= now:  # the operator was away for years, or its clock is wrong
+        following = known.following
         if following is None or end_of(following.certificate) <= now:
             following = create(now + AUTHORITY_LIFETIME)
-        return Authority(signing=following, former=kept.former)
+        return Authority(
+            signing=following, former=(known.signing.certificate, *_lasting(known, now=now)), replaced=now
+        )
+    kept = known
+    if known.replaced is None or not datetime.timedelta(0) <= now - known.replaced < SPREAD:
+        kept = replace(known, former=_lasting(known, now=now), replaced=None)
     if kept.following is None:
         if end_of(kept.signing.certificate) - now > AUTHORITY_RENEWAL:
             return known if kept == known else kept
@@ -89,7 +97,9 @@ def renewed_authority(
         return replace(kept, announced=now)
     if now - kept.announced < SPREAD:
         return known if kept == known else kept
-    return Authority(signing=kept.following, former=(kept.signing.certificate, *kept.former))
+    return Authority(
+        signing=kept.following, former=(kept.signing.certificate, *kept.former), replaced=kept.replaced
+    )
 
 
 def renewed_identity(
@@ -118,6 +128,10 @@ def clock_problem(now: datetime.datetime) -> str:
 def all_name(identities: Iterable[Identity], *, authority: Authority) -> bool:
     """Whether all these name exactly the authorities that are to be believed."""
     return all(identity.authorities == authority.bundle for identity in identities)
+
+
+def _lasting(authority: Authority, *, now: datetime.datetime) -> tuple[bytes, ...]:
+    return tuple(one for one in authority.former if now < end_of(one))
 
 
 def _lasts(

@@ -16,6 +16,7 @@ from tdcs.trust.renewal import Authority
 _FOLLOWING: Final = ("following.crt", "following.key")
 _FORMER: Final = "former.crt"
 _ANNOUNCED: Final = "announced"
+_REPLACED: Final = "replaced"
 _END: Final = b"-----END CERTIFICATE-----\n"
 
 
@@ -47,8 +48,9 @@ def authority_data(authority: Authority) -> dict[str, str]:
             certificate: _encoded(authority.following.certificate),
             key: _encoded(authority.following.key),
         }
-    if authority.announced is not None:
-        data[_ANNOUNCED] = _encoded(authority.announced.isoformat().encode())
+    for key, time in ((_ANNOUNCED, authority.announced), (_REPLACED, authority.replaced)):
+        if time is not None:
+            data[key] = _encoded(time.isoformat().encode())
     if authority.former:
         data[_FORMER] = _encoded(b"".join(authority.former))
     return data
@@ -68,6 +70,7 @@ def authority_of(data: Mapping[str, Any] | None) -> Authority | None:
         following=following,
         announced=_time(values.get(_ANNOUNCED, b"")) if following is not None else None,
         former=tuple(one for one in _split(values.get(_FORMER, b"")) if _is_readable(one)),
+        replaced=_time(values.get(_REPLACED, b"")),
     )
 
 

@@ -18,7 +18,7 @@ from tests.attacks.unit.victim import (
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS
+from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 
 __all__ = ["cluster"]
 
@@ -131,6 +131,59 @@ async def test_a_dataset_that_keeps_revoked_keys_loses_a_mount_that_another_one_
         assert ("", names.volume_name(namespace="n", dataset="pictures")) in cluster.server.store(
             PERSISTENT_VOLUMES
         )
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared mount", "mount of its own"])
+async def test_pods_that_keep_a_withdrawn_volume_are_named_until_they_are_gone(
+    monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    monkeypatch.setattr("tdcs.controllers.volumes.volume.POLL", 0.1)
+    monkeypatch.setattr("tdcs.controllers.volumes.volume.RETRY_SOON", 0.1)
+    async with victims(revoked_seconds=0.5, keys_check_seconds=0.1) as cluster:
+        server, volume = cluster.server, ("", names.volume_name(namespace="stranger", dataset="stolen"))
+        await put_dataset(cluster, secret=dict(server.store(SECRETS)["n", "keys"]))
+        await cluster.until(lambda: ATTACKER in server.store(PERSISTENT_VOLUME_CLAIMS))
+        if not shared:
+            await server.delete(DATASETS, name="pictures", namespace="n")
+            await cluster.until(lambda: VICTIM not in server.store(DATASETS))
+        server.store(PERSISTENT_VOLUME_CLAIMS)[ATTACKER]["metadata"]["finalizers"] = [
+            "kubernetes.io/pvc-protection"
+        ]
+        for pod, job in (("sleeper", ""), ("train-worker-0", "train")):
+            server.store(PODS)["stranger", pod] = {
+                "metadata": {
+                    "name": pod,
+                    "namespace": "stranger",
+                    "labels": {names.LABEL_TRAINING_JOB: job} if job else {},
+                },
+                "spec": {
+                    "nodeName": "n1",
+                    "volumes": [{"persistentVolumeClaim": {"claimName": "stolen"}}],
+                },
+            }
+        cluster.engine.credentials["s3://pictures"] = RENEWED
+        await cluster.create_keys(key="renewed")
+
+        def message() -> str:
+            found = server.store(DATASETS)[ATTACKER]["status"]["conditions"]
+            return next(str(one["message"]) for one in found if one["type"] == "Ready")
+
+        named = "pod sleeper and TrainingJob train (pod train-worker-0)"
+        users = f"the claim stranger/stolen is still used by 2 pods: {named}"
+        await cluster.until(lambda: users in message())
+        await cluster.until(lambda: bool(cluster.engine.state.mounts) == shared)
+        assert "has given no keys" in message()
+        assert ("they read on, new versions too, for as long" in message()) == shared
+        assert ("what they read through the cache fails" in message()) != shared
+        assert "nothing of it is cached" not in message()
+        assert volume in server.store(PERSISTENT_VOLUMES)
+        await cluster.until(lambda: any(users in one["message"] for one in cluster.events("VolumeInUse")))
+        (event,) = cluster.events("VolumeInUse")
+        assert (event["type"], event["involvedObject"]["name"], event["count"]) == ("Warning", "stolen", 1)
+        server.store(PODS).clear()
+        server.store(PERSISTENT_VOLUME_CLAIMS).pop(ATTACKER)  # the last pod has gone
+        await cluster.until(lambda: volume not in server.store(PERSISTENT_VOLUMES))
+        await reason(cluster, {"KeysRevoked", "SourceRefused", "KeysDiffer"})
 
 
 @pytest.mark.parametrize("often", [False, True], ids=["deleted", "changed-all-the-time"])

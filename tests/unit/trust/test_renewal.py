@@ -230,6 +230,34 @@ def test_clocks_that_jump_about_leave_nothing_behind(clocks: list[int], later: i
     assert release.mistrust() == []
 
 
+def test_an_authority_that_a_wrong_clock_took_for_ended_is_believed_until_it_ends() -> None:
+    release = Release()
+    release.operate(START)
+    release.load_all()
+    late, quick = release.processes
+    first = release.authority.signing
+    for clock in (START + AUTHORITY_LIFETIME + 100 * DAY, START + HOUR):
+        release.operate(clock)
+        release.load(quick)
+        assert release.authority.signing != first
+        assert quick.believes(late, START)
+    release.operate(START + AUTHORITY_LIFETIME - DAY)
+    assert first.certificate in release.authority.former
+    release.operate(START + AUTHORITY_LIFETIME + HOUR)
+    assert first.certificate not in release.authority.former
+
+
+def test_an_authority_that_has_ended_is_believed_until_all_secrets_have_arrived() -> None:
+    release = Release()
+    release.operate(START)
+    first, ended = release.authority.signing, START + AUTHORITY_LIFETIME + 100 * DAY
+    release.operate(ended)
+    release.operate(ended + SPREAD - datetime.timedelta(seconds=1))
+    assert release.authority.former == (first.certificate,)
+    release.operate(ended + SPREAD)
+    assert not release.authority.former
+
+
 def test_a_clock_before_all_certificates_makes_none() -> None:
     assert "set its node's clock" in clock_problem(BEGINNING - DAY)
     release = Release()
@@ -265,7 +293,16 @@ def test_a_certificate_that_does_not_fit_is_made_anew(changed: str) -> None:
 @settings(max_examples=5 * WALKS, deadline=None)
 @given(
     key=st.sampled_from(
-        ["tls.crt", "tls.key", "ca.crt", "following.crt", "following.key", "former.crt", "announced"]
+        [
+            "tls.crt",
+            "tls.key",
+            "ca.crt",
+            "following.crt",
+            "following.key",
+            "former.crt",
+            "announced",
+            "replaced",
+        ]
     ),
     value=st.one_of(st.text(max_size=30), st.none(), st.sampled_from(["AAAA", "bm9uc2Vuc2U="])),
 )
@@ -289,5 +326,6 @@ def test_an_authority_is_the_same_when_it_is_read_from_its_secret() -> None:
         following=authority_ending(START + 2 * AUTHORITY_LIFETIME),
         announced=START,
         former=tuple(authority_ending(START + days * DAY).certificate for days in (1, 2)),
+        replaced=START - DAY,
     )
     assert authority_of(authority_data(authority)) == authority

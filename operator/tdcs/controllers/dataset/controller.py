@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -353,9 +352,7 @@ class DatasetController:
         if left is None:
             self._key_checks.forget(key)
             self._volume_origins.forget(key)
-        if isinstance(left, Problem):
-            cause = replace(cause, message=f"{cause.message}; {left.message}")
-        await self._publisher.withdrawn(obj, cause, gone=left is None)
+        await self._publisher.withdrawn(obj, cause, left=left)
         if left is not None:
             return left.retry_after if isinstance(left, Problem) else volume.POLL
         if mount is not None:

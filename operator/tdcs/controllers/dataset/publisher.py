@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
 
-from tdcs.api.conditions import Finding
+from tdcs.api.conditions import Finding, shorten
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.controllers.cachemanager import report as manager_report
 from tdcs.controllers.cachemanager.demand import jobs_of, use_of
@@ -19,7 +21,7 @@ from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.report import MountDecision, MountReport
 from tdcs.controllers.mounts.world import World
 from tdcs.controllers.problem import Problem
-from tdcs.controllers.publish import publish_status
+from tdcs.controllers.publish import conditions_of, publish_status
 from tdcs.controllers.volumes import volume
 from tdcs.controllers.volumes.claim_times import ClaimTimes
 from tdcs.controllers.volumes.volume import Volume
@@ -29,6 +31,9 @@ from tdcs.kube.resources import DATASETS
 from tdcs.planning import wants
 from tdcs.planning.holdings import Holdings
 from tdcs.planning.standing import DatasetUse, is_kept_by_twin
+
+VOLUME_IN_USE: Final = "VolumeInUse"
+"""Reason of the event: the source may not be used any more, and pods have the volume still."""
 
 
 class Publisher:
@@ -232,13 +237,24 @@ class Publisher:
         await self._write(obj, wanted, findings)
         return None if cause.reason == "InvalidSpec" else cause.retry_after
 
-    async def withdrawn(self, obj: Object, cause: Problem, *, gone: bool) -> None:
-        """Report that a source may not be used; `gone`: nothing of it is left for the Dataset."""
+    async def withdrawn(self, obj: Object, cause: Problem, *, left: Problem | float | None) -> None:
+        """Report that a source may not be used, and what of it is `left` for the Dataset: nothing, what goes within
+        so many seconds, or what a problem says. An event names the pods that keep its volume, each time that others
+        do."""
+        gone = left is None
+        if isinstance(left, Problem):
+            cause = replace(cause, message=f"{cause.message}; {left.message}")
         wanted = report.remembered(obj, state="Failed")
         if gone:
             wanted = report.with_data(DatasetStatus(state="Failed"), held=Holdings())
         wanted = report.with_use(wanted, self._use_of(obj))
+        known = {condition.message for condition in conditions_of(obj)}
         await self._write(obj, wanted, conditions.blocked(reason=cause.reason, message=cause.message))
+        if isinstance(left, Problem) and left.used and shorten(cause.message) not in known:
+            text = f"{cause.reason}, and {left.message}"
+            await self._world.context.recorder.record(
+                about=obj, reason=VOLUME_IN_USE, message=text, type_="Warning"
+            )
 
     async def _note_use(self, obj: Object) -> None:
         """Report who uses a Dataset of which nothing else can be said now."""

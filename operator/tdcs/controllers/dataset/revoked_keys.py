@@ -99,8 +99,8 @@ class RevokedKeys:
     def problem(self, uri: str) -> Problem:
         """Why a Dataset is withdrawn."""
         text = (
-            f"spec.source.secretRef has given no keys for {_spoken(self._seconds)} that {uri} takes, so that nothing "
-            "of it is cached for this Dataset any more: put keys into the Secret that the source takes"
+            f"spec.source.secretRef has given no keys for {_spoken(self._seconds)} that {uri} takes, so that no "
+            "new pod reads it through the cache: put keys into the Secret that the source takes"
         )
         return Problem(reason="KeysRevoked", message=text, retry_after=RETRY_SOON)
 

@@ -62,6 +62,8 @@ class _State:
     due: dict[str, tuple[Subject, str, datetime.datetime]] = field(default_factory=dict)
     """Secrets that need nothing: for what subject, what was found, and until when."""
     problems: dict[str, str] = field(default_factory=dict)
+    clock_doubted: bool = False
+    """The authority has ended by the clock of the last look: nothing is made until the next one says the same."""
 
 
 class Certificates:
@@ -194,6 +196,16 @@ class Certificates:
         known = authority_of(stored.get("data")) if stored is not None else None
         if known is None and stored is not None:
             _log.error("Secret %s has no usable authority: a new one is made", self.settings.authority)
+        ended = known is not None and end_of(known.signing.certificate) <= now
+        if ended and not state.clock_doubted:
+            state.clock_doubted = True
+            self._problem(
+                _OWN_NAME,
+                f"the authority in Secret {self.settings.authority} has ended by the operator's clock, which says "
+                f"{now:%Y-%m-%d}: it is replaced if that clock says so again in {LOOK_SECONDS:.0f} s",
+            )
+            return
+        state.clock_doubted = False
         in_use = [identity for name, identity in state.identities.items() if self._is_in_use(name)]
         spread = known is not None and all_name(in_use, authority=known)
         authority = renewed_authority(known, now=now, spread=spread)
@@ -239,7 +251,7 @@ class Certificates:
     async def _provide(self, name: str, subject: Subject, owner: Object | None) -> None:
         state, now = self._state, self._now()
         authority = state.authority
-        if authority is None or clock_problem(now):
+        if authority is None or state.clock_doubted or clock_problem(now):
             return
         known = state.identities.get(name)
         mark = (known.fingerprint if known is not None else "") + str(hash(authority.bundle))

@@ -13,6 +13,11 @@ NAMED = 3
 ON_A_NODE = "spec.nodeName!="
 """Field selector of the pods that keep a claim: one without a node does not."""
 
+DATA_KEPT = "the cached data is kept for them"
+READS_GO_ON = "they read on, new versions too, for as long as another Dataset has this mount"
+READS_FAIL = "what they read through the cache fails"
+"""What becomes of the pods that keep a claim."""
+
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -27,19 +32,19 @@ def user_of(pod: Object) -> Object:
     }
 
 
-def why_kept(claim: Object, pods: Iterable[Object]) -> str:
+def why_kept(claim: Object, *, users: str, meanwhile: str) -> str:
     """Who keeps a claim that is being deleted, and what to do.
 
     Args:
         claim: the claim.
-        pods: what `user_of` gives of the pods of its namespace.
+        users: its pods, as `in_words` gives them.
+        meanwhile: what becomes of them.
     """
     namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
-    users = in_words(pods, namespace=namespace, claim=name)
     if users:
         return (
-            f"the claim {namespace}/{name} is still used by {users}; the cached data is kept for them: delete these "
-            "pods or their TrainingJobs, the ended ones too"
+            f"the claim {namespace}/{name} is still used by {users}; {meanwhile}: delete these pods or their "
+            "TrainingJobs, the ended ones too"
         )
     kept = ", ".join(claim["metadata"].get("finalizers") or ()) or "none"
     return (

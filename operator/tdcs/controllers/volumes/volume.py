@@ -108,9 +108,11 @@ async def _provide(
     return QUICK_RETRY if objects.is_unseen(made, now=context.now()) else 0.0
 
 
-async def delete(*, context: Context, obj: Object) -> float | Problem | None:
+async def delete(
+    *, context: Context, obj: Object, meanwhile: str = claim_users.DATA_KEPT
+) -> float | Problem | None:
     """One step towards no claim and no volume of a Dataset: seconds until the next look, None when both are gone, or
-    who still uses the claim."""
+    who still uses the claim. `meanwhile`: what becomes of these."""
     found, (namespace, name) = await _read(context, obj), object_key(obj)
     if found.claim is not None and belongs(found.claim, obj):
         metadata = found.claim["metadata"]
@@ -122,8 +124,11 @@ async def delete(*, context: Context, obj: Object) -> float | Problem | None:
         pods = await context.api.list(
             PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
         )
-        message = claim_users.why_kept(found.claim, pods.items)
-        return Problem(reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True)
+        users = claim_users.in_words(pods.items, namespace=namespace, claim=name)
+        message = claim_users.why_kept(found.claim, users=users, meanwhile=meanwhile)
+        return Problem(
+            reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True, used=bool(users)
+        )
     context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
     if found.volume is not None and belongs(found.volume, obj):
         await _delete_volume(context, found.volume)

@@ -297,6 +297,35 @@ async def test_a_clock_that_is_years_behind_makes_nothing_and_is_said() -> None:
     assert world.server.store(SECRETS) == {}
 
 
+async def test_an_authority_that_has_ended_at_a_single_look_is_not_replaced() -> None:
+    world = World()
+    await world.later(DAY)
+    before = world.server.store(SECRETS)["tdcs-system", "tdcs-trust-authority"]["data"]
+    agent = world.identity("default-worker-a-agent-trust")
+    found = await world.later(1500 * DAY)
+    assert found.reason == "CertificatesNotReady"
+    assert "has ended by the operator's clock, which says 2030-04-10" in found.message
+    found = await world.later(-1499 * DAY)
+    assert found.reason == "CertificatesValid"
+    assert world.data("tdcs-trust-authority") == before
+    assert world.identity("default-worker-a-agent-trust") == agent
+
+
+async def test_an_authority_that_has_ended_at_two_looks_is_replaced_and_believed_for_an_hour() -> None:
+    world = World()
+    await world.later(DAY)
+    former = world.identity("default-worker-a-agent-trust")
+    await world.later(1500 * DAY)
+    found = await world.later(datetime.timedelta(minutes=1))
+    assert found.reason == "CertificatesValid"
+    agent = world.identity("default-worker-a-agent-trust")
+    assert not is_signed_by(agent.certificate, former.authorities)
+    assert is_signed_by(former.certificate, agent.authorities)
+    await world.later(datetime.timedelta(hours=1))
+    agent = world.identity("default-worker-a-agent-trust")
+    assert not is_signed_by(former.certificate, agent.authorities)
+
+
 async def test_given_secrets_are_checked_and_none_is_written() -> None:
     world, authority = World("existing"), TestAuthority()
     world.time = datetime.datetime.now(datetime.UTC)

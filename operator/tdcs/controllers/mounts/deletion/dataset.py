@@ -8,7 +8,7 @@ from tdcs.controllers.mounts import readers
 from tdcs.controllers.mounts.mount import Mount
 from tdcs.controllers.mounts.world import World
 from tdcs.controllers.problem import RETRY_SOON, Problem, of_engine
-from tdcs.controllers.volumes import volume
+from tdcs.controllers.volumes import claim_users, volume
 from tdcs.controllers.volumes.volume import POLL
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.api import Object
@@ -49,16 +49,19 @@ async def release(*, world: World, obj: Object, mount: Mount | None, patient: bo
         obj: the Dataset as it was read.
         mount: its mount; None when it has none.
         patient: whether the mount stays until no pod uses the claim any more; else what pods read through the cache
-            fails from now on.
+            fails from now on, unless another Dataset reads the mount, too: nothing ends their reading then.
 
     Returns:
         Seconds until the next look; None when all is done, or what holds it up.
     """
-    waiting = await volume.delete(context=world.context, obj=obj)
+    shared = mount is not None and _is_shared(world, obj, mount)
+    withdrawn = claim_users.READS_GO_ON if shared else claim_users.READS_FAIL
+    meanwhile = claim_users.DATA_KEPT if patient else withdrawn
+    waiting = await volume.delete(context=world.context, obj=obj, meanwhile=meanwhile)
     if mount is None or (patient and waiting is not None):
         return waiting
     mount.mounting.forget_user(WorkKey(DATASETS, *object_key(obj)), uid=str(obj["metadata"]["uid"]))
-    if not _is_shared(world, obj, mount):
+    if not shared:
         left = await _unmounted(world, mount)
         return left if left is not None else waiting
     return waiting
