@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -128,11 +128,11 @@ class Versions:
         """Keep nothing of this dataset in memory."""
         self._known.pop(volume, None)
 
-    async def is_mounted(self, *, volume: Volume) -> bool | None:
-        """Whether the dataset is still in the cache; None when the master does not say."""
+    async def mounts(self, *, cluster: str) -> Collection[str] | None:
+        """The paths of the datasets that are in a cache; None when its master does not say."""
         try:
             async with asyncio.timeout(self._patience):
-                return volume.path in await self._engine(volume.cluster).mounts()
+                return await self._engine(cluster).mounts()
         except (EngineError, TimeoutError):
             return None
 

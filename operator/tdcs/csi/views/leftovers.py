@@ -24,12 +24,12 @@ QUIET_SECONDS: Final = 60.0
 """A folder of a dataset in which nothing was made or removed for so long is about to get no version."""
 
 
-def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, Manifest]]:
-    """Dataset and version of each tree below the cache's folders."""
+def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, str, Manifest | None]]:
+    """Dataset and version of each manifest below the caches' folders, and of those with a tree the manifest itself."""
     for cluster, tiers, folder in dataset_folders(cache_root=cache_root):
         for version in folder.versions():
             manifest = load(version)
-            if manifest is None or not os.path.isdir(version.tree):
+            if manifest is None:
                 continue
             attributes = {
                 names.VOLUME_CLUSTER: cluster,
@@ -37,7 +37,8 @@ def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, Manifest]]:
                 names.VOLUME_TIERS: ",".join(tiers),
             }
             with contextlib.suppress(InvalidVolumeError):
-                yield parse_volume(attributes=attributes), manifest
+                shown = manifest if os.path.isdir(version.tree) else None
+                yield parse_volume(attributes=attributes), manifest.digest, shown
 
 
 def clear_abandoned(

@@ -34,7 +34,7 @@ from tdcs.csi.views.remote_gateway import HIDDEN, gateway_folder
 from tdcs.csi.views.report import Report
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.views.store import Store
-from tdcs.csi.views.view import View
+from tdcs.csi.views.view import View, clear
 from tdcs.csi.volume import Volume
 from tdcs.engine.protocol import Engine
 from tdcs.planning.manifest import Manifest
@@ -85,6 +85,8 @@ class NodeViews:
         self._watching: asyncio.Task[None] | None = None
         self._watch_at = 0.0
         self._views: Final[dict[tuple[Volume, str], View]] = {}
+        self._kept: Final[set[tuple[Volume, str]]] = set()
+        """Versions of which nothing but the manifest is here, for the next pod."""
         self._missing: Final[dict[str, tuple[str, ...]]] = {}
         self._overlays: Final = OverlaySupport(wanted=settings.reader_root is not None and settings.overlays)
         self._ticks: Final[dict[tuple[Volume, str], asyncio.Task[None]]] = {}
@@ -389,8 +391,13 @@ class NodeViews:
 
     async def _resume(self) -> None:
         """Take up the views that an earlier process left."""
-        for volume, manifest in await asyncio.to_thread(lambda: list(on_disk(cache_root=self._cache_root))):
-            self._view(volume=volume, manifest=manifest)
+        for volume, version, manifest in await asyncio.to_thread(
+            lambda: list(on_disk(cache_root=self._cache_root))
+        ):
+            if manifest is not None:
+                self._view(volume=volume, manifest=manifest)
+            else:
+                self._kept.add((volume, version))
 
     async def _tidy(self) -> None:
         """Remove what no pod uses any more."""
@@ -411,6 +418,7 @@ class NodeViews:
             _log.info("%s is removed: no pod has used it for %.0f s", view, idle)
             if not newer:
                 self._versions.forget(volume=volume)
+        await self._drop_kept()
         known = {view.folder.path for view in self._views.values()}
         read = {
             dataset_folder(cache_root=self._cache_root, volume=volume).path
@@ -427,7 +435,37 @@ class NodeViews:
         )
 
     async def _remove(self, view: View, *, newer: bool) -> None:
-        gone = newer or await self._versions.is_mounted(volume=view.volume) is False
+        gone = newer or await self._has_left(view.volume)
         await view.remove(keep_manifest=not gone)
         self._client.release(view)
         del self._views[view.volume, view.folder.version]
+        if not gone:
+            self._kept.add((view.volume, view.folder.version))
+
+    async def _has_left(self, volume: Volume) -> bool:
+        """Whether a dataset is known to be in its cache no more."""
+        paths = await self._versions.mounts(cluster=volume.cluster)
+        return paths is not None and volume.path not in paths
+
+    async def _drop_kept(self) -> None:
+        """Remove the manifests of datasets that have left the cache, and of versions that another has followed."""
+        mounted = {
+            cluster: await self._versions.mounts(cluster=cluster)
+            for cluster in {volume.cluster for volume, _ in self._kept}
+        }
+        self._kept.difference_update(self._views)  # pods have come
+        for volume, version in list(self._kept):
+            newer = self._versions.known_version(volume=volume) not in (None, version)
+            paths = mounted[volume.cluster]
+            if not newer and (paths is None or volume.path in paths):
+                continue
+            folder = self._folder(volume).of(version)
+            try:
+                await asyncio.to_thread(clear, folder)
+            except OSError as error:
+                _log.warning(
+                    "%s, which no pod uses, cannot be removed: %s; it is tried again", folder.path, error
+                )
+                continue
+            self._kept.discard((volume, version))
+            _log.info("%s is removed: no pod will use it", folder.path)

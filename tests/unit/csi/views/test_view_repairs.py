@@ -108,6 +108,40 @@ async def test_of_a_dataset_that_left_the_cache_nothing_stays(world: World) -> N
         await eventually_async(lambda: not tree.parent.exists(), deadline=60)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_list_that_was_kept_goes_with_its_dataset(world: World, *, restarted: bool) -> None:
+    await world.mount()
+    await world.load()
+    tree = await world.opened()
+    async with watching(world.restarted(keep_unused_seconds=0.0)):
+        await eventually_async(lambda: not tree.exists(), deadline=60)
+        if not restarted:
+            await world.engine.unmount(path=PATH)
+            await eventually_async(lambda: not tree.parent.exists(), deadline=60)
+            return
+    await world.engine.unmount(path=PATH)
+    async with watching(world.restarted(keep_unused_seconds=0.0)):
+        await eventually_async(lambda: not tree.parent.exists(), deadline=60)
+
+
+async def test_a_list_that_was_kept_goes_when_pods_read_another_version(world: World) -> None:
+    await world.mount()
+    await world.load()
+    tree = await world.opened()
+    async with watching(world.restarted(keep_unused_seconds=0.0)):
+        await eventually_async(lambda: not tree.exists(), deadline=60)
+    assert tree.parent.exists()
+    world.files = {"train/7.jpg": 3}
+    async for _ in world.engine.files(path=PATH, refresh=True):
+        pass
+    await world.load()
+    async with watching(world.restarted()):
+        new = await world.opened()
+        assert new != tree
+        await eventually_async(lambda: not tree.parent.exists(), deadline=60)
+        assert new.exists()
+
+
 async def test_at_rest_no_look_at_the_blocks_or_the_files_is_made(
     watched: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
