@@ -325,12 +325,14 @@ class DatasetController:
     ) -> bool | None:
         """Whether a Dataset has no keys that its source takes; None while the source has not said so of these.
         `unknown`: it has keys, of which nothing can be said just now."""
+        if not found.there:
+            return None
         if origin is None:
-            return True if found.there and not unknown else None
-        if found.there and any(one is not None and one.keys_refused for one in (found.trouble, keys)):
+            return None if unknown else True
+        if any(one is not None and one.keys_refused for one in (found.trouble, keys)):
             return True
-        known = origin.credentials is None or identity.mark(origin) == mount.mounting.mark
-        return False if known or self._key_checks.are_taken(me.key, origin) else None
+        taken = origin.credentials is None or self._key_checks.are_taken(me.key, origin)
+        return False if taken or _is_listed(mount, origin) else None
 
     async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
         """One step of a deletion."""
@@ -493,6 +495,16 @@ class DatasetController:
             stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
         ):
             self._context.queue.add(key)
+
+
+def _is_listed(mount: Mount, origin: Source) -> bool:
+    """Whether this process has listed the source with these keys: that they are those of the mount is no answer."""
+    asked_at = mount.manifests.view().asked_at
+    return (
+        asked_at is not None
+        and identity.mark(origin) == mount.mounting.mark
+        and asked_at >= mount.mounting.keyed_at
+    )
 
 
 def _sooner(*seconds: float | None) -> float | None:
