@@ -259,7 +259,7 @@ class MemoryEngine:
             )
         return held() if callable(held) else held
 
-    async def check_keys(self, source: Source) -> bool:
+    async def check_keys(self, source: Source, *, namespace: str = "") -> bool:
         """Whether a source takes its keys; raises KeysRefusedError when it refuses them."""
         uri = canonical_uri(source.uri)
         if self.before is not None:

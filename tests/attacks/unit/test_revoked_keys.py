@@ -75,6 +75,36 @@ async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
     await cluster.until(lambda: ("", "tdcs.stranger.stolen") in cluster.server.store(PERSISTENT_VOLUMES))
 
 
+@pytest.mark.parametrize("joins", [True, False], ids=["joins", "restarted-with-other-keys"])
+async def test_a_dataset_that_waits_for_a_slow_answer_about_its_keys_says_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, joins: bool
+) -> None:
+    monkeypatch.setattr("tdcs.controllers.dataset.key_checks.PATIENCE", 0.2)
+    answers = asyncio.Event()
+
+    async def late(operation: Operation) -> None:
+        if operation.name == "check_keys":
+            await answers.wait()
+
+    if joins:
+        cluster.engine.before = late
+        await joining(cluster, restarted=False)
+        await reason(cluster, {"KeysUnchecked"})
+        answers.set()
+        await cluster.until(lambda: ("", "tdcs.stranger.stolen") in cluster.server.store(PERSISTENT_VOLUMES))
+        return
+    cluster.engine.credentials["s3://pictures"] = RENEWED
+    await cluster.stop()
+    await cluster.create_keys(key="renewed")
+    cluster.engine.before = late
+    await cluster.start()
+    await cluster.until(lambda: cluster.condition("SourceReachable")["reason"] == "KeysUnchecked")
+    assert cluster.condition("Ready")["status"] == "True"
+    answers.set()
+    await cluster.until(lambda: cluster.condition("SourceReachable")["reason"] == "Reachable")
+    assert volume_of_the_victim(cluster)
+
+
 async def test_who_made_a_mount_is_asked_again_when_its_dataset_is_made_again(cluster: Cluster) -> None:
     """It would be let in as the one that has mounted it, while another Dataset keeps the mount."""
     keys = dict(cluster.server.store(SECRETS)["n", "keys"])

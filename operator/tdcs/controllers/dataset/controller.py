@@ -227,8 +227,8 @@ class DatasetController:
         doubted = self._volume_doubt(key, obj, dataset, path=claimed, origin=origin) if claimed else None
         if doubted is not None and doubted.settled:
             return await self._withdraw(obj, dataset, doubted.cause)
-        if doubted is not None and doubted.asking:
-            return None  # the answer wakes it; all stands meanwhile
+        if doubted is not None and doubted.asking and (left := self._key_checks.patience_left(key)):
+            return left  # the answer wakes it sooner; all stands meanwhile
         if doubted is not None:
             origin, trouble = None, trouble or doubted.cause
         if trouble is not None and not (claimed and serves):
@@ -240,8 +240,8 @@ class DatasetController:
             held = self._key_checks.join_doubt(
                 key, origin, check_keys=context.caches.get(cluster=cluster).check_keys
             )
-            if held is not None and held.asking:
-                return None  # the answer wakes it
+            if held is not None and held.asking and (left := self._key_checks.patience_left(key)):
+                return left  # the answer wakes it sooner
             if held is not None:
                 wait = await self._publisher.blocked(obj, held.cause)
                 return _sooner(wait, self._key_checks.seconds_left(key))
