@@ -36,8 +36,8 @@ class Operation:
     """What an engine, or an agent on one of its workers, is about to do: what the `before` hook is given.
 
     Attributes:
-        name: The protocol's method (`mount`, `files`, …), or what an agent does with a block: `put` (from the source),
-            `copy` (from another agent), `drop`, `digest`.
+        name: The protocol's method (`mount`, `files`, …), `check_keys` of a source, or what an agent does with a block:
+            `put` (from the source), `copy` (from another agent), `drop`, `digest`.
         path: The engine path, or "".
         worker: The worker, or "".
         length: Bytes that the operation moves.
@@ -135,6 +135,8 @@ class MemoryEngine:
         store = store_of(source.options)
         if known is not None:
             check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
+            if (known.uri, known.credentials) == (uri, source.credentials):
+                return  # as Alluxio, which asks no source of which it knows the names
         self._check_keys(source.credentials, uri=uri, attempted=f"mount {uri} at {path}", path=path)
         self.source_files(uri=uri, path=path)
         self.state.add_mount(path=path, uri=uri)
@@ -257,9 +259,11 @@ class MemoryEngine:
             )
         return held() if callable(held) else held
 
-    async def check_keys(self, source: Source) -> bool:
+    async def check_keys(self, source: Source, *, namespace: str = "") -> bool:
         """Whether a source takes its keys; raises KeysRefusedError when it refuses them."""
         uri = canonical_uri(source.uri)
+        if self.before is not None:
+            await self.before(Operation(name="check_keys"))
         if uri not in self.sources:
             return False  # no word about keys
         self._check_keys(source.credentials, uri=uri, attempted=f"ask {uri} for a name", path="")

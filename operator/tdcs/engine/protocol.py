@@ -200,7 +200,8 @@ class Engine(Protocol):
         """Make `source` readable under `path`. Idempotent: the same source at the same path is success, and
         its credentials, and the address of its store, are brought up to date.
 
-        The source is really asked (a listing), so success means that it can be read.
+        The source is really asked (a listing), so success means that it can be read; but not where the same is mounted
+        with the same keys already, of which success says nothing.
 
         Raises:
             SourceError: The source cannot be listed with these credentials and options.

@@ -1,4 +1,4 @@
-"""How many sources of one namespace are counted at a time."""
+"""How many sources of one namespace are counted, asked or looked up at a time."""
 
 import asyncio
 from typing import Final

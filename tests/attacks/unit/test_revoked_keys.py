@@ -18,6 +18,8 @@ from tests.attacks.unit.victim import (
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api import names
+from tdcs.engine.memory import Operation
+from tdcs.engine.protocol import SourceError
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 
 __all__ = ["cluster"]
@@ -71,6 +73,36 @@ async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
     await cluster.stop()  # it is asked again after half a minute, or at once by a new process
     await cluster.start()
     await cluster.until(lambda: ("", "tdcs.stranger.stolen") in cluster.server.store(PERSISTENT_VOLUMES))
+
+
+@pytest.mark.parametrize("joins", [True, False], ids=["joins", "restarted-with-other-keys"])
+async def test_a_dataset_that_waits_for_a_slow_answer_about_its_keys_says_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, joins: bool
+) -> None:
+    monkeypatch.setattr("tdcs.controllers.dataset.key_checks.PATIENCE", 0.2)
+    answers = asyncio.Event()
+
+    async def late(operation: Operation) -> None:
+        if operation.name == "check_keys":
+            await answers.wait()
+
+    if joins:
+        cluster.engine.before = late
+        await joining(cluster, restarted=False)
+        await reason(cluster, {"KeysUnchecked"})
+        answers.set()
+        await cluster.until(lambda: ("", "tdcs.stranger.stolen") in cluster.server.store(PERSISTENT_VOLUMES))
+        return
+    cluster.engine.credentials["s3://pictures"] = RENEWED
+    await cluster.stop()
+    await cluster.create_keys(key="renewed")
+    cluster.engine.before = late
+    await cluster.start()
+    await cluster.until(lambda: cluster.condition("SourceReachable")["reason"] == "KeysUnchecked")
+    assert cluster.condition("Ready")["status"] == "True"
+    answers.set()
+    await cluster.until(lambda: cluster.condition("SourceReachable")["reason"] == "Reachable")
+    assert volume_of_the_victim(cluster)
 
 
 async def test_who_made_a_mount_is_asked_again_when_its_dataset_is_made_again(cluster: Cluster) -> None:
@@ -236,6 +268,47 @@ async def test_the_time_of_revoked_keys_goes_on_through_restarts_of_the_operator
         await cluster.create_keys(key="renewed")
         await cluster.until_state("Ready")
         assert "keysRefusedSince" not in cluster.status()
+
+
+async def test_a_mount_that_is_there_is_no_answer_of_a_source_that_has_not_answered_yet() -> None:
+    """An operator that starts anew once an hour would keep revoked keys for ever."""
+    async with victims(revoked_seconds=3600.0, keys_check_seconds=600.0) as cluster:
+        await long_refused(cluster)
+        answers = asyncio.Event()
+
+        async def late(operation: Operation) -> None:
+            if operation.name in {"check_keys", "files"}:
+                await answers.wait()
+
+        cluster.engine.before = late
+        await cluster.start()
+        await cluster.until(lambda: any(mount.mounting.mark for mount in cluster.datasets._world))
+        passes = cluster.passes
+        await cluster.annotate("pictures", note="another pass")
+        await cluster.until(lambda: cluster.passes > passes)
+        assert cluster.status()["keysRefusedSince"] == LONG_AGO
+        assert volume_of_the_victim(cluster)
+        answers.set()
+        await cluster.until(lambda: cluster.events("KeysRevoked"))
+        await cluster.until(lambda: volume_of_the_victim(cluster) is None)
+
+
+async def test_a_listing_with_keys_that_were_put_right_is_an_answer_too() -> None:
+    """Where the cache reaches a store, and the operator does not."""
+
+    async def unreached(operation: Operation) -> None:
+        if operation.name == "check_keys":
+            raise SourceError(attempted="ask", reason="no connection", remedy="Try again")
+
+    async with victims(revoked_seconds=3600.0) as cluster:
+        cluster.engine.before = unreached
+        cluster.engine.credentials["s3://pictures"] = RENEWED
+        await cluster.annotate("pictures", refresh="1")
+        await cluster.until(lambda: cluster.status().get("keysRefusedSince"))
+        await cluster.create_keys(key="renewed")
+        await cluster.annotate("pictures", refresh="2")
+        await cluster.until(lambda: cluster.status().get("refreshed") == "2")
+        await cluster.until(lambda: "keysRefusedSince" not in cluster.status())
 
 
 async def test_keys_that_were_put_right_while_no_operator_ran_take_nothing() -> None:

@@ -8,13 +8,15 @@ answer holds up its own names only.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tdcs.controllers.context import WorkKey
 from tdcs.kube.api import Object
+from tdcs.listing.namespace_share import NamespaceShare
 from tdcs.policy.addresses import Network, internal_kind, parse_networks, plain_address
 
 _log: Final = logging.getLogger(__name__)
@@ -39,6 +41,13 @@ LOOKUP_SECONDS: Final = 5.0
 LANES: Final = 16
 SLOW_LANES: Final = 4
 """So many lookups at a time: of names that were answered in time, or are new, and of those that were not."""
+
+LANES_OF_ONE_NAMESPACE: Final = 4
+SLOW_LANES_OF_ONE_NAMESPACE: Final = 1
+"""So many of them are of names that Datasets of one namespace brought: these hold up each other only."""
+
+QUICK_ANSWERS: Final = 3
+"""A name that was slow is quick again after so many quick answers in a row."""
 
 _THREADS: Final = 64
 """With those of lookups that have left their lane and not ended yet."""
@@ -65,11 +74,17 @@ class HostAnswer:
 
 @dataclass(slots=True)
 class _Host:
-    """A name and who has it."""
+    """A name and who has it.
+
+    Attributes:
+        slow: how many quick answers it needs to be among the quick ones; 0: it is.
+        queued: whether its lookup waits for a lane.
+    """
 
     answer: HostAnswer
     users: set[WorkKey] = field(default_factory=set)
-    slow: bool = False
+    slow: int = 0
+    queued: bool = False
     good_at: float = float("-inf")
     bad_since: float = 0.0
     bad_looks: int = 0
@@ -106,6 +121,9 @@ class Endpoints:
         self._threads: Final = ThreadPoolExecutor(_THREADS, thread_name_prefix="lookup")
         self._quick: Final = asyncio.Semaphore(LANES)
         self._slow: Final = asyncio.Semaphore(SLOW_LANES)
+        self._lookups: Final[Counter[str]] = Counter()
+        self._quick_shares: Final = NamespaceShare(LANES_OF_ONE_NAMESPACE)
+        self._slow_shares: Final = NamespaceShare(SLOW_LANES_OF_ONE_NAMESPACE)
         self._parsed: tuple[tuple[str, ...], tuple[Network, ...]] = ((), ())
 
     def look(self, name: str, *, user: WorkKey) -> HostAnswer:
@@ -117,9 +135,14 @@ class Endpoints:
             if host is None:
                 plain = plain_address(name) is not None
                 host = _Host(replace(self._judged([name]), settled=True) if plain else HostAnswer())
-                host.work = asyncio.create_task(self._follow(name, host), name=f"look up {name}")
                 self._hosts[name] = host
+            namespaces = {one.namespace for one in host.users}
             host.users.add(user)
+            if host.work is None or (host.queued and user.namespace not in namespaces):
+                # Where it waits behind other names of a namespace, this user's own may have a lane for it.
+                if host.work is not None:
+                    host.work.cancel()
+                host.work = asyncio.create_task(self._follow(name, host), name=f"look up {name}")
         return self._hosts[name].answer
 
     def forget(self, user: WorkKey) -> None:
@@ -163,18 +186,38 @@ class Endpoints:
         if plain_address(name) is not None:
             return replace(self._judged([name]), settled=True)
         clock = asyncio.get_running_loop().time
-        async with self._slow if host.slow else self._quick:
+        slow = host.slow > 0
+        async with self._lane(host, slow=slow):
             began = clock()
             work = asyncio.wrap_future(self._threads.submit(self._resolve, name))
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
-            await asyncio.wait({work}, timeout=None if host.slow else LOOKUP_SECONDS)
+            await asyncio.wait({work}, timeout=None if slow else LOOKUP_SECONDS)
         try:
             found = await work
         except (OSError, ValueError) as error:
             return HostAnswer(known=True, failure=getattr(error, "strerror", None) or str(error))
         finally:
-            host.slow = clock() - began > LOOKUP_SECONDS
+            host.slow = QUICK_ANSWERS if clock() - began > LOOKUP_SECONDS else max(host.slow - 1, 0)
         return self._judged(found, before=host.answer.address)
+
+    @contextlib.asynccontextmanager
+    async def _lane(self, host: _Host, *, slow: bool) -> AsyncIterator[None]:
+        """A lane for a lookup, for the namespace among its users' that has the fewest in the lanes or before them."""
+        lanes, shares = (self._slow, self._slow_shares) if slow else (self._quick, self._quick_shares)
+        namespace = min(
+            {one.namespace for one in host.users}, key=lambda one: (self._lookups[one], one), default=""
+        )
+        self._lookups[namespace] += 1
+        host.queued = True
+        try:
+            # In this order: who waits for others of its namespace takes no lane from anybody.
+            async with shares.of(namespace), lanes:
+                host.queued = False
+                yield
+        finally:
+            self._lookups[namespace] -= 1
+            if not self._lookups[namespace]:
+                del self._lookups[namespace]
 
     def _judged(self, found: Sequence[str], *, before: str = "") -> HostAnswer:
         """What is known of a host with these addresses."""

@@ -226,8 +226,8 @@ class DatasetController:
         doubted = self._volume_doubt(key, obj, dataset, path=claimed, origin=origin) if claimed else None
         if doubted is not None and doubted.settled:
             return await self._withdraw(obj, dataset, doubted.cause)
-        if doubted is not None and doubted.asking:
-            return None  # the answer wakes it; all stands meanwhile
+        if doubted is not None and doubted.asking and (left := self._key_checks.patience_left(key)):
+            return left  # the answer wakes it sooner; all stands meanwhile
         if doubted is not None:
             origin, trouble = None, trouble or doubted.cause
         if trouble is not None and not (claimed and serves):
@@ -239,8 +239,8 @@ class DatasetController:
             held = self._key_checks.join_doubt(
                 key, origin, check_keys=context.caches.get(cluster=cluster).check_keys
             )
-            if held is not None and held.asking:
-                return None  # the answer wakes it
+            if held is not None and held.asking and (left := self._key_checks.patience_left(key)):
+                return left  # the answer wakes it sooner
             if held is not None:
                 wait = await self._publisher.blocked(obj, held.cause)
                 return _sooner(wait, self._key_checks.seconds_left(key))
@@ -324,12 +324,14 @@ class DatasetController:
     ) -> bool | None:
         """Whether a Dataset has no keys that its source takes; None while the source has not said so of these.
         `unknown`: it has keys, of which nothing can be said just now."""
+        if not found.there:
+            return None
         if origin is None:
-            return True if found.there and not unknown else None
-        if found.there and any(one is not None and one.keys_refused for one in (found.trouble, keys)):
+            return None if unknown else True
+        if any(one is not None and one.keys_refused for one in (found.trouble, keys)):
             return True
-        known = origin.credentials is None or identity.mark(origin) == mount.mounting.mark
-        return False if known or self._key_checks.are_taken(me.key, origin) else None
+        taken = origin.credentials is None or self._key_checks.are_taken(me.key, origin)
+        return False if taken or _is_listed(mount, origin) else None
 
     async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
         """One step of a deletion."""
@@ -490,6 +492,16 @@ class DatasetController:
             stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
         ):
             self._context.queue.add(key)
+
+
+def _is_listed(mount: Mount, origin: Source) -> bool:
+    """Whether this process has listed the source with these keys: that they are those of the mount is no answer."""
+    asked_at = mount.manifests.view().asked_at
+    return (
+        asked_at is not None
+        and identity.mark(origin) == mount.mounting.mark
+        and asked_at >= mount.mounting.keyed_at
+    )
 
 
 def _sooner(*seconds: float | None) -> float | None:

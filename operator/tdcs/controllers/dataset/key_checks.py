@@ -17,10 +17,14 @@ from tdcs.controllers.problem import RETRY_LATER, Problem, of_engine
 from tdcs.engine.protocol import EngineError, KeysRefusedError, Source
 from tdcs.listing.source_keys import CheckKeys
 
+PATIENCE: Final = 3.0
+"""Seconds that a Dataset waits for an answer before it says so: stores that are at hand answer sooner."""
+
 _UNANSWERED: Final = Problem(
     reason="KeysUnchecked",
     message="the source is mounted for others, and does not say whether it takes the keys of spec.source.secretRef: "
-    "see that the operator can reach it, and that endpoint and region are right",
+    "see that the operator can reach it, and that endpoint and region are right. Some stores of a namespace are asked "
+    "at a time: slow ones keep its others waiting",
     retry_after=RETRY_LATER,
 )
 
@@ -45,6 +49,7 @@ class _Check:
     Attributes:
         mark: which keys, of which source.
         due_at: when they are asked about next.
+        began_at: when it was asked last.
         work: the question under way.
         trouble: that they were refused, the last time that the source said anything of them.
         taken: whether they were taken then.
@@ -53,6 +58,7 @@ class _Check:
 
     mark: Mark
     due_at: float
+    began_at: float = 0.0
     work: BackgroundTask[bool] | None = None
     trouble: Problem | None = None
     taken: bool = False
@@ -131,6 +137,13 @@ class KeyChecks:
         known = self._checks.get(key)
         return known is not None and known.work is not None
 
+    def patience_left(self, key: WorkKey) -> float:
+        """Seconds for which nothing is said of a Dataset yet, because a source has just been asked about it; else 0."""
+        known = self._checks.get(key)
+        if known is None or known.work is None:
+            return 0.0
+        return max(known.began_at + PATIENCE - self._clock(), 0.0)
+
     def seconds_left(self, key: WorkKey) -> float | None:
         """Until the source is to be asked about a Dataset; None when it is not, or is being asked."""
         known = self._checks.get(key)
@@ -150,8 +163,9 @@ class KeyChecks:
 
     def _begin(self, key: WorkKey, known: _Check, source: Source, check_keys: CheckKeys) -> None:
         async def ask() -> bool:
-            return await check_keys(source)
+            return await check_keys(source, namespace=key.namespace)
 
+        known.began_at = self._clock()
         known.work = BackgroundTask(ask(), name=f"keys of {key}", on_done=lambda: self._on_done(key))
 
     def _take(self, known: _Check) -> None:

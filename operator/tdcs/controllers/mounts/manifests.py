@@ -82,12 +82,14 @@ class ManifestView:
         trouble: why the source could not be listed the last time; None when it could.
         problem: why nothing is known of it: the first listing failed.
         checked_at: when the source itself was last listed; None before this process did.
+        asked_at: when that listing began: it was made with the keys that the mount had then, or has got since.
     """
 
     listed: Listed | None = None
     trouble: Problem | None = None
     problem: Problem | None = None
     checked_at: float | None = None
+    asked_at: float | None = None
     checked: str | None = None
 
     @property
@@ -305,7 +307,10 @@ class MountManifests:
             self._totals = {}
         self._known = replace(self._known, listed=found, problem=None)
         if done.refresh:
-            self._known = replace(self._known, trouble=None, checked_at=self.clock(), checked=self.now())
+            at, began = self.clock(), done.began
+            self._known = replace(
+                self._known, trouble=None, checked_at=at, asked_at=began, checked=self.now()
+            )
             self._answered.update(done.answers)
 
     def _failed(self, error: EngineError | OSError, done: _Listing) -> None:

@@ -1,6 +1,7 @@
 """Mounting a source: which Dataset does it, with which keys, and when again. It goes on in the background."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -104,6 +105,8 @@ class Mounting:
         clock: seconds that only grow.
         source: the source, with the keys that this process mounted it with; None before it did.
         mark: what tells it from others.
+        keyed_at: since when the mount has these keys, as far as this process knows. That it was mounted says nothing of
+            them: a cache that knows the names of a source, or has the mount already, need not ask it.
         counted: how large the source was when it was counted to be mounted, from then until it is unmounted: others get
             that much less. None when it was not counted.
         times: how often this process has mounted it where nothing was mounted: its blocks have other ids since.
@@ -118,6 +121,7 @@ class Mounting:
     clock: Callable[[], float]
     source: Source | None = field(default=None, init=False)
     mark: Mark | None = field(default=None, init=False)
+    keyed_at: float = field(default=math.inf, init=False)
     counted: SourcesSize | None = field(default=None, init=False)
     times: int = field(default=0, init=False)
     _namespace: str = field(default="", init=False)
@@ -289,6 +293,7 @@ class Mounting:
                 self.counted = None
             return
         self.source, self.mark, self._suspect = done.source, identity.mark(done.source), False
+        self.keyed_at = self.clock()
         self._namespace, self._counted_now = done.by.namespace, done.anew
         self._maker = done.uid if done.anew else self._maker
         self.times += done.anew

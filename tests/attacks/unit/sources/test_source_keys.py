@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.attacks.unit.sources.listed_store import KEYS, Store, listing
+from tests.support.waiting import eventually_async
 
 from tdcs.engine.protocol import KeysRefusedError, Source
 from tdcs.listing.source_keys import SourceKeys
@@ -15,7 +16,7 @@ from tdcs.listing.source_keys import SourceKeys
 def asked(status: int, text: bytes = b"", **headers: str) -> bool:
     """What a store with this answer says of the keys."""
     with Store(page=lambda _: (status, headers, text)) as store:
-        taken = asyncio.run(SourceKeys()(store.source))
+        taken = asyncio.run(SourceKeys()(store.source, namespace="n"))
         (path,) = store.asked
         assert "max-keys=1&" in path
         assert "prefix=many%2F" in path
@@ -74,7 +75,7 @@ def test_a_bucket_that_names_its_region_is_asked_once_more_where_the_dataset_nam
 
     with Store(page=page) as store:
         source = replace(store.source, options={**store.source.options, **options})
-        assert asyncio.run(SourceKeys()(source)) == (not options)
+        assert asyncio.run(SourceKeys()(source, namespace="n")) == (not options)
         assert len(store.asked) == times
 
 
@@ -84,8 +85,35 @@ def test_a_store_that_is_away_says_nothing_of_the_keys() -> None:
         options={"endpoint": "http://127.0.0.1:1", "pathStyle": "true"},
         credentials=KEYS,
     )
-    assert not asyncio.run(SourceKeys()(away))
+    assert not asyncio.run(SourceKeys()(away, namespace="n"))
 
 
 def test_a_folder_has_no_keys() -> None:
-    assert not asyncio.run(SourceKeys()(Source(uri="file:///nfs/pictures")))
+    assert not asyncio.run(SourceKeys()(Source(uri="file:///nfs/pictures"), namespace="n"))
+
+
+async def test_slow_stores_of_one_namespace_keep_no_other_namespace_from_an_answer() -> None:
+    asked = 0
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read()  # until who asks goes
+        writer.close()
+
+    hung = await asyncio.start_server(silent, "127.0.0.1", 0)
+    endpoint = f"http://127.0.0.1:{hung.sockets[0].getsockname()[1]}"
+    slow = Source(
+        uri="s3://bucket/many", options={"endpoint": endpoint, "pathStyle": "true"}, credentials=KEYS
+    )
+    ask = SourceKeys()
+    others = [asyncio.create_task(ask(slow, namespace="slow")) for _ in range(100)]
+    await eventually_async(lambda: asked >= 8, deadline=20, interval=0.005)
+    with Store(page=lambda _: (200, {}, listing(0, names=1, more=False))) as store:
+        async with asyncio.timeout(10):
+            assert await ask(store.source, namespace="other")
+    assert not any(one.done() for one in others)
+    for one in others:
+        one.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    hung.close()
