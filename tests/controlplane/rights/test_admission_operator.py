@@ -129,6 +129,19 @@ def workload(kind: str, meta: Object, **pod: object) -> Object:
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec}
 
 
+def labelled(made: Object, labels: Mapping[str, str]) -> Object:
+    """The Job or set, with these further labels of its pods."""
+    template = made["spec"]["template"]
+    template["metadata"] = {"labels": {**template.get("metadata", {}).get("labels", {}), **labels}}
+    return made
+
+
+def labels_of_part(release: str, component: str) -> dict[str, str]:
+    """The labels by which the chart's Services and NetworkPolicies find one part of a release."""
+    prefix = "app.kubernetes.io"
+    return {f"{prefix}/name": "tdcs", f"{prefix}/instance": release, f"{prefix}/component": component}
+
+
 def host_path(path: str) -> Object:
     return {"volumes": [{"name": "h", "hostPath": {"path": path}}]}
 
@@ -208,11 +221,13 @@ HOST_PORT = container(ports=[{"containerPort": 80, "hostPort": 80}])
 PRIVILEGED = {"containers": [container(securityContext={"privileged": True}, args=["fuse"])]}
 
 
-def thefts(own: str) -> list[tuple[Object, str]]:
+def thefts(own: str, release: str) -> list[tuple[Object, str]]:
     """What the operator's rights allow, and the words with which its policies refuse it."""
     train, cache = owner("TrainingJob"), owner("CacheCluster")
     theirs, ours = metadata("default", train), metadata(own, cache)
     node = "may not use the node"
+    found = "Services and NetworkPolicies find"
+    parts = [labels_of_part(release, part) for part in ("scheduler", "operator", "csi", "new")]
     takes = "take no port of their node, and add these capabilities only"
     secrets, config_maps = "Secrets of its own certificates only", "ConfigMaps of its caches only"
     return [
@@ -247,6 +262,9 @@ def thefts(own: str) -> list[tuple[Object, str]]:
         (workload("StatefulSet", ours, containers=[adding("DAC_READ_SEARCH")]), takes),
         (workload("DaemonSet", ours, containers=[HOST_PORT]), takes),
         (workload("DaemonSet", ours, hostPID=True), "neither the network nor the processes"),
+        *((labelled(job(ours), part), found) for part in parts),
+        (labelled(job(metadata(own, train)), parts[0]), found),
+        *((labelled(workload(kind, ours), parts[0]), found) for kind in ("StatefulSet", "DaemonSet")),
         *(
             (workload("StatefulSet", ours, **pod), "any other Secret")
             for pod in secret_readers("tdcs-trust-ca")
@@ -268,9 +286,9 @@ def thefts(own: str) -> list[tuple[Object, str]]:
 
 
 def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
-    world: World, thief: Kube, policies: Policies
+    world: World, release: str, thief: Kube, policies: Policies
 ) -> None:
-    attempts = thefts(world.namespace)
+    attempts = thefts(world.namespace, release)
     # Its rights alone allow every one of these: without the policies this test is of nothing.
     assert [refusal(thief, world.kube, obj) for obj, _ in attempts] == [""] * len(attempts)
     policies.enforce(attempts[0][0], by=thief)
@@ -288,6 +306,8 @@ def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
         volume({"csi": {"driver": "csi.tdcs.io", "volumeHandle": "x"}}),
         job(ours, **host_path("/srv"), containers=[container(volumeMounts=[{**WRITABLE, "readOnly": True}])]),
         job(metadata("default", owner("TrainingJob")), **secret_volume("keys")),
+        labelled(job(ours), labels_of_part("another-release", "scheduler")),
+        labelled(job(metadata("default", owner("TrainingJob"))), labels_of_part(release, "scheduler")),
         service(metadata("default", owner("TrainingJob")), clusterIP="None"),
         config_map(world.namespace, "stolen-properties", owner("CacheCluster")),
     ]

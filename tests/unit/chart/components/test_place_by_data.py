@@ -124,6 +124,7 @@ def test_policy_and_webhook_have_the_same_conditions_but_for_the_claim(helm: Hel
     by_policy, by_webhook = conditions(policy), conditions(webhooks["webhooks"][0])
     assert by_policy.pop("mounts-the-claim-of-a-dataset")
     assert by_webhook.pop("mounts-a-claim")
+    assert by_webhook.pop("is-not-of-kubernetes") == '!request.namespace.startsWith("kube-")'
     assert by_policy == by_webhook
     assert len(by_policy) == 3
     assert names.LABEL_PLACE_BY_DATA in by_policy["is-not-opted-out"]

@@ -40,6 +40,15 @@ def test_secrets_are_read_in_single_namespaces_only(helm: Helm) -> None:
         ]
 
 
+def test_services_find_pods_by_labels_that_the_operator_may_give_none(helm: Helm) -> None:
+    """The policy about the operator's account compares these two."""
+    rendered = helm.template({"keda.enabled": "true", "placeByData": '"Webhook"'})
+    services = rendered.all("Service")
+    assert {"tdcs-webhook", "tdcs-scaler"} < {service["metadata"]["name"] for service in services}
+    found = {"app.kubernetes.io/name": "tdcs", "app.kubernetes.io/instance": "tdcs"}
+    assert [one for one in services if not found.items() <= one["spec"]["selector"].items()] == []
+
+
 def test_without_being_asked_no_secret_can_be_read(default: Rendered) -> None:
     assert not [b for b in default.all("RoleBinding") if b["roleRef"]["name"] == "tdcs-dataset-secrets"]
 
