@@ -126,8 +126,8 @@ from tdcs.trust.settings import TrustSettings
     type=click.FloatRange(min=10),
     default=Settings().revoked_seconds,
     show_default=True,
-    help="How long a Dataset that is mounted may have no keys that its source takes, before nothing of it stays cached "
-    f"for it. Sources are asked as often, and every {Settings().keys_check_seconds:.0f} s at least.",
+    help="How long a Dataset that is mounted may have no keys that its source takes, before its volume goes, "
+    f"which pods that run keep. Sources are asked as often, and every {Settings().keys_check_seconds:.0f} s at least.",
 )
 @click.option(
     "--trust",
