@@ -55,7 +55,54 @@ without a value (`volumes:` in YAML), which is null: only what may not be null i
 [c.?securityContext.orValue(null)].exists(s, s != null && (s.?privileged.orValue(false) == true ||
 [s.?capabilities.orValue(null)].exists(k, k != null && [k.?add.orValue(null)].exists(m, m != null &&
 m.exists(a, !(a in {{ include "tdcs.plainCapabilities" . }})))))) ||
-[c.?ports.orValue(null)].exists(m, m != null && m.exists(o, o.?hostPort.orValue(0) != 0 && o.?hostPort.orValue(null) != null)))))
+[c.?ports.orValue(null)].exists(m, m != null && m.exists(o, o.?hostPort.orValue(0) != 0 && o.?hostPort.orValue(null) != null)))) ||
+{{ include "tdcs.isUnconfined" . }})
+{{- end }}
+
+{{/* Whether the pods of a pod spec are without a confinement that the Pod Security Standard "baseline" asks for, in CEL: seccomp,
+AppArmor, SELinux, the masks of /proc, parameters of the kernel, Windows' host processes. Takes the expression of the spec. */}}
+{{- define "tdcs.isUnconfined" -}}
+([{{ . }}.?securityContext.orValue(null)].exists(s, s != null && ({{ include "tdcs.isLoose" "s" }} ||
+[s.?sysctls.orValue(null)].exists(l, l != null && l.exists(y, !(y.?name.orValue('') in {{ include "tdcs.safeSysctls" . }}))))) ||
+[{{ . }}.?containers.orValue(null), {{ . }}.?initContainers.orValue(null)].exists(l, l != null && l.exists(c,
+[c.?securityContext.orValue(null)].exists(s, s != null && (s.?procMount.orValue('') == 'Unmasked' ||
+{{ include "tdcs.isLoose" "s" }})))))
+{{- end }}
+
+{{/* The same of what a pod's and a container's security context have in common. */}}
+{{- define "tdcs.isLoose" -}}
+[{{ . }}.?seccompProfile.orValue(null), {{ . }}.?appArmorProfile.orValue(null)].exists(f, f != null &&
+f.?type.orValue('') == 'Unconfined') ||
+[{{ . }}.?windowsOptions.orValue(null)].exists(w, w != null && w.?hostProcess.orValue(false) == true) ||
+[{{ . }}.?seLinuxOptions.orValue(null)].exists(o, o != null &&
+([o.?user.orValue(null), o.?role.orValue(null)].exists(t, t != null && t != '') ||
+[o.?type.orValue(null)].exists(t, t != null &&
+!(t in ['', 'container_t', 'container_init_t', 'container_kvm_t', 'container_engine_t']))))
+{{- end }}
+
+{{/* Parameters of the kernel that hold for a pod alone, as "baseline" names them. */}}
+{{- define "tdcs.safeSysctls" -}}
+['kernel.shm_rmid_forced', 'net.ipv4.ip_local_port_range', 'net.ipv4.ip_local_reserved_ports', 'net.ipv4.ip_unprivileged_port_start',
+'net.ipv4.ping_group_range', 'net.ipv4.tcp_fin_timeout', 'net.ipv4.tcp_keepalive_intvl', 'net.ipv4.tcp_keepalive_probes',
+'net.ipv4.tcp_keepalive_time', 'net.ipv4.tcp_rmem', 'net.ipv4.tcp_syncookies', 'net.ipv4.tcp_wmem']
+{{- end }}
+
+{{/* Whether annotations take AppArmor away from a container, in CEL: the API server makes the field of a pod from them. Takes the
+expression of a map. */}}
+{{- define "tdcs.unconfinedBy" -}}
+{{ . }}.exists(k, k.startsWith('container.apparmor.security.beta.kubernetes.io/') && {{ . }}[k] == 'unconfined')
+{{- end }}
+
+{{/* Whether the containers of a pod spec get at Secrets of its namespace, in CEL. Takes the expression of the spec. */}}
+{{- define "tdcs.readsSecrets" -}}
+([{{ . }}.?volumes.orValue(null)].exists(l, l != null && l.exists(v, v.?secret.orValue(null) != null ||
+[v.?csi.orValue(null)].exists(d, d != null && d.?nodePublishSecretRef.orValue(null) != null) ||
+[v.?projected.orValue(null)].exists(j, j != null && [j.?sources.orValue(null)].exists(m, m != null &&
+m.exists(s, s.?secret.orValue(null) != null))))) ||
+[{{ . }}.?containers.orValue(null), {{ . }}.?initContainers.orValue(null)].exists(l, l != null && l.exists(c,
+[c.?envFrom.orValue(null)].exists(m, m != null && m.exists(e, e.?secretRef.orValue(null) != null)) ||
+[c.?env.orValue(null)].exists(m, m != null && m.exists(e, [e.?valueFrom.orValue(null)].exists(f, f != null &&
+f.?secretKeyRef.orValue(null) != null))))))
 {{- end }}
 
 {{/* An endpoint in its one form, in CEL: scheme and host in lower case, without a dot at the host's end, with the port. Takes the

@@ -245,6 +245,69 @@ def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, re
     world.kube.delete("TrainingJob", "probe", namespace=world.namespace)
 
 
+def confined(**context: object) -> Object:
+    """A pod with one container that has this security context."""
+    return {"containers": [{"name": "main", "image": "x", "securityContext": context}]}
+
+
+UNCONFINED: list[Object] = [
+    confined(procMount="Unmasked"),
+    confined(seccompProfile={"type": "Unconfined"}),
+    confined(appArmorProfile={"type": "Unconfined"}),
+    confined(seLinuxOptions={"type": "spc_t"}),
+    confined(seLinuxOptions={"user": "system_u"}),
+    confined(windowsOptions={"hostProcess": True}),
+    {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+    {"securityContext": {"appArmorProfile": {"type": "Unconfined"}}},
+    {"securityContext": {"seLinuxOptions": {"role": "system_r"}}},
+    {"securityContext": {"windowsOptions": {"hostProcess": True}}},
+    {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}},
+]
+"""Pods without what the Pod Security Standard "baseline" asks for."""
+
+CONFINEMENTS = ("seccompProfile", "appArmorProfile", "seLinuxOptions", "windowsOptions", "procMount")
+APP_ARMOR = {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}
+
+
+def test_no_annotation_takes_app_armor_from_the_pods_of_a_job(world: World, release: str) -> None:
+    by_template = job(world)
+    by_template["spec"]["replicaSpecs"][0]["template"]["metadata"] = {"annotations": APP_ARMOR}
+    by_job = job(world)
+    by_job["metadata"]["annotations"] = APP_ARMOR
+    for obj in (by_template, by_job):
+        world.wait(lambda obj=obj: "AppArmor" in refusal(world.kube, obj))  # type: ignore[misc]
+    by_job["metadata"]["annotations"] = {next(iter(APP_ARMOR)): "runtime/default"}
+    by_template["spec"]["replicaSpecs"][0]["template"]["metadata"] = {"annotations": None}
+    assert refusal(world.kube, by_job) == refusal(world.kube, by_template) == ""
+
+
+def test_a_job_reads_no_secret_that_its_author_could_not_read(world: World, release: str) -> None:
+    main = {"name": "main", "image": "x"}
+    variable = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "key"}}}
+    driver = {"driver": "keys.example", "nodePublishSecretRef": {"name": "keys"}}
+    readers: list[Object] = [
+        {"volumes": [{"name": "s", "secret": {"secretName": "keys"}}]},
+        {"volumes": [{"name": "s", "projected": {"sources": [{"secret": {"name": "keys"}}]}}]},
+        {"volumes": [{"name": "s", "csi": driver}]},
+        {"containers": [{**main, "env": [variable]}]},
+        {"initContainers": [{**main, "name": "i", "envFrom": [{"secretRef": {"name": "keys"}}]}]},
+    ]
+    author = account(world, "author")
+    runner = account(world, "runner", {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]})
+    reader = account(world, "reader", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})
+    words = "may not have pods read the Secrets"
+    for pod in readers:
+        world.wait(lambda pod=pod: words in refusal(author, job(world, **pod)))  # type: ignore[misc]
+        assert refusal(runner, job(world, **pod)) == refusal(reader, job(world, **pod)) == ""
+    without: list[Object] = [
+        {"volumes": [{"name": "c", "configMap": {"name": "c"}}], "imagePullSecrets": [{"name": "pull"}]},
+        {"volumes": [{"name": "s", "secret": None, "projected": None, "csi": None, "emptyDir": {}}]},
+        {"containers": [{**main, "env": [{"name": "A", "valueFrom": None}], "envFrom": None}]},
+    ]
+    for plain in without:
+        assert refusal(author, job(world, **plain)) == "", plain
+
+
 def test_pods_of_jobs_use_no_node_unless_their_namespace_may(world: World, release: str) -> None:
     main = {"name": "main", "image": "x"}
     for pod in (
@@ -255,8 +318,17 @@ def test_pods_of_jobs_use_no_node_unless_their_namespace_may(world: World, relea
         {"containers": [{**main, "securityContext": {"privileged": True}}]},
         {"containers": [{**main, "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}]},
         {"initContainers": [{**main, "name": "i", "ports": [{"containerPort": 1, "hostPort": 1}]}]},
+        *UNCONFINED,
     ):
         world.wait(lambda pod=pod: "nodeAccessNamespaces" in refusal(world.kube, job(world, **pod)))  # type: ignore[misc]
+    safe = {
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "appArmorProfile": {"type": "Localhost", "localhostProfile": "p"},
+        "seLinuxOptions": {"type": "container_t", "level": "s0:c1,c2"},
+    }
+    shared = {**safe, "sysctls": [{"name": "net.ipv4.tcp_fin_timeout", "value": "9"}]}
+    kept = {**confined(**safe, procMount="Default"), "securityContext": shared}
+    assert refusal(world.kube, job(world, **kept)) == ""
     pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}  # as RDMA takes it
     assert refusal(world.kube, job(world, containers=[{**main, **pinned}])) == ""
     allowed = {**job(world, hostNetwork=True), "metadata": {"name": "probe", "namespace": "elsewhere"}}
@@ -280,6 +352,11 @@ def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, rele
         {"containers": [{**main, "ports": None, "securityContext": None}]},
         {"containers": [{**main, "securityContext": {"privileged": None, "capabilities": None}}]},
         {"containers": [{**main, "securityContext": {"capabilities": {"add": None}}}]},
+        {
+            **confined(**dict.fromkeys(CONFINEMENTS)),
+            "securityContext": {**dict.fromkeys(CONFINEMENTS), "sysctls": None},
+        },
+        confined(seLinuxOptions={"type": None, "user": None, "role": None}, seccompProfile={"type": None}),
         {"containers": [{**main, "ports": [{"containerPort": 1, "hostPort": None}]}]},
     ]
     for pod in taken:
@@ -289,4 +366,4 @@ def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, rele
         {"hostNetwork": True, "initContainers": None},
         {"volumes": [{"name": "h", "hostPath": {"path": "/"}}], "containers": [{**main, "ports": None}]},
     ):
-        assert "capabilities beyond" in refusal(author, job(world, **hidden)), hidden
+        assert "may not use the node" in refusal(author, job(world, **hidden)), hidden

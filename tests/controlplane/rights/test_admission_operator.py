@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import pytest
 from tests.controlplane.operator_command import install_rights, remove_cluster_wide
@@ -129,11 +130,44 @@ def workload(kind: str, meta: Object, **pod: object) -> Object:
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec}
 
 
+def endings(name: str, namespace: str, *, ttl: bool) -> list[Object]:
+    """A TrainingJob and a Preload, which go some time after their end or stay."""
+    lives = {"ttlSecondsAfterFinished": 0} if ttl else {}
+    worker = {"name": "Worker", "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
+    specs: dict[str, Object] = {
+        "TrainingJob": {"replicaSpecs": [worker], "runPolicy": lives},
+        "Preload": {"datasetRef": {"name": "pictures"}, **lives},
+    }
+    meta = {"name": name, "namespace": namespace}
+    return [
+        {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec}
+        for kind, spec in specs.items()
+    ]
+
+
 def labelled(made: Object, labels: Mapping[str, str]) -> Object:
     """The Job or set, with these further labels of its pods."""
     template = made["spec"]["template"]
     template["metadata"] = {"labels": {**template.get("metadata", {}).get("labels", {}), **labels}}
     return made
+
+
+def annotated(made: Object, annotations: Mapping[str, str]) -> Object:
+    """The Job, with these annotations of its pods."""
+    made["spec"]["template"]["metadata"] = {"annotations": dict(annotations)}
+    return made
+
+
+def unconfined() -> list[Object]:
+    """Pods without what the Pod Security Standard "baseline" asks for, as an API server takes them."""
+    loose = {"type": "Unconfined"}
+    return [
+        {"containers": [container(securityContext={"seccompProfile": loose})]},
+        {"containers": [container(securityContext={"appArmorProfile": loose})]},
+        {"containers": [container(securityContext={"seLinuxOptions": {"type": "spc_t"}})]},
+        {"securityContext": {"seccompProfile": loose}},
+        {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}},
+    ]
 
 
 def labels_of_part(release: str, component: str) -> dict[str, str]:
@@ -216,6 +250,7 @@ def release_of_helm(secret: Object) -> Object:
     return {**secret, "metadata": meta}
 
 
+APP_ARMOR = {"container.apparmor.security.beta.kubernetes.io/c": "unconfined"}
 WRITABLE = {"name": "h", "mountPath": "/h"}
 HOST_PORT = container(ports=[{"containerPort": 80, "hostPort": 80}])
 PRIVILEGED = {"containers": [container(securityContext={"privileged": True}, args=["fuse"])]}
@@ -261,6 +296,10 @@ def thefts(own: str, release: str) -> list[tuple[Object, str]]:
         (job(ours, initContainers=[adding("CHOWN", "SYS_PTRACE", name="i")]), takes),
         (workload("StatefulSet", ours, containers=[adding("DAC_READ_SEARCH")]), takes),
         (workload("DaemonSet", ours, containers=[HOST_PORT]), takes),
+        *((job(theirs, **pod), "confinement") for pod in unconfined()),
+        *((workload("StatefulSet", ours, **pod), "confinement") for pod in unconfined()),
+        (annotated(job(theirs), APP_ARMOR), "confinement"),
+        (annotated(job(ours), APP_ARMOR), "confinement"),
         (workload("DaemonSet", ours, hostPID=True), "neither the network nor the processes"),
         *((labelled(job(ours), part), found) for part in parts),
         (labelled(job(metadata(own, train)), parts[0]), found),
@@ -275,6 +314,7 @@ def thefts(own: str, release: str) -> list[tuple[Object, str]]:
         (claim("default"), "the claims of Datasets only"),
         (service(metadata("default"), clusterIP="None"), "headless Services"),
         (service(theirs, externalIPs=["10.96.0.1"]), "headless Services"),
+        (service(metadata("kube-system", train), clusterIP="None"), "namespaces of Kubernetes"),
         (token_of("default", secret(own, "stolen-worker-trust", "worker")), secrets),
         (secret(own, "stolen", "worker"), secrets),
         (secret(own, "stolen-worker-trust", "agent"), secrets),
@@ -325,6 +365,12 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
     release = {"type": "helm.sh/release.v1", "metadata": {**theirs, "name": "sh.helm.release.v1.x.v1"}}
     helm = {"apiVersion": "v1", "kind": "Secret", **release}
     claims = config_map(namespace, "tdcs-claims")
+    for name, ttl, ended in (("lasting", False, True), ("running", True, False), ("ended", True, True)):
+        for obj in endings(name, namespace, ttl=ttl):
+            kube.create(obj)
+            if ended:
+                status = {"status": {"completionTime": "2026-01-01T00:00:00Z"}}
+                kube.patch(obj["kind"], name, status, namespace=namespace, subresource="status")
     for obj in (
         job(theirs),
         claim(namespace),
@@ -338,7 +384,7 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
     policies.enforce(job(metadata("kube-system")), by=thief)
     volume_name = foreign_volume["metadata"]["name"]
     mine = {"labels": metadata("x")["labels"], "ownerReferences": [owner("TrainingJob")]}
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "delete a Job": lambda: thief.delete("Job", "stolen", namespace=namespace),
         "take over a Job": lambda: thief.patch("Job", "stolen", {"metadata": mine}, namespace=namespace),
         "delete a claim": lambda: thief.delete("PersistentVolumeClaim", "stolen", namespace=namespace),
@@ -358,6 +404,23 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
         "give itself folders": lambda: thief.patch(
             "CacheCluster", world.cluster, {"spec": {"sourceFolders": ["/etc"]}}, namespace=namespace
         ),
+        "label a Dataset": lambda: thief.patch(
+            "Dataset", "pictures", {"metadata": {"labels": {"a": "b"}}}, namespace=namespace
+        ),
+        "keep a Dataset for ever": lambda: thief.patch(
+            "Dataset", "pictures", {"metadata": {"finalizers": ["example.com/other"]}}, namespace=namespace
+        ),
+        "annotate a Dataset": lambda: thief.patch(
+            "Dataset",
+            "pictures",
+            {"metadata": {"annotations": {"tdcs.io/refresh": "now"}}},
+            namespace=namespace,
+        ),
+        **{
+            f"delete a {kind} {name}": partial(thief.delete, kind, name, namespace=namespace)
+            for kind in ("TrainingJob", "Preload")
+            for name in ("lasting", "running")
+        },
         "have a Dataset read elsewhere": lambda: thief.patch(
             "Dataset", "pictures", {"spec": {"placement": {"nodeCount": 1}}}, namespace=namespace
         ),
@@ -365,12 +428,16 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
     try:
         answers = {name: refused(call) for name, call in calls.items()}
         assert [name for name, answer in answers.items() if "TDCS's operator" not in answer] == []
-        # Of an API server that protects owners, as this one does: the operator has no right to delete Services.
-        taken = refused(lambda: thief.patch("Service", "stolen", {"metadata": mine}, namespace=namespace))
-        assert "cannot set an ownerRef on a resource you can't delete" in taken
+        # Of an API server that protects owners, as this one does: the operator has no right to delete these.
+        for kind, name in (("Service", "stolen"), ("Dataset", "pictures")):
+            taken = refused(partial(thief.patch, kind, name, {"metadata": mine}, namespace=namespace))
+            assert "cannot set an ownerRef on a resource you can't delete" in taken
         # Finalizers are its own to write.
         for kind, name in (("CacheCluster", world.cluster), ("Dataset", "pictures")):
             thief.patch(kind, name, {"metadata": {"finalizers": ["tdcs.io/finalizer"]}}, namespace=namespace)
+        # So is the end of what has ended, as its author has asked.
+        for kind in ("TrainingJob", "Preload"):
+            thief.delete(kind, "ended", namespace=namespace)
     finally:
         kube.delete("PersistentVolume", volume_name)
 
