@@ -45,17 +45,18 @@ def test_with_kueue_the_operator_writes_statuses_and_the_workloads_of_trainingjo
 def test_only_with_kueue_the_policies_let_the_operator_create_preloads(helm: Helm, default: Rendered) -> None:
     def validation(rendered: Rendered) -> tuple[str, str]:
         policy = rendered.one("ValidatingAdmissionPolicy", "tdcs-operator-specs")
-        (only,) = policy["spec"]["validations"]
+        (only,) = (each for each in policy["spec"]["validations"] if "creates none" in each["message"])
         return only["expression"], only["message"]
 
+    deleted = "request.operation == 'DELETE'"
     unchanged = "oldObject != null && object.?spec == oldObject.?spec"
     expression, message = validation(default)
-    assert expression == unchanged
+    assert expression == f"{deleted} || ({unchanged})"
     assert message.endswith("creates none of them")
 
     expression, message = validation(helm.template({"kueue.enabled": "true"}))
-    before, created = expression.split(" || ")
-    assert before == f"({unchanged})"
+    first, before, created = expression.split(" || ")
+    assert (first, before) == (deleted, f"({unchanged})")
     # As the operator makes them: see KueueChecks, and the same on an API server in tests/controlplane.
     assert created == (
         f"(request.operation == 'CREATE' && request.resource.resource == '{PRELOADS.plural}' && "
