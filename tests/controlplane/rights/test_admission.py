@@ -215,6 +215,22 @@ def account(world: World, name: str, *rules: Object) -> Kube:
     return world.plane.client_as(service_account=name, namespace=world.namespace)
 
 
+def roles(world: World, *accounts: str) -> Object:
+    """A job of which each role names an account."""
+    made = job(world)
+    (spec,) = made["spec"]["replicaSpecs"]
+    names = ("Worker", "Chief", "Evaluator")
+    made["spec"]["replicaSpecs"] = [
+        {
+            **spec,
+            "name": role,
+            "template": {"spec": {**spec["template"]["spec"], "serviceAccountName": name}},
+        }
+        for role, name in zip(names, accounts, strict=False)
+    ]
+    return made
+
+
 def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, release: str) -> None:
     pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
     one = {
@@ -235,6 +251,15 @@ def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, re
     assert refusal(user, job(world, serviceAccountName="powerful")) == ""
     assert "as ServiceAccount other" in refusal(user, job(world, serviceAccountName="other"))
     assert refusal(runner, job(world, serviceAccountName="powerful")) == ""
+    # Roles of one job name the same account, or two.
+    both = account(world, "both", {**one, "resourceNames": ["powerful", "strong"]})
+    for second in ("powerful", "strong"):
+        made = roles(world, "powerful", second)
+        world.wait(lambda made=made: refusal(both, made) == "", deadline=30)
+        assert "may not run pods as ServiceAccount powerful" in refusal(author, made)
+    assert "may not run pods as ServiceAccount powerful, strong" in refusal(
+        user, roles(world, "powerful", "strong")
+    )
     # Of a job that another made, with that account, only what is no template can be changed.
     runner.create(job(world, serviceAccountName="powerful"))
     specs = job(world, serviceAccountName="powerful")["spec"]["replicaSpecs"]
