@@ -66,9 +66,7 @@ async def serving_agent(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(worker.close)
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
-        session = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=connector, auto_decompress=http_answers.DECOMPRESS)
-        )
+        session = await stack.enter_async_context(http_answers.open_session(connector))
         fetcher = ManifestFetcher(folder=manifests, session=session)
         stack.push_async_callback(fetcher.close)
         agent = Agent(

@@ -307,9 +307,7 @@ def command(
             )
         tls = certificates.contexts if certificates is not None else None
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
-        async with aiohttp.ClientSession(
-            connector=connector, auto_decompress=http_answers.DECOMPRESS
-        ) as session:
+        async with http_answers.open_session(connector) as session:
             caches = (
                 memory_caches(memory_engine, folder=folder)
                 if memory_engine

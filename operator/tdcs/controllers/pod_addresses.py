@@ -10,7 +10,7 @@ from tdcs.policy.addresses import plain_address
 
 
 def addresses_of_pod(pod: Object) -> list[str]:
-    """The addresses of a pod; none of one in the network of its node, whose addresses the node says."""
+    """The addresses of a pod; none for a pod in its node's network (`hostNetwork`): the Node object has those."""
     if pod["spec"].get("hostNetwork"):
         return []
     status = pod.get("status") or {}

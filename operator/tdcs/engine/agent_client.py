@@ -242,9 +242,7 @@ class HttpAgents:
         if self._session is None:
             tls = self._tls.following_client() if self._tls is not None else True
             connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, ssl=tls)
-            self._session = aiohttp.ClientSession(
-                connector=connector, auto_decompress=http_answers.DECOMPRESS
-            )
+            self._session = http_answers.open_session(connector)
         return self._session
 
 

@@ -1,12 +1,12 @@
 """Answers over HTTP between the processes of TDCS. Whoever gives one may have been taken over: it leads to no other
 place, where the asking process would show its certificate, and takes no more memory than it may."""
 
-from typing import Final
-
 import aiohttp
 
-DECOMPRESS: Final = False
-"""For `auto_decompress`: no process of TDCS compresses, and a small compressed answer can become a large one."""
+
+def open_session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
+    """A session that unpacks no answer: no process of TDCS packs one, and a small packed one can become a large one."""
+    return aiohttp.ClientSession(connector=connector, auto_decompress=False)
 
 
 async def read(response: aiohttp.ClientResponse, *, most: int) -> bytes:

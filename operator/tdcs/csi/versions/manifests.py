@@ -112,9 +112,7 @@ class Manifests:
         if self._session is None:
             tls = Contexts(TrustFolder(self._trust)).following_client() if self._trust is not None else True
             connector = aiohttp.TCPConnector(ssl=tls)
-            self._session = aiohttp.ClientSession(
-                connector=connector, auto_decompress=http_answers.DECOMPRESS
-            )
+            self._session = http_answers.open_session(connector)
         if staging.path not in self._fetchers:
             self._fetchers[staging.path] = ManifestFetcher(folder=staging, session=self._session)
         return self._fetchers[staging.path]

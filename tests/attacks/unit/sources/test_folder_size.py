@@ -88,7 +88,7 @@ def test_what_is_no_folder_or_reached_by_a_link_is_not_counted(folder: Path) -> 
 
 
 @contextmanager
-def nobody(*groups: int) -> Iterator[None]:
+def unprivileged(*groups: int) -> Iterator[None]:
     """As a user without rights, in these groups. All threads of the process are."""
     before = os.getgroups()
     os.setgroups(groups)
@@ -109,9 +109,9 @@ def test_a_folder_that_the_cache_may_not_read_is_not_counted_as_an_empty_one() -
         folder.chmod(0o755)
         os.chown(closed, 0, 2000)
         closed.chmod(0o750)
-        with nobody():
+        with unprivileged():
             found, root = count_folder(limit(folder)), count_folder(limit(closed))
-        with nobody(2000):
+        with unprivileged(2000):
             assert count_folder(limit(folder)) == FolderCount(files=1, folders=2)
     for each in (found, root):
         assert each.unreadable
