@@ -35,7 +35,7 @@ class CacheObserver:
     Args:
         caches: gives the engine and the agents of a cluster.
         poll_seconds: how often a master is asked.
-        patience: seconds after the start in which no agent is looked at before all have answered.
+        patience: seconds after the first answer in which no agent is looked at before all have answered.
         on_cache: called with a cluster that differs from what its view said, and the mounts that came, went or got
             another version; None when it is the master, workers, or a mount that went, which may concern all.
         on_agents: called with a cluster and the mounts of which some agent says another thing; None for all.
@@ -63,6 +63,8 @@ class CacheObserver:
         self._on_room = on_room
         self._clock = clock
         self._views: dict[str, CacheView] = {}
+        self._heard: set[str] = set()
+        """Caches with a master that has answered."""
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._asked: dict[str, asyncio.Event] = {}
         self._next_looks: dict[str, asyncio.Task[None]] = {}
@@ -107,6 +109,7 @@ class CacheObserver:
         for task in self._tasks.pop(cluster, ()):
             task.cancel()
         self._views.pop(cluster, None)
+        self._heard.discard(cluster)
         self._rooms.pop(cluster, None)
         self._asked.pop(cluster, None)
 
@@ -161,6 +164,8 @@ class CacheObserver:
             back = now.failure is not None
             seen = replace(
                 now,
+                # No worker is known before its master answers: how long one is waited for counts from then.
+                since=now.since if cluster in self._heard else self._clock(),
                 answered=True,
                 failure=None,
                 outages=now.outages + back,
@@ -169,6 +174,7 @@ class CacheObserver:
                 versions=dict(versions),
                 journal=journal,
             )
+            self._heard.add(cluster)
             if seen != now:
                 # An equal one stays: passes see at a glance that nothing has changed.
                 self._views[cluster] = replace(seen, generation=now.generation + 1)

@@ -28,7 +28,7 @@ class CacheView:
 
     Attributes:
         generation: grows with every change of what follows.
-        since: when it was looked at for the first time by this process.
+        since: when the master answered this process for the first time; until then, when it was first asked.
         answered: whether the master has answered, or failed to, at least once.
         failure: why the master does not answer now; None when it does.
         outages: how often it came back; what was set there before may be lost.

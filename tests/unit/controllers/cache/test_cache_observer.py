@@ -10,6 +10,7 @@ from tdcs.controllers.cache import observer as module
 from tdcs.controllers.cache.observer import CacheObserver
 from tdcs.controllers.caches import Cache
 from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.engine.protocol import EngineUnavailableError
 
 
 class Two(MemoryCaches):
@@ -97,4 +98,39 @@ async def test_an_agent_that_is_gone_for_good_is_forgotten_after_a_while() -> No
     await eventually_async(lambda: not observer.view("default").away, deadline=10)
     assert observer.view("default").generation > generation
     assert set(observer.view("default").agents) == {"a"}
+    await observer.close()
+
+
+async def test_workers_are_waited_for_from_the_first_answer_of_their_master_on() -> None:
+    """After all pods of a cache were replaced, its master may answer later than workers are waited for."""
+    now = 0.0
+
+    async def refuse(operation: Operation) -> None:
+        raise EngineUnavailableError(
+            attempted="ask the master", reason="it starts", remedy="Wait", retryable=True
+        )
+
+    engine = MemoryEngine(sources={}, workers={"a": 1}, before=refuse)
+    observer = CacheObserver(
+        caches=MemoryCaches(engine),
+        poll_seconds=60,
+        on_cache=lambda cluster, paths: None,
+        on_agents=lambda cluster, paths: None,
+        clock=lambda: now,
+    )
+    await observer.look("default")
+    assert observer.view("default").failure is not None
+    assert observer.view("default").since == 0.0
+
+    now, engine.before = 90.0, None
+    await observer.look("default")
+    assert observer.view("default").failure is None
+    assert observer.view("default").since == 90.0
+
+    now, engine.before = 200.0, refuse  # later outages do not begin it anew: what was there is known by then
+    await observer.look("default")
+    now, engine.before = 300.0, None
+    await observer.look("default")
+    assert observer.view("default").outages == 2
+    assert observer.view("default").since == 90.0
     await observer.close()
