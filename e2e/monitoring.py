@@ -15,6 +15,7 @@ from tests.support.monitoring import (
     prometheus_program,
 )
 
+from e2e import metrics
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, release
 from tdcs_local.kind.kubectl import Kubectl, Object
@@ -25,10 +26,18 @@ COPIES = cluster.TRANSFER / NAME
 SYSTEM = release.NAMESPACE
 
 SCRAPED: dict[str, tuple[str, dict[str, str]]] = {
-    "tdcs-e2e-chart": ("monitoring", {"app.kubernetes.io/instance": release.RELEASE}),
-    "tdcs-e2e-agents": ("agent", {"tdcs.io/component": "worker"}),
+    "operator": (
+        "monitoring",
+        {"app.kubernetes.io/instance": release.RELEASE, "app.kubernetes.io/component": "operator"},
+    ),
+    "agent": ("agent", {"tdcs.io/component": "worker"}),
 }
-"""Services under the names by which Prometheus finds the pods to scrape: the name of the port, and the pods' labels."""
+"""What Prometheus scrapes, by its role: the name of the port, and the pods' labels."""
+
+PREFIX = "tdcs-e2e-"
+"""Of the Services by which it finds the pods."""
+
+CERTIFICATES = "/certificates"
 
 
 def start(kubectl: Kubectl, *, namespace: str, image: str, rules: str) -> None:
@@ -44,6 +53,7 @@ def start(kubectl: Kubectl, *, namespace: str, image: str, rules: str) -> None:
     for program in (prometheus_program(), manager_program(ADAPTER)):
         shutil.copy(program, COPIES)
     kubectl.apply(*_services(), *_rights(namespace), _configuration(namespace, rules), _service(namespace))
+    kubectl.apply(_certificate(namespace, metrics.certificate(kubectl)))
     kubectl.apply(_pod(namespace, image))
     kubectl("wait", f"pod/{NAME}", "-n", namespace, "--for=condition=Ready", "--timeout=100s")
     # Only now: what the API server sends to a Service that its node does not know yet leaves the cluster, and the
@@ -81,7 +91,7 @@ def _services() -> list[Object]:
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": name, "namespace": SYSTEM},
+            "metadata": {"name": f"{PREFIX}{role}", "namespace": SYSTEM},
             "spec": {
                 "clusterIP": "None",
                 "selector": labels,
@@ -89,7 +99,7 @@ def _services() -> list[Object]:
                 "ports": [{"name": port, "port": 80, "targetPort": port}],
             },
         }
-        for name, (port, labels) in SCRAPED.items()
+        for role, (port, labels) in SCRAPED.items()
     ]
 
 
@@ -97,18 +107,25 @@ def _configuration(namespace: str, rules: str) -> Object:
     """As the chart's PodMonitors have it: the label namespace of what is scraped, unless it has one of its own."""
     jobs = [
         {
-            "job_name": name,
+            "job_name": role,
             "honor_labels": True,
+            "scheme": "https",
+            "tls_config": {
+                "server_name": f"{role}.tdcs.io",
+                "ca_file": f"{CERTIFICATES}/ca.crt",
+                "cert_file": f"{CERTIFICATES}/tls.crt",
+                "key_file": f"{CERTIFICATES}/tls.key",
+            },
             "dns_sd_configs": [
                 {
-                    "names": [f"_{port}._tcp.{name}.{SYSTEM}.svc.cluster.local"],
+                    "names": [f"_{port}._tcp.{PREFIX}{role}.{SYSTEM}.svc.cluster.local"],
                     "type": "SRV",
                     "refresh_interval": "2s",
                 }
             ],
             "relabel_configs": [{"target_label": "namespace", "replacement": SYSTEM}],
         }
-        for name, (port, _) in SCRAPED.items()
+        for role, (port, _) in SCRAPED.items()
     ]
     made = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
     return {
@@ -117,6 +134,12 @@ def _configuration(namespace: str, rules: str) -> Object:
         "metadata": {"name": NAME, "namespace": namespace},
         "data": {"prometheus.yml": yaml.safe_dump(made), "adapter.yml": rules},
     }
+
+
+def _certificate(namespace: str, files: dict[str, str]) -> Object:
+    """A copy of Prometheus' certificate, for the namespace that it is in."""
+    metadata = {"name": NAME, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": files}
 
 
 def _rights(namespace: str) -> list[Object]:
@@ -183,6 +206,7 @@ def _pod(namespace: str, image: str) -> Object:
                 {"name": "programs", "mountPath": "/programs", "readOnly": True},
                 {"name": "configuration", "mountPath": "/configuration", "readOnly": True},
                 {"name": "data", "mountPath": "/data"},
+                {"name": "certificate", "mountPath": CERTIFICATES, "readOnly": True},
             ],
         }
         for name, words in arguments.items()
@@ -200,6 +224,7 @@ def _pod(namespace: str, image: str) -> Object:
                 {"name": "programs", "hostPath": {"path": programs, "type": "Directory"}},
                 {"name": "configuration", "configMap": {"name": NAME}},
                 {"name": "data", "emptyDir": {}},
+                {"name": "certificate", "secret": {"secretName": NAME}},
             ],
         },
     }

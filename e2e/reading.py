@@ -14,7 +14,6 @@ from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.store import operations
 
 SYSTEM = release.NAMESPACE
-FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 CHECKS = "checks"
 
 
@@ -132,8 +131,3 @@ def pod_on(kubectl: Kubectl, node: str, selector: str) -> dict[str, Any]:
         if thing["spec"].get("nodeName") == node and not thing["metadata"].get("deletionTimestamp")
     )
     return found
-
-
-def fetch(kubectl: Kubectl, name: str, *, container: str, url: str) -> str:
-    """What a container of a system pod gets from itself."""
-    return kubectl("exec", name, "-n", SYSTEM, "-c", container, "--", "python3", "-c", FETCH, url)

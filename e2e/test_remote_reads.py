@@ -14,8 +14,9 @@ import pytest
 from tests.support.waiting import at_this_load
 
 from e2e.conftest import RESTRICTED
+from e2e.metrics import metrics_of
 from e2e.pods import finished
-from e2e.reading import SYSTEM, checks, failures, fetch, pod_on, reading_pod, rounds, shell, wait_rounds
+from e2e.reading import SYSTEM, checks, failures, pod_on, reading_pod, rounds, shell, wait_rounds
 from tdcs_local import demo
 from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, Object
@@ -171,7 +172,7 @@ def plugin_log(kubectl: Kubectl, node: str) -> str:
 def remote_reads(kubectl: Kubectl, spread: Spread, node: str) -> dict[str, float]:
     """Reads of the Dataset that the client of a node has answered since it began, by origin."""
     plugin = pod_on(kubectl, node, PLUGIN)["metadata"]["name"]
-    text = fetch(kubectl, plugin, container="reader", url=f"http://127.0.0.1:{READER_PORT}/metrics")
+    text = metrics_of(kubectl, plugin, container="reader", port=READER_PORT, host="reader.tdcs.io")
     thing = kubectl.get("datasets.tdcs.io", NAME, namespace=spread.namespace) or {}
     path, found = thing["status"]["mountPath"], dict[str, float]()
     for labels, value in re.findall(r"^tdcs_reader_reads_total\{(.*)\} (\S+)$", text, re.MULTILINE):

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from e2e.reading import fetch
+from e2e.metrics import metrics_of
 from e2e.test_network import AGENT, BLOCKS, MASTER, OPERATOR, SYSTEM, WORKER
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, condition
@@ -30,8 +30,9 @@ def test_the_caches_certificates_are_valid_and_their_end_is_a_metric(trusted: No
     cluster = kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=SYSTEM)
     found = condition(cluster, "Trusted")
     assert (found.get("status"), found.get("reason")) == ("True", "CertificatesValid"), found
-    url = f"http://127.0.0.1:{OPERATOR_METRICS}/metrics"
-    text = fetch(kubectl, "deploy/tdcs-operator", container="operator", url=url)
+    text = metrics_of(
+        kubectl, "deploy/tdcs-operator", container="operator", port=OPERATOR_METRICS, host="operator.tdcs.io"
+    )
     ends = re.findall(r"^tdcs_certificate_expiry_seconds\{(.*)\} (\S+)$", text, re.MULTILINE)
     roles = {role for labels, _ in ends for role in re.findall(r'role="(\w+)"', labels)}
     assert roles >= {"authority", "operator", "master", "worker", "agent", "reader"}

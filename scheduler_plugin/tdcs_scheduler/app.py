@@ -1,5 +1,4 @@
-"""The extender's HTTP face: POST /prioritize for kube-scheduler, GET /healthz, /livez and /metrics for those who
-watch over it.
+"""The extender's HTTP face: POST /prioritize for kube-scheduler, GET /healthz and /livez for kubelet.
 
 Written against ASGI itself: one route that matters, called once for every scheduled pod, needs no framework. That one
 has a fast path through the server besides, see `fast_path`.
@@ -15,7 +14,7 @@ import msgspec
 from tdcs.api import names
 from tdcs_scheduler.combinations import Combinations
 from tdcs_scheduler.demand import Demand
-from tdcs_scheduler.metrics import CONTENT_TYPE, Metrics
+from tdcs_scheduler.metrics import Metrics
 from tdcs_scheduler.protocol import BadRequestError, PrioritizeRequest, decode_request, encode_scores
 from tdcs_scheduler.rank import Kind, Ranking, rank
 from tdcs_scheduler.view import DatasetView
@@ -70,8 +69,8 @@ class Extender:
     """The ASGI application.
 
     `stale_after_seconds`: with a view older than this /healthz is red; scores go on with what is known, because data
-    moves slowly and a pod without a score may land anywhere. `monitoring_port`: a port that serves all but /prioritize,
-    for probes and metrics from outside of the pod. `explain`: log a line with the reason for every answer to a pod
+    moves slowly and a pod without a score may land anywhere. `health_port`: a port that serves all but /prioritize,
+    for probes from outside of the pod. `explain`: log a line with the reason for every answer to a pod
     with datasets. `report`: called once for each pod with an unreadable annotation, or one that names unknown Datasets.
     `demand`: what other pods wait for; by default nothing.
     """
@@ -82,13 +81,13 @@ class Extender:
         view: DatasetView,
         freshness: Freshness,
         stale_after_seconds: float,
-        monitoring_port: int | None = None,
+        health_port: int | None = None,
         explain: bool = False,
         report: ReportPod | None = None,
         demand: Demand | None = None,
     ) -> None:
         self._report: Final = report
-        self._monitoring_port: Final = monitoring_port
+        self._health_port: Final = health_port
         self._view: Final = view
         demand = Demand(view=view) if demand is None else demand
         self._demand: Final = demand
@@ -118,17 +117,15 @@ class Extender:
                 await self._healthz(send)
             case "/livez" if method in ("GET", "HEAD"):
                 await _respond(send, 200, b"ok\n")
-            case "/metrics" if method in ("GET", "HEAD"):
-                await _respond(send, 200, self.metrics.text(), content_type=CONTENT_TYPE)
-            case "/prioritize" | "/healthz" | "/livez" | "/metrics":
+            case "/prioritize" | "/healthz" | "/livez":
                 await _respond(send, 405, f"{method} is not served at {path}\n".encode())
             case _:
-                served = "POST /prioritize, GET /healthz, /livez, /metrics"
+                served = "POST /prioritize, GET /healthz, /livez"
                 await _respond(send, 404, f"nothing is served at {path}; there are {served}\n".encode())
 
     def serves_scores(self, server: tuple[str, int | None] | None) -> bool:
         """Whether scores are served at this address of ours."""
-        return self._monitoring_port is None or server is None or server[1] != self._monitoring_port
+        return self._health_port is None or server is None or server[1] != self._health_port
 
     def prioritize(self, body: bytes | bytearray) -> tuple[int, str, bytes]:
         """The answer to a prioritize call with this body: its status, content type and body."""

@@ -14,9 +14,11 @@ import uvloop
 
 from tdcs.api import names
 from tdcs.kube.configuration import ConfigurationError
+from tdcs.trust.contexts import server_contexts
+from tdcs.trust.identity import TRUST_HELP
 from tdcs_scheduler.admission.certificate import CertificateError, CertificateFiles
 from tdcs_scheduler.app import EXPLANATIONS
-from tdcs_scheduler.serving import Admission, serve
+from tdcs_scheduler.serving import Admission, Monitoring, serve
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,10 +46,22 @@ class LogFormat(logging.Formatter):
 )
 @click.option("--port", default=names.EXTENDER_PORT, show_default=True, type=click.IntRange(1, 65535))
 @click.option(
-    "--monitoring-port",
+    "--health-port",
     default=None,
     type=click.IntRange(1, 65535),
-    help="One more port, on all addresses, with /healthz, /livez and /metrics only.",
+    help="One more port, on all addresses, with /healthz and /livez only.",
+)
+@click.option(
+    "--metrics-port",
+    default=None,
+    type=click.IntRange(1, 65535),
+    help="Port of /metrics, on all addresses, with --trust by TLS, for Prometheus' certificate alone; none by default.",
+)
+@click.option(
+    "--trust",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="TDCS_TRUST",
+    help=TRUST_HELP,
 )
 @click.option(
     "--stale-after",
@@ -89,7 +103,9 @@ def command(
     *,
     host: str,
     port: int,
-    monitoring_port: int | None,
+    health_port: int | None,
+    metrics_port: int | None,
+    trust: Path | None,
     stale_after: float,
     explain: bool,
     scheduler_name: str,
@@ -112,8 +128,8 @@ def command(
         raise click.ClickException(f"the webhook cannot be served: {error}") from error
     with contextlib.ExitStack() as open_sockets:
         listeners = [open_sockets.enter_context(_listen(host=host, port=port, option="--port"))]
-        if monitoring_port is not None:
-            other = _listen(host="", port=monitoring_port, option="--monitoring-port")
+        if health_port is not None:
+            other = _listen(host="", port=health_port, option="--health-port")
             listeners.append(open_sockets.enter_context(other))
         webhook = None
         if webhook_port is not None:
@@ -122,7 +138,9 @@ def command(
         _run(
             serve(
                 listeners=listeners,
-                monitoring_port=monitoring_port,
+                monitoring=Monitoring(
+                    health_port=health_port, metrics_port=metrics_port, tls=server_contexts(trust)
+                ),
                 stale_after_seconds=stale_after,
                 explain=explain,
                 scheduler_name=scheduler_name,
@@ -155,3 +173,5 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
                 f"the extender finds no Kubernetes API server: {error}; run it in a pod with a service account, "
                 "or set KUBECONFIG"
             ) from error
+        except OSError as error:
+            raise click.ClickException(f"the extender cannot run: {error}") from error

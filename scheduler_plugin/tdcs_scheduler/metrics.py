@@ -5,7 +5,7 @@ debug log.
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tdcs.api.names import METRICS_PREFIX
 from tdcs_scheduler.rank import Kind
@@ -14,8 +14,6 @@ _PREFIX: Final = f"{METRICS_PREFIX}extender"
 # Seconds: a call takes a fraction of a millisecond with some nodes and about one with 5000; 0.5 s is
 # kube-scheduler's timeout.
 _BUCKETS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
@@ -78,7 +76,3 @@ class Metrics:
             "Pods with datasets and without a node, those left out that fit nowhere now.",
             registry=self.registry,
         ).set_function(waiting_pods)
-
-    def text(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)

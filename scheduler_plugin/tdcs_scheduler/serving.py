@@ -5,6 +5,7 @@ import contextlib
 import gc
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from tdcs.kube.client import connect
 from tdcs.kube.informer import Informer
 from tdcs.kube.objects import Key
 from tdcs.kube.resources import DATASETS, PODS
+from tdcs.trust.metrics_server import serve_metrics
 from tdcs_scheduler.admission.certificate import CertificateFiles
 from tdcs_scheduler.admission.claim_list import ClaimList
 from tdcs_scheduler.admission.webhook import Webhook
@@ -58,6 +60,19 @@ class Admission:
     claim_list_namespace: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Monitoring:
+    """Where kubelet asks how the extender is, and Prometheus what it measures.
+
+    `health_port`: one of the listeners', which serves no scores; None: all serve all. `metrics_port`: None: metrics are
+    served nowhere. `tls`: gives the context of the time for that port; None: it is plain HTTP.
+    """
+
+    health_port: int | None = None
+    metrics_port: int | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+
+
 class _Server(uvicorn.Server):
     """A server that leaves the process' signals alone: uvicorn's own handling ends the process by the signal."""
 
@@ -69,7 +84,7 @@ class _Server(uvicorn.Server):
 async def serve(
     *,
     listeners: list[socket.socket],
-    monitoring_port: int | None,
+    monitoring: Monitoring,
     stale_after_seconds: float,
     explain: bool,
     scheduler_name: str,
@@ -100,7 +115,7 @@ async def serve(
         view=view,
         freshness=_InformerFreshness(informer),
         stale_after_seconds=stale_after_seconds,
-        monitoring_port=monitoring_port,
+        health_port=monitoring.health_port,
         explain=explain,
         report=PodEvents(api=api),
         demand=demand,
@@ -119,8 +134,16 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, [server for server, _ in servers])
+    metrics = (
+        serve_metrics(app.metrics.registry, port=monitoring.metrics_port, tls=monitoring.tls)
+        if monitoring.metrics_port is not None
+        else contextlib.nullcontext()
+    )
     try:
-        await _until_one_ends(servers=servers, following=[informer.run(), pods.run()], background=background)
+        with metrics:
+            await _until_one_ends(
+                servers=servers, following=[informer.run(), pods.run()], background=background
+            )
     finally:
         await api.close()
 

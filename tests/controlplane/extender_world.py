@@ -32,10 +32,18 @@ class Extender:
 
     process: Process
     url: str
+    metrics_port: int
 
     def get(self, path: str) -> tuple[int, str]:
+        return self._get(f"{self.url}{path}")
+
+    def metrics(self) -> list[str]:
+        """What Prometheus would be told, in lines."""
+        return self._get(f"http://127.0.0.1:{self.metrics_port}/metrics")[1].splitlines()
+
+    def _get(self, url: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:  # noqa: S310 - loopback
+            with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - loopback
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -58,22 +66,17 @@ class Extender:
     def answers(self, kind: str) -> int:
         """How many answers of a kind it gave."""
         line = f'tdcs_extender_answers_total{{kind="{kind}"}} '
-        return next(
-            int(float(each.removeprefix(line)))
-            for each in self.get("/metrics")[1].splitlines()
-            if each.startswith(line)
-        )
+        return next(int(float(each.removeprefix(line))) for each in self.metrics() if each.startswith(line))
 
     def waiting_pods(self) -> int:
         """How many pods it knows to wait for a node."""
         name = "tdcs_extender_waiting_pods "
-        lines = self.get("/metrics")[1].splitlines()
+        lines = self.metrics()
         return next(int(float(line.removeprefix(name))) for line in lines if line.startswith(name))
 
     def all_answers(self) -> int:
         """How many answers it gave in all."""
-        lines = self.get("/metrics")[1].splitlines()
-        counts = [line for line in lines if line.startswith("tdcs_extender_answers_total{")]
+        counts = [line for line in self.metrics() if line.startswith("tdcs_extender_answers_total{")]
         return sum(int(float(line.rpartition(" ")[2])) for line in counts)
 
 
@@ -88,13 +91,14 @@ def start_extender(
 ) -> Extender:
     """The extender's process, once it is healthy; `kubeconfig`: whose rights it has, by default an administrator's;
     `options`: more of the command's."""
-    (port,) = free_ports(1)
+    port, metrics_port = free_ports(2)
     url = f"http://127.0.0.1:{port}"
     argv = [
         sys.executable,
         "-m",
         "tdcs_scheduler",
         f"--port={port}",
+        f"--metrics-port={metrics_port}",
         f"--stale-after={stale_after}",
         f"--scheduler-name={scheduler_name}",
         *(["--explain"] if explain else []),
@@ -103,11 +107,11 @@ def start_extender(
     plane.kube.install_crds(CRDS)
 
     def ready() -> bool:
-        return Extender(process, url).get("/healthz")[0] == 200
+        return Extender(process, url, metrics_port).get("/healthz")[0] == 200
 
     rights = kubeconfig or plane.stand_in_kubeconfig("scheduler")
     process = plane.run(name="extender", argv=argv, kubeconfig=rights)
-    extender = Extender(process, url)
+    extender = Extender(process, url, metrics_port)
     eventually(ready, deadline=90, describe=process.tail)
     return extender
 

@@ -37,7 +37,7 @@ def _extender() -> CollectorRegistry:
 
 
 def _node_plugin() -> CollectorRegistry:
-    return view_registry(reports=[])
+    return view_registry(reports=list)
 
 
 def _agent() -> CollectorRegistry:
@@ -54,7 +54,7 @@ _PROCESSES: Final[tuple[tuple[str, str, Callable[[], CollectorRegistry]], ...]] 
     ("Operator", "The port `monitoring` of its pod (8081), path `/metrics`.", _operator),
     (
         "Scheduler extender",
-        "The port `monitoring` of the scheduler's pod (8901), path `/metrics`.",
+        "The port `monitoring` of the scheduler's pod (8903), path `/metrics`.",
         _extender,
     ),
     (

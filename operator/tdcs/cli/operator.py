@@ -1,6 +1,7 @@
 """`tdcs operator`: the process that keeps cache clusters, datasets and training jobs as they are asked for."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -12,7 +13,6 @@ from typing import Literal
 import aiohttp
 import click
 import kopf
-from prometheus_client import start_http_server
 
 from tdcs.api import names
 from tdcs.cli.caches import alluxio_caches, memory_caches, serve_manifests
@@ -32,6 +32,7 @@ from tdcs.kube.lease_loss import hear_signals, lease_losses, replace_process
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import operator_url
 from tdcs.policy.addresses import parse_networks
+from tdcs.trust.metrics_server import serve_metrics
 from tdcs.trust.settings import TrustSettings
 
 
@@ -177,7 +178,7 @@ from tdcs.trust.settings import TrustSettings
     type=click.IntRange(0, 65535),
     default=8081,
     show_default=True,
-    help="Port of /metrics; 0: none.",
+    help="Port of /metrics, with --trust by TLS, for Prometheus' certificate alone; 0: none.",
 )
 @click.option(
     "--scaler-port",
@@ -332,8 +333,13 @@ def command(
                 lease_losses=losses,
                 certificates=certificates,
             )
-            if metrics_port:
-                start_http_server(metrics_port, registry=operator.metrics.registry)
+            metrics = (
+                serve_metrics(
+                    operator.metrics.registry, port=metrics_port, tls=tls.server if tls is not None else None
+                )
+                if metrics_port
+                else contextlib.nullcontext()
+            )
             async with (
                 serve_health(operator.health, port=health_port),
                 serve_manifests(
@@ -347,6 +353,7 @@ def command(
                 ),
                 serve_scaler(operator.context.stores, port=scaler_port),
             ):
-                await kopf_adapter.run(operator=operator, access=access)
+                with metrics:
+                    await kopf_adapter.run(operator=operator, access=access)
 
     asyncio.run(run())

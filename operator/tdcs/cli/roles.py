@@ -13,6 +13,7 @@ from tdcs.trust.rights import (
     BLOCK_REQUESTS,
     CONTROL_REQUESTS,
     FOLLOW_BLOCKS,
+    METRICS_CALLERS,
     OPEN_REQUESTS,
     OPERATOR_REQUESTS,
     READ_BLOCKS,
@@ -40,7 +41,7 @@ _PROCESSES: Final[Mapping[Role, str]] = MappingProxyType(
         Role.AGENT: "The cache agent beside each worker, each with a certificate of its own.",
         Role.READER: "The node plugins and the remote-read clients, one certificate for all nodes.",
         Role.FUSE: "Alluxio's FUSE clients, one certificate for all nodes of a cache cluster.",
-        Role.MONITOR: "Prometheus, by the PodMonitor of the chart.",
+        Role.MONITOR: "Prometheus, by the PodMonitors of the chart; and the extender, where it serves its metrics.",
     }
 )
 
@@ -109,6 +110,12 @@ def markdown() -> str:
             "| Request | Roles |",
             "|---|---|",
             *_rows({f"`{request}`": roles for request, roles in OPERATOR_REQUESTS.items()}),
+            "| anything else | none |",
+            "",
+            "## Metrics of operator (8081), extender (8903), node plugins (9808) and remote-read clients (9809)\n",
+            "| Request | Roles |",
+            "|---|---|",
+            *_rows({"`GET /metrics`": METRICS_CALLERS}),
             "| anything else | none |",
             "",
             f"## Alluxio's master ({names.MASTER_RPC_PORT}) and workers ({names.WORKER_RPC_PORT})\n",

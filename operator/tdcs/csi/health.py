@@ -1,12 +1,10 @@
-"""GET /healthz for kubelet's liveness probe and GET /metrics for Prometheus, in a few lines, because a web framework
-would weigh more than the plugin.
-"""
+"""GET /healthz for kubelet's liveness probe, in a few lines: a web framework would weigh more than the plugin."""
 
 import asyncio
 import contextlib
 import errno
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +14,8 @@ _REQUEST_SECONDS: Final = 5.0
 
 
 @contextlib.asynccontextmanager
-async def serve_health(
-    *, port: int, sockets: Iterable[Path], metrics: Callable[[], bytes] = bytes, host: str = ""
-) -> AsyncIterator[int]:
-    """Answer what `metrics` gives to GET /metrics; to all else 200 while the event loop runs and all `sockets` exist,
-    otherwise 503 with a sentence.
+async def serve_health(*, port: int, sockets: Iterable[Path], host: str = "") -> AsyncIterator[int]:
+    """Answer 200 while the event loop runs and all `sockets` exist, otherwise 503 with a sentence.
 
     A socket may vanish when kubelet's folder is cleaned by hand; kubelet then never finds the plugin again,
     until a restart makes the socket anew. Yields the port in use (of any free one, for `port` 0). Raises OSError when
@@ -31,11 +26,8 @@ async def serve_health(
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
-                request = await reader.readuntil(b"\r\n\r\n")
-                if request.startswith(b"GET /metrics "):
-                    writer.write(_response("200 OK", metrics(), kind="text/plain; version=0.0.4"))
-                else:
-                    writer.write(_health([str(path) for path in watched if not path.is_socket()]))
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(_health([str(path) for path in watched if not path.is_socket()]))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             _log.debug("a health probe was not answered: %s", error)
@@ -63,6 +55,6 @@ def _health(missing: list[str]) -> bytes:
     return _response("200 OK", b"ok\n")
 
 
-def _response(status: str, body: bytes, *, kind: str = "text/plain") -> bytes:
-    headers = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close"
+def _response(status: str, body: bytes) -> bytes:
+    headers = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
     return f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + body

@@ -5,7 +5,9 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,26 +17,29 @@ import grpc
 from tdcs.api import names
 from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.health import serve_health
-from tdcs.csi.metrics import exposition
+from tdcs.csi.metrics import registry_of
 from tdcs.csi.node import CALLS_PER_CLUSTER, NodeVolumes, PluginSettings
 from tdcs.csi.pod_pressure import PodPressures
 from tdcs.csi.read_wait_report import ReadWaitReport
 from tdcs.csi.service import identity_service, node_service, registration_service
 from tdcs.csi.views.leftovers import detach_reader
 from tdcs.csi.views.node_views import NodeViews
+from tdcs.csi.views.report import Report
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.engine import reader_files
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Engine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister, ProcessLister
-from tdcs.trust.contexts import client_contexts
+from tdcs.trust.contexts import client_contexts, server_contexts
 from tdcs.trust.identity import TRUST_HELP, Identify, TrustFolder
+from tdcs.trust.metrics_server import serve_metrics
 
 _log: Final = logging.getLogger(__name__)
 
 # Calls under way get this long to end when the plugin is stopped; kubelet repeats what was cut off.
 _GRACE_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 5.0
 _HAND_OVER_SECONDS: Final = 1.0
 
 _SOCKET_PATH_BYTES: Final = 107
@@ -90,12 +95,27 @@ class Engines:
             await engine.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Monitoring:
+    """Where kubelet asks how the plugin is, and Prometheus what it measures.
+
+    Attributes:
+        health_port: None: nowhere.
+        metrics_port: None: nowhere.
+        tls: context of the time for the metrics' port; None: it is plain HTTP.
+    """
+
+    health_port: int | None = None
+    metrics_port: int | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+
+
 async def run(
     *,
     settings: PluginSettings,
     views: ViewSettings | None,
     engines: Engines,
-    health_port: int | None,
+    monitoring: Monitoring,
     stop: asyncio.Event,
     waits: ReadWaitReport | None = None,
 ) -> None:
@@ -122,14 +142,13 @@ async def run(
     volumes = NodeVolumes(settings=settings, guard=guard, views=native)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engines.close)
-        if health_port is not None:
+        if (port := monitoring.health_port) is not None:
             await stack.enter_async_context(
-                serve_health(
-                    port=health_port,
-                    sockets=(csi_socket, registration_socket),
-                    metrics=lambda: exposition(reports=native.reports() if native else []),
-                )
+                serve_health(port=port, sockets=(csi_socket, registration_socket))
             )
+        if (port := monitoring.metrics_port) is not None:
+            reports = _asked_in_this_loop(native.reports) if native is not None else list[Report]
+            stack.enter_context(serve_metrics(registry_of(reports=reports), port=port, tls=monitoring.tls))
         node = node_service(volumes=volumes, node=settings.node)
         await stack.enter_async_context(_served(csi_socket, identity_service(), node, grace=_GRACE_SECONDS))
         # kubelet calls the plugin as soon as it sees the registration socket: hence second.
@@ -217,21 +236,29 @@ def _make_room(path: Path) -> None:
     path.unlink(missing_ok=True)  # left by a process that was killed
 
 
+def _asked_in_this_loop(reports: Callable[[], list[Report]]) -> Callable[[], Iterable[Report]]:
+    """As `reports`, for other threads: the views change in the event loop's alone."""
+    loop = asyncio.get_running_loop()
+
+    async def ask() -> list[Report]:
+        return reports()
+
+    return lambda: asyncio.run_coroutine_threadsafe(ask(), loop).result(timeout=_REPORT_SECONDS)
+
+
 async def _run_until_signal(
     *,
     settings: PluginSettings,
     views: ViewSettings | None,
     engines: Engines,
-    health_port: int | None,
+    monitoring: Monitoring,
     waits: ReadWaitReport | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run(
-        settings=settings, views=views, engines=engines, health_port=health_port, stop=stop, waits=waits
-    )
+    await run(settings=settings, views=views, engines=engines, monitoring=monitoring, stop=stop, waits=waits)
 
 
 @click.command(name="csi")
@@ -343,6 +370,12 @@ async def _run_until_signal(
     help="Port of GET /healthz; none by default.",
 )
 @click.option(
+    "--metrics-port",
+    default=None,
+    type=click.IntRange(1, 65535),
+    help="Port of GET /metrics, with --trust by TLS, for Prometheus' certificate alone; none by default.",
+)
+@click.option(
     "--trust",
     type=click.Path(path_type=Path, file_okay=False),
     envvar="TDCS_TRUST",
@@ -366,6 +399,7 @@ def command(
     answer_seconds: float,
     master_patience: float,
     health_port: int | None,
+    metrics_port: int | None,
     trust: Path | None,
 ) -> None:
     """Run the CSI node plugin: gives pods their datasets as read-only volumes."""
@@ -413,7 +447,9 @@ def command(
                 settings=settings,
                 views=views if with_views else None,
                 engines=engines,
-                health_port=health_port,
+                monitoring=Monitoring(
+                    health_port=health_port, metrics_port=metrics_port, tls=server_contexts(trust)
+                ),
                 waits=waits,
             )
         )

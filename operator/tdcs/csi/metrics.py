@@ -1,8 +1,8 @@
 """The node plugin's metrics, in Prometheus' text format."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -12,21 +12,20 @@ from tdcs.csi.views.report import Report
 _LABELS = ("cache_cluster", "path", "version")
 
 
-def exposition(*, reports: Iterable[Report]) -> bytes:
-    """What GET /metrics answers."""
-    return generate_latest(registry_of(reports=reports))
-
-
-def registry_of(*, reports: Iterable[Report]) -> CollectorRegistry:
-    """The metrics of a node's views, as of these reports."""
+def registry_of(*, reports: Callable[[], Iterable[Report]]) -> CollectorRegistry:
+    """The metrics of a node's views; `reports` is asked for them each time."""
     registry = CollectorRegistry()
-    registry.register(_Views(list(reports)))
+    registry.register(_Views(reports))
     return registry
 
 
 class _Views(Collector):
-    def __init__(self, reports: list[Report]) -> None:
+    def __init__(self, reports: Callable[[], Iterable[Report]]) -> None:
         self._reports = reports
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: what a registry asks for when this is registered, it would collect otherwise."""
+        return []
 
     def collect(self) -> Iterable[Metric]:
         prefix = f"{names.METRICS_PREFIX}view"
@@ -54,7 +53,7 @@ class _Views(Collector):
             "(a block has a wrong length), rebound (the FUSE client was replaced).",
             labels=(*_LABELS, "what"),
         )
-        for report in self._reports:
+        for report in self._reports():
             labels = [report.cluster, report.path, report.version]
             counts, done = report.counts, report.repairs
             for form, number in (

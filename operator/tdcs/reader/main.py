@@ -103,7 +103,13 @@ def hold(folder: Path, node: str, with_reserve: bool, user: int | None, trust: P
 )
 @click.option("--operator", default="", help="HOST:PORT where the operator serves who holds what.")
 @click.option(
-    "--port", default=0, type=click.IntRange(0, 65535), help="Port of /healthz and /metrics; none by default."
+    "--health-port", default=0, type=click.IntRange(0, 65535), help="Port of /healthz; none by default."
+)
+@click.option(
+    "--metrics-port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Port of /metrics, with --trust by TLS, for Prometheus' certificate alone; none by default.",
 )
 @click.option(
     "--patience",
@@ -114,7 +120,15 @@ def hold(folder: Path, node: str, with_reserve: bool, user: int | None, trust: P
 )
 @_TRUST
 def run(
-    folder: Path, node: str, buffer: str, operator: str, port: int, patience: float, trust: Path | None
+    *,
+    folder: Path,
+    node: str,
+    buffer: str,
+    operator: str,
+    health_port: int,
+    metrics_port: int,
+    patience: float,
+    trust: Path | None,
 ) -> None:
     """Serve the file system, until a signal comes."""
     from tdcs.reader.supervisor import ReaderSettings, Supervisor
@@ -129,7 +143,8 @@ def run(
         node=node,
         buffer_bytes=to_bytes(buffer),
         operator=operator,
-        port=port,
+        health_port=health_port,
+        metrics_port=metrics_port,
         patience_seconds=patience,
         trust=trust,
     )

@@ -6,12 +6,11 @@ import socket
 import threading
 import time
 import urllib.parse
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tdcs.engine.holder_table import HOLDERS_PATH, Holder, HolderTable
 from tdcs.engine.read_failure import READ_FAILURES_PATH
@@ -20,7 +19,8 @@ from tdcs.reader.counters import Counters
 from tdcs.reader.exposition import registry_of
 from tdcs.reader.registration import DRAFT, ReaderFolder, Registration, write_atomically
 from tdcs.reader.supervisor import HANG_SECONDS, ReaderSettings
-from tdcs.trust.contexts import client_contexts
+from tdcs.trust.contexts import client_contexts, server_contexts
+from tdcs.trust.metrics_server import serve_metrics
 
 _log: Final = logging.getLogger(__name__)
 
@@ -62,12 +62,18 @@ class Monitor:
 
     def run(self) -> None:
         """Serve and poll until the process is ended."""
-        if self._settings.port:
-            self._serve()
-        while True:
-            self._look()
-            self._report_failures()
-            time.sleep(_LOOK_SECONDS)
+        settings = self._settings
+        with ExitStack() as serving:
+            if settings.health_port:
+                self._serve_health()
+            if settings.metrics_port:
+                registry = registry_of(self._counters, versions=self._labels)
+                tls = server_contexts(settings.trust)
+                serving.enter_context(serve_metrics(registry, port=settings.metrics_port, tls=tls))
+            while True:
+                self._look()
+                self._report_failures()
+                time.sleep(_LOOK_SECONDS)
 
     def _look(self) -> None:
         """Follow the registrations; what is kept of versions that are gone is removed."""
@@ -142,24 +148,21 @@ class Monitor:
         )
         return msgspec.msgpack.decode(answer, type=HolderTable)
 
-    def _serve(self) -> None:
-        registry = registry_of(self._counters, versions=self._labels)
+    def _serve_health(self) -> None:
         counters = self._counters
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                if self.path == "/metrics":
-                    self._say(200, generate_latest(registry), CONTENT_TYPE_LATEST)
-                elif self.path != "/healthz":
-                    self._say(404, b"there is /healthz and /metrics\n", "text/plain")
+                if self.path != "/healthz":
+                    self._say(404, b"there is /healthz\n")
                 elif 0 < counters.since_beat() < 2 * HANG_SECONDS:
-                    self._say(200, b"ok\n", "text/plain")
+                    self._say(200, b"ok\n")
                 else:
-                    self._say(503, b"no process serves the file system\n", "text/plain")
+                    self._say(503, b"no process serves the file system\n")
 
-            def _say(self, status: int, content: bytes, kind: str) -> None:
+            def _say(self, status: int, content: bytes) -> None:
                 self.send_response(status)
-                self.send_header("Content-Type", kind)
+                self.send_header("Content-Type", "text/plain")
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -167,7 +170,7 @@ class Monitor:
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
 
-        server = ThreadingHTTPServer(("0.0.0.0", self._settings.port), Handler)  # noqa: S104
+        server = ThreadingHTTPServer(("0.0.0.0", self._settings.health_port), Handler)  # noqa: S104
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
 

@@ -49,7 +49,8 @@ class ReaderSettings:
         node: name of the node.
         buffer_bytes: how much of what was fetched is kept in memory.
         operator: `host:port` where the operator serves who holds what; empty when the tables come by another way.
-        port: of health and metrics; 0 for none.
+        health_port: 0 for none.
+        metrics_port: with `trust` by TLS, for callers with a certificate of who may read metrics; 0 for none.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         trust: folder with the node's certificate, which agents and the operator know it by; None: plain connections.
     """
@@ -58,7 +59,8 @@ class ReaderSettings:
     node: str
     buffer_bytes: int
     operator: str
-    port: int
+    health_port: int
+    metrics_port: int
     patience_seconds: float
     trust: Path | None = None
 

@@ -93,6 +93,11 @@ def client_contexts(folder: Path | None) -> Callable[[], ssl.SSLContext] | None:
     return Contexts(TrustFolder(folder)).client if folder is not None else None
 
 
+def server_contexts(folder: Path | None) -> Callable[[], ssl.SSLContext] | None:
+    """As `client_contexts`, for servers of which every caller must show a certificate."""
+    return Contexts(TrustFolder(folder)).server if folder is not None else None
+
+
 class _FollowingContext(ssl.SSLContext):
     """A context that asks for the present one at each connection."""
 

@@ -21,9 +21,12 @@ BLOCK_REQUESTS: Final[Mapping[int, frozenset[Role]]] = MappingProxyType(
 
 BLOCK_CALLERS: Final = frozenset[Role]().union(*BLOCK_REQUESTS.values())
 
+METRICS_CALLERS: Final = frozenset({Role.OPERATOR, Role.MONITOR})
+"""Who may read the metrics of any process."""
+
 CONTROL_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
     {
-        "GET /metrics": frozenset({Role.OPERATOR, Role.MONITOR}),
+        "GET /metrics": METRICS_CALLERS,
         "GET /v1/state": frozenset({Role.OPERATOR}),
         "PUT /v1/assignments": frozenset({Role.OPERATOR}),
         "POST /v1/forget": frozenset({Role.OPERATOR}),

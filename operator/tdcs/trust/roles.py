@@ -21,7 +21,7 @@ class Role(StrEnum):
     FUSE = "fuse"
     """Alluxio's FUSE client."""
     MONITOR = "monitor"
-    """What reads metrics, such as Prometheus."""
+    """What reads metrics, such as Prometheus; and the extender, which serves its own with this certificate."""
 
     @property
     def host(self) -> str:

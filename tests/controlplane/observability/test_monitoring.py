@@ -134,7 +134,7 @@ def start_plugin(stack: ExitStack) -> int:
     node.mount_cluster(files=MOUNTED)
     view = ViewNode(node, here={"here"})
     (port,) = free_ports(1)
-    view.start(f"--health-port={port}")
+    view.start(f"--metrics-port={port}")
     view.publish()
     return port
 
@@ -155,7 +155,7 @@ def prometheus(jobs: JobWorld, tmp_path: Path) -> Iterator[Prometheus]:
         stack.callback(server.shutdown)
         scraped = {
             "operator": port,
-            "extender": int(extender.url.rpartition(":")[2]),
+            "extender": extender.metrics_port,
             "agent": start_agent(jobs, tmp_path / "agent"),
             "reader": start_reader(stack),
             "plugin": start_plugin(stack),

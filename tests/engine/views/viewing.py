@@ -92,7 +92,7 @@ class Bench:
             more=(
                 f"--cache-root={self.node.cache_root}",
                 f"--master={self.cluster.target}",
-                f"--health-port={self.port}",
+                f"--metrics-port={self.port}",
                 "--proc=/proc",
             ),
         )

@@ -247,8 +247,8 @@ def test_an_upgrade_of_the_reader_in_the_middle_of_an_epoch_is_not_noticed(
             time.sleep(0.5)
             node.reader = node.make_reader()
             if beside:
-                (port,) = free_ports(1)
-                node.reader = node.make_reader(f"--port={port}")
+                health, metrics = free_ports(2)
+                node.reader = node.make_reader(f"--health-port={health}", f"--metrics-port={metrics}")
                 node.reader.launch()
                 eventually(lambda: len(node.workers()) == 3, deadline=30)  # it stands by
             os.kill(old.pid, signal.SIGTERM)

@@ -147,7 +147,7 @@ class ReaderNode:
         self.own.prepare()
         self.tier = folder / "local"
         (self.tier / "alluxioworker").mkdir(parents=True)
-        (self.port,) = free_ports(1)
+        self.health_port, self.port = free_ports(2)
         where = ("--folder", str(self.own.root))
         self.holder = Process(
             name="holder",
@@ -159,10 +159,11 @@ class ReaderNode:
 
     def make_reader(self, *more: str) -> Process:
         """A reader that is not started, with more options."""
-        where = ("--folder", str(self.own.root), "--node", "here", "--port", str(self.port))
+        where = ("--folder", str(self.own.root), "--node", "here")
+        ports = (f"--health-port={self.health_port}", f"--metrics-port={self.port}")
         return Process(
             name="reader",
-            argv=[sys.executable, "-c", AS_USER, str(names.READER_USER), "run", *where, *more],
+            argv=[sys.executable, "-c", AS_USER, str(names.READER_USER), "run", *where, *ports, *more],
             log=self.folder / "reader.log",
             ready=self.serves,
         )
@@ -170,7 +171,7 @@ class ReaderNode:
     def serves(self) -> bool:
         """Whether the reader says that it is healthy."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz", timeout=2) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False

@@ -174,21 +174,23 @@ def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, de
 
     made = helm.template({"podMonitor.enabled": "true", "podMonitor.labels": '{"team": "ml"}'})
 
-    monitor = made.one("PodMonitor", "tdcs")
-    assert monitor["metadata"]["labels"]["team"] == "ml"
-    endpoints = monitor["spec"]["podMetricsEndpoints"]
-    scraped = {endpoint["port"] for endpoint in endpoints}
-    serving = {
-        name
-        for name, container in made.containers().items()
-        if scraped & {port["name"] for port in container.get("ports", [])}
-    }
+    serving = set()
+    for kind, name in (("Deployment", "operator"), ("Deployment", "scheduler"), ("DaemonSet", "csi")):
+        monitor = made.one("PodMonitor", f"tdcs-{name}")
+        assert monitor["metadata"]["labels"]["team"] == "ml"
+        pods = made.one(kind, f"tdcs-{name}")["spec"]["template"]["metadata"]["labels"]
+        assert selects(monitor["spec"]["selector"], pods)
+        endpoints = monitor["spec"]["podMetricsEndpoints"]
+        scraped = {endpoint["port"] for endpoint in endpoints}
+        serving |= {
+            container
+            for container, found in made.containers().items()
+            if container.startswith(f"tdcs-{name}/")
+            and scraped & {port["name"] for port in found.get("ports", [])}
+        }
+        # A Dataset's own namespace, which dashboard and alerts name, is not the operator's.
+        assert all(endpoint["honorLabels"] is True for endpoint in endpoints)
     assert serving == {"tdcs-operator/operator", "tdcs-scheduler/extender", "tdcs-csi/csi", "tdcs-csi/reader"}
-    selected = monitor["spec"]["selector"]["matchLabels"].items()
-    for name in ("tdcs-operator", "tdcs-scheduler"):
-        assert selected <= made.one("Deployment", name)["spec"]["template"]["metadata"]["labels"].items()
-    # A Dataset's own namespace, which dashboard and alerts name, is not the operator's.
-    assert all(endpoint["honorLabels"] is True for endpoint in endpoints)
     agents = made.one("PodMonitor", "tdcs-agents")["spec"]
     assert selects(agents["selector"], labels_of(cluster="any", component=names.COMPONENT_WORKER))
     assert [endpoint["port"] for endpoint in agents["podMetricsEndpoints"]] == ["agent"]

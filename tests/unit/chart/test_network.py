@@ -19,7 +19,7 @@ ADMITTED: Final[Mapping[tuple[str, int], set[str]]] = {
     ("tdcs-operator", names.MANIFEST_PORT): {"worker", *READERS},
     ("tdcs-operator", 8081): {"prometheus"},
     ("tdcs-operator", 8083): {"keda"},
-    ("tdcs-scheduler", 8901): {"prometheus"},
+    ("tdcs-scheduler", 8903): {"prometheus"},
     ("tdcs-csi", 9808): {"prometheus"},
     ("tdcs-csi", 9809): {"prometheus"},
     ("tdcs-reader-holder", 9808): {"prometheus"},
@@ -149,7 +149,7 @@ def test_metrics_are_for_those_that_are_named(helm: Helm) -> None:
     made = helm.template({"networkPolicy.monitoring": "[]"})
     prometheus: Pod = ("monitoring", {})
     for name, pod in parts(made):
-        for port in (8081, 8901, 9808, 9809, names.AGENT_CONTROL_PORT):
+        for port in (8081, 8903, 9808, 9809, names.AGENT_CONTROL_PORT):
             if name != "tdcs-network-test":
                 assert not Network(made).allows(source=prometheus, target=pod, port=port), (name, port)
 

@@ -44,13 +44,3 @@ async def test_a_port_that_is_taken_is_named_with_the_option_to_change() -> None
     async with serve_health(port=0, sockets=[]) as port:
         with pytest.raises(OSError, match=f"port {port}, which is taken: .* --health-port"):
             await serve_health(port=port, sockets=[]).__aenter__()
-
-
-async def test_metrics_are_answered_whatever_the_sockets_are(tmp_path: Path) -> None:
-    async with serve_health(
-        port=0, sockets=[tmp_path / "gone"], metrics=lambda: b"tdcs_view_used 1.0\n", host="127.0.0.1"
-    ) as port:
-        answer = await ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-
-    assert answer.startswith("HTTP/1.1 200 ")
-    assert answer.endswith("\r\n\r\ntdcs_view_used 1.0\n")

@@ -54,7 +54,13 @@ def reader_of(folder: ReaderFolder) -> Supervisor:
     def nothing(_: ReaderSettings, __: Counters) -> None: ...
 
     settings = ReaderSettings(
-        folder=folder.root, node="n", buffer_bytes=1, operator="", port=0, patience_seconds=1
+        folder=folder.root,
+        node="n",
+        buffer_bytes=1,
+        operator="",
+        health_port=0,
+        metrics_port=0,
+        patience_seconds=1,
     )
     return Supervisor(settings, monitor=nothing)
 

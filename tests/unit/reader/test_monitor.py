@@ -27,7 +27,13 @@ NAME = f"default.{'0' * 32}"
 def monitor_in(folder: Path) -> Monitor:
     """That of a reader with this folder."""
     settings = ReaderSettings(
-        folder=folder, node="n", buffer_bytes=1, operator="operators:8082", port=0, patience_seconds=1
+        folder=folder,
+        node="n",
+        buffer_bytes=1,
+        operator="operators:8082",
+        health_port=0,
+        metrics_port=0,
+        patience_seconds=1,
     )
     monitor = Monitor(settings, Counters())
     monitor._folder.prepare()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from tdcs_scheduler.app import Extender
 from tdcs_scheduler.demand import Demand, waiting_pod
@@ -71,7 +72,7 @@ def request(annotation: str | None = '[{"dataset": "team/images", "copy": "0"}]'
 
 
 async def metric(app: Extender, line: str) -> float:
-    text = (await ask(app, "GET", "/metrics")).text
+    text = generate_latest(app.metrics.registry).decode()
     return float(next(each for each in text.splitlines() if each.startswith(line + " ")).split()[-1])
 
 
@@ -225,8 +226,8 @@ async def test_an_explaining_extender_refuses_names_that_are_no_strings(names: l
     assert b"NodeNames" in answer.body
 
 
-async def test_the_port_for_monitoring_tells_health_but_no_scores() -> None:
-    app = extender(monitoring_port=8901)
+async def test_the_port_for_health_tells_it_but_no_scores() -> None:
+    app = extender(health_port=8901)
 
     assert (await ask(app, "POST", "/prioritize", request(), port=8901)).status == 404
     assert (await ask(app, "GET", "/healthz", port=8901)).status == 200

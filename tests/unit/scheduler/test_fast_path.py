@@ -165,6 +165,6 @@ async def test_a_fault_of_the_extender_is_told_and_the_connection_lives_on(
 
 
 async def test_the_port_for_monitoring_tells_no_scores() -> None:
-    answered = b"".join(await Client(extender(monitoring_port=8900)).send(call()))
+    answered = b"".join(await Client(extender(health_port=8900)).send(call()))
 
     assert answered.startswith(b"HTTP/1.1 404 ")

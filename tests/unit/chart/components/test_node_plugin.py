@@ -47,7 +47,9 @@ def test_pods_read_through_the_remote_read_client_and_alluxios_fuse_client_runs_
         policy = json.dumps(made.one("ValidatingAdmissionPolicy", "tdcs-operator"))
         assert ("tdcs/alluxio:" in policy) is (made is plain)
         secure = [name for name, one in found.items() if any(a.startswith("--trust") for a in one["args"])]
-        assert set(secure) == ({"tdcs-operator/operator", *runs} if made is default else set())
+        assert set(secure) == (
+            {"tdcs-operator/operator", "tdcs-scheduler/extender", *runs} if made is default else set()
+        )
 
 
 def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(

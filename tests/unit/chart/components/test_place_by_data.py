@@ -97,7 +97,8 @@ def test_the_webhook_leads_to_the_extender(helm: Helm) -> None:
     given = options(rendered)
     assert given["webhook-port"] == str(names.WEBHOOK_PORT)
     assert ports[port["targetPort"]]["containerPort"] == names.WEBHOOK_PORT
-    (mount,) = rendered.containers()["tdcs-scheduler/extender"]["volumeMounts"]
+    mounts = rendered.containers()["tdcs-scheduler/extender"]["volumeMounts"]
+    (mount,) = (each for each in mounts if each["name"] == "webhook")
     assert (mount["name"], mount["mountPath"]) == ("webhook", given["webhook-certificate"])
     volumes = rendered.one("Deployment", "tdcs-scheduler")["spec"]["template"]["spec"]["volumes"]
     (volume,) = (each for each in volumes if each["name"] == "webhook")

@@ -19,8 +19,9 @@ def test_the_extender_listens_where_its_scheduler_asks(default: Rendered) -> Non
 
     assert f"--port={names.EXTENDER_PORT}" in containers["tdcs-scheduler/extender"]["args"]
     # kubelet's probes come from outside of the pod and do not reach loopback.
-    port, _webhook = containers["tdcs-scheduler/extender"]["ports"]
-    assert f"--monitoring-port={port['containerPort']}" in containers["tdcs-scheduler/extender"]["args"]
+    ports = {port["name"]: port["containerPort"] for port in containers["tdcs-scheduler/extender"]["ports"]}
+    assert f"--health-port={ports['health']}" in containers["tdcs-scheduler/extender"]["args"]
+    assert f"--metrics-port={ports['monitoring']}" in containers["tdcs-scheduler/extender"]["args"]
 
 
 def test_the_extender_looks_at_the_pods_of_its_own_scheduler(helm: Helm) -> None:
@@ -39,7 +40,7 @@ def test_the_scheduler_begins_after_its_extender_and_after_a_bounded_time_withou
     # A probe that must succeed first would have no bound.
     assert "startupProbe" not in extender
     assert waiting["args"][0] == "await-extender"
-    port, _webhook = extender["ports"]
+    port = next(one for one in extender["ports"] if one["name"] == "health")
     assert f"--url=http://127.0.0.1:{port['containerPort']}/healthz" in waiting["args"]
     assert "--at-most=30" in waiting["args"]
     assert "restartPolicy" not in waiting

@@ -136,8 +136,37 @@ def test_an_issuer_of_the_users_signs_when_it_is_named(helm: Helm) -> None:
         helm.template({"trust.certManager.isuer": '"ours"'})
 
 
-def test_prometheus_reads_the_agents_metrics_with_a_certificate_of_its_own(trusted: Rendered) -> None:
-    (endpoint,) = trusted.one("PodMonitor", "tdcs-agents")["spec"]["podMetricsEndpoints"]
-    assert endpoint["scheme"] == "https"
-    assert endpoint["tlsConfig"]["serverName"] == "agent.tdcs.io"
-    assert endpoint["tlsConfig"]["keySecret"] == {"name": "tdcs-trust-monitor", "key": "tls.key"}
+@pytest.mark.parametrize(
+    ("monitor", "container", "role"),
+    [
+        ("tdcs-operator", "tdcs-operator/operator", Role.OPERATOR),
+        ("tdcs-scheduler", "tdcs-scheduler/extender", Role.MONITOR),
+        ("tdcs-csi", "tdcs-csi/csi", Role.READER),
+        ("tdcs-csi", "tdcs-csi/reader", Role.READER),
+        ("tdcs-agents", "", Role.AGENT),
+    ],
+)
+def test_prometheus_reads_all_metrics_with_a_certificate_of_its_own(
+    trusted: Rendered, monitor: str, container: str, role: Role
+) -> None:
+    for endpoint in trusted.one("PodMonitor", monitor)["spec"]["podMetricsEndpoints"]:
+        assert endpoint["scheme"] == "https"
+        assert endpoint["tlsConfig"]["serverName"] == role.host
+        assert endpoint["tlsConfig"]["keySecret"] == {"name": "tdcs-trust-monitor", "key": "tls.key"}
+    if container:
+        found = trusted.containers()[container]
+        assert any(word.startswith("--trust=") for word in found["args"])
+        assert any(word.startswith("--metrics-port=") for word in found["args"])
+
+
+def test_the_extender_has_the_certificate_of_a_reader_of_metrics_alone(trusted: Rendered) -> None:
+    spec = trusted.pod_specs()["tdcs-scheduler"]
+    (volume,) = [one for one in spec["volumes"] if one["name"] == "trust"]
+    # Optional: without an operator pods are placed, too.
+    assert (volume["secret"]["secretName"], volume["secret"]["optional"]) == ("tdcs-trust-monitor", True)
+    mounting = [
+        one["name"]
+        for one in (*spec["initContainers"], *spec["containers"])
+        if any(mount["name"] == "trust" for mount in one.get("volumeMounts", ()))
+    ]
+    assert mounting == ["extender"]

@@ -7,12 +7,13 @@ import shutil
 import threading
 
 import pytest
+from prometheus_client import generate_latest
 from tests.support.waiting import eventually_async
 from tests.unit.csi.views.builders import PATH, admit_block, drop_block, put_blocks, refuse_block
 from tests.unit.csi.views.node_world import World, watching
 
 from tdcs.api import names
-from tdcs.csi.metrics import exposition
+from tdcs.csi.metrics import registry_of
 
 
 async def test_metrics_tell_what_is_native_and_what_only_views_hold(world: World) -> None:
@@ -26,7 +27,7 @@ async def test_metrics_tell_what_is_native_and_what_only_views_hold(world: World
         return any(report.counts.kept_bytes for report in world.views.reports())
 
     await eventually_async(noticed, deadline=60)
-    text = exposition(reports=world.views.reports()).decode()
+    text = generate_latest(registry_of(reports=world.views.reports)).decode()
 
     for line in (
         r'tdcs_view_files\{cache_cluster="default",form="link",path="/datasets/\w+",version="\w+"\} 2.0',

@@ -1,0 +1,151 @@
+"""Serves the metrics of a process: with certificates to Prometheus alone, by its role."""
+
+import contextlib
+import logging
+import select
+import socket
+import socketserver
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import make_wsgi_app
+from prometheus_client.registry import Collector
+
+from tdcs.trust.contexts import caller_from
+from tdcs.trust.rights import METRICS_CALLERS
+
+_log: Final = logging.getLogger(__name__)
+
+MOST_CALLERS: Final = 16
+"""Connections at a time; more are closed unheard."""
+
+PATIENCE_SECONDS: Final = 10.0
+"""For a handshake, and for each part of a request."""
+
+_REFUSAL: Final = b"the metrics are for certificates of the roles monitor and operator\n"
+
+
+@contextlib.contextmanager
+def serve_metrics(
+    registry: Collector,
+    *,
+    port: int,
+    tls: Callable[[], ssl.SSLContext] | None = None,
+    handshake_seconds: float = PATIENCE_SECONDS,
+) -> Iterator[int]:
+    """Answer GET /metrics in threads of its own; yields the port in use.
+
+    Args:
+        registry: what is served. It is asked in one of these threads.
+        port: on all addresses; 0: any free one.
+        tls: gives the context of the time, which demands a certificate. None: whoever asks is answered.
+        handshake_seconds: a caller that has not shown its certificate by then is hung up on.
+
+    Raises:
+        OSError: another process has the port.
+    """
+    try:
+        server = _Server(port, app=make_wsgi_app(registry), tls=tls, handshake_seconds=handshake_seconds)
+    except OSError as error:
+        raise OSError(f"no metrics can be served on port {port}: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE_SECONDS
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    daemon_threads = True
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        app: Any,
+        tls: Callable[[], ssl.SSLContext] | None,
+        handshake_seconds: float,
+    ) -> None:
+        self._tls: Final = tls
+        self._handshake_seconds: Final = handshake_seconds
+        self._places: Final = threading.BoundedSemaphore(MOST_CALLERS)
+        super().__init__(("", port), _Handler)
+        self.set_app(app)
+
+    def server_bind(self) -> None:
+        """As WSGIServer's, but for all addresses of both kinds, and without asking for the machine's name."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "", int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread for a caller, while there is a place."""
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one caller."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answer, to callers who may ask."""
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        with self._tls().wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
+            _shake_hands(connection, seconds=self._handshake_seconds)
+            if caller_from(connection.getpeercert()).role_at(time.time()) in METRICS_CALLERS:
+                super().finish_request(connection, client_address)
+            else:
+                head = f"HTTP/1.0 403 Forbidden\r\nContent-Length: {len(_REFUSAL)}\r\n\r\n"
+                connection.sendall(head.encode() + _REFUSAL)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller without a certificate, or one that went away, is none of this process's concern."""
+        _log.debug("a caller at %s was not answered", client_address, exc_info=True)
+
+
+def _shake_hands(connection: ssl.SSLSocket, *, seconds: float) -> None:
+    """With one deadline for all of it, however slowly its parts come. Raises TimeoutError, OSError."""
+    connection.setblocking(False)
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            connection.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            waiting = select.POLLIN
+        except ssl.SSLWantWriteError:
+            waiting = select.POLLOUT
+        ready = select.poll()
+        ready.register(connection, waiting)
+        left = end - time.monotonic()
+        if left <= 0 or not ready.poll(left * 1000):
+            raise TimeoutError(f"no handshake within {seconds:g} s")
+    connection.settimeout(PATIENCE_SECONDS)
