@@ -111,6 +111,16 @@ def replace_plain_file(path: str | bytes, content: bytes) -> None:
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
+def is_private(descriptor: int) -> bool:
+    """Whether root, or the user of this process, owns an open file, and nobody else may write to it.
+
+    What others may write to can change, or become shorter, after it was checked and while it is mapped.
+    """
+    found = os.fstat(descriptor)
+    owned = found.st_uid in (0, os.geteuid())
+    return owned and not stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 def set_mode(folder: int, name: bytes, mode: int) -> None:
     """Set the mode of what lies in an open folder, never of what a symbolic link leads to. Raises OSError."""
     found = open_beneath(folder, name, os.O_PATH | os.O_NOFOLLOW)

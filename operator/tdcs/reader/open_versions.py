@@ -11,9 +11,11 @@ import msgspec
 from tdcs.api import names
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
 from tdcs.engine.block_journal import epoch_file, journal_in
+from tdcs.engine.confined_path import is_private, open_plain_file
 from tdcs.engine.holder_table import HolderTable
 from tdcs.engine.read_failure import ReadFailure
-from tdcs.listing.folder import open_manifest
+from tdcs.listing.folder import open_manifest_file
+from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import BadManifestError
 from tdcs.policy.slots import SLOTS
 from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
@@ -224,9 +226,7 @@ class OpenVersions:
         if registration is None:
             return None
         try:
-            file = Path(registration.manifest)
-            manifest = open_manifest(file, digest=name.rpartition(".")[2])
-            seconds = int(file.stat().st_mtime)
+            manifest, seconds = _open_private(registration.manifest, digest=name.rpartition(".")[2])
         except (OSError, BadManifestError) as error:
             _log.warning("version %s cannot be shown: %s; the node plugin registers it anew", name, error)
             return None
@@ -254,3 +254,19 @@ class OpenVersions:
             return
         except (OSError, msgspec.MsgspecError) as error:
             _log.warning("the table of holders %s cannot be read: %s; the last one is used", file, error)
+
+
+def _open_private(file: str, *, digest: str) -> tuple[Manifest, int]:
+    """A manifest that only the node plugin may change, which has checked it, and when that was.
+
+    Raises OSError, or BadManifestError.
+    """
+    descriptor = open_plain_file(file)
+    try:
+        if not is_private(descriptor):
+            raise BadManifestError(f"file {file} can be changed by others than the node plugin")
+        seconds = int(os.fstat(descriptor).st_mtime)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return open_manifest_file(descriptor, digest=digest), seconds

@@ -65,7 +65,7 @@ class Node:
 
     def _steps(self) -> list[Callable[[], object]]:
         return [
-            lambda: version_manifests._keep(str(self.tier / names.AGENT_MANIFESTS / "d"), self.version),
+            self._copy_manifest,
             lambda: version_manifests.load(self.version),
             lambda: current._note(self.version),
             lambda: current._seen(self.version),
@@ -74,6 +74,11 @@ class Node:
             self._tree,
             lambda: clear(self.version),
         ]
+
+    def _copy_manifest(self) -> None:
+        file = str(self.tier / names.AGENT_MANIFESTS / "d")
+        with open(confined_path.open_plain_file(file), "rb") as given:
+            version_manifests._copy(given, self.version)
 
     def _tree(self) -> None:
         store = Store(tiers=[str(self.tier)], mount=PATH)

@@ -1,6 +1,7 @@
 """Gets the manifest of a version onto this node: from the agent's folder, from the operator, or from a listing.
 
-A version has its own name for the manifest's file, as a hard link: it stays for as long as the version's tree does.
+A version has a copy of its own, which nobody but this process may change: the agent's user, or who has taken a cache's
+pod over, may write to the agent's file at any time, also after it was checked.
 """
 
 import asyncio
@@ -9,14 +10,15 @@ import hashlib
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from tdcs.api import names
 from tdcs.csi.versions.folders import MANIFEST, STAGING, DatasetFolder, VersionFolder, tiers_of
 from tdcs.csi.volume import Volume
-from tdcs.engine.confined_path import open_plain_file, plain_folder, replace_plain_file
+from tdcs.engine.confined_path import is_private, open_plain_file, plain_folder
 from tdcs.listing.folder import ManifestFolder, is_digest, open_manifest_file
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import ManifestUnavailableError, manifest_url
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     from tdcs.listing.transfer import ManifestFetcher
 
 _log: Final = logging.getLogger(__name__)
+
+_DRAFT: Final = ".new"
+_PIECE: Final = 1 << 20
+_copying: Final = threading.Lock()
+"""One copy at a time, so that no two have the same draft."""
 
 MakeLister = Callable[[str, ManifestFolder], Lister]
 """The lister of a cache cluster that writes into a folder."""
@@ -123,9 +130,8 @@ class Manifests:
             return found
         for tier in tiers:
             file = os.path.join(tier, names.AGENT_MANIFESTS, version.version)
-            with contextlib.suppress(OSError):
-                if _digest(file) == version.version:
-                    _keep(file, version)
+            with contextlib.suppress(OSError), open(open_plain_file(file), "rb") as given:
+                if _copy(given, version):
                     return load(version)
         return None
 
@@ -145,9 +151,7 @@ def load(version: VersionFolder) -> Manifest | None:
     """A version's manifest from the disk; None when it is not there or damaged, and then it is removed."""
     path = version.manifest
     try:
-        if not is_digest(version.version) or _digest(path) != version.version:
-            raise BadManifestError("not what its name says")
-        return open_manifest_file(open_plain_file(path), digest=version.version)
+        return _opened(version, copy=True)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -160,33 +164,47 @@ def load(version: VersionFolder) -> Manifest | None:
         return None
 
 
+def _opened(version: VersionFolder, *, copy: bool) -> Manifest:
+    """Raises OSError, or BadManifestError. What others may write to may be right, and becomes a copy if asked for."""
+    with open(open_plain_file(version.manifest), "rb") as found:
+        if is_private(found.fileno()):
+            if not is_digest(version.version) or _digest(found) != version.version:
+                raise BadManifestError("not what its name says")
+            return open_manifest_file(os.dup(found.fileno()), digest=version.version)
+        if not copy or not _copy(found, version):
+            raise BadManifestError("not what its name says, and others may write to it")
+    return _opened(version, copy=False)
+
+
 def _move(staging: ManifestFolder, version: VersionFolder) -> Manifest:
-    file = str(staging.file(version.version))
-    _keep(file, version)
-    found = load(version)
+    with open(open_plain_file(str(staging.file(version.version))), "rb") as given:
+        found = load(version) if _copy(given, version) else None
     if found is None:
         raise BadManifestError(f"manifest {version.version} was damaged on this node's disk")
     staging.remove(version.version)
     return found
 
 
-def _keep(file: str, version: VersionFolder) -> None:
-    """Give a manifest its place in the version's folder."""
-    above, name = os.path.split(file)
-    with (
-        plain_folder(version.path, make=True) as folder,
-        plain_folder(above) as source,
-        contextlib.suppress(FileExistsError),
-    ):
+def _copy(given: BinaryIO, version: VersionFolder) -> bool:
+    """Have a copy of an open file in the version's folder, if it is the version's manifest. Raises OSError."""
+    draft, digest = f"{MANIFEST}{_DRAFT}", hashlib.sha256()
+    with _copying, plain_folder(version.path, make=True) as folder:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=folder)
+        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
         try:
-            os.link(name, MANIFEST, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
-        except OSError as error:
-            if isinstance(error, (FileExistsError, FileNotFoundError)):
-                raise
-            with open(open_plain_file(file), "rb") as found:  # another mount
-                replace_plain_file(version.manifest, found.read())
+            with open(made, "wb") as copy:
+                while piece := given.read(_PIECE):
+                    digest.update(piece)  # of what is copied, whatever the file becomes meanwhile
+                    copy.write(piece)
+            if digest.hexdigest()[:DIGEST_LENGTH] != version.version:
+                return False
+            os.rename(draft, MANIFEST, src_dir_fd=folder, dst_dir_fd=folder)
+            return True
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
 
 
-def _digest(path: str) -> str:
-    with open(open_plain_file(path), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_LENGTH]
+def _digest(file: BinaryIO) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_LENGTH]

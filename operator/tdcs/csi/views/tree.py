@@ -26,6 +26,8 @@ from tdcs.planning.manifest import Manifest
 FOLDER_MODE: Final = 0o555
 FILE_MODE: Final = 0o444
 
+_NO_NAMES: Final = frozenset({b"", b".", b".."})
+
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -164,7 +166,7 @@ class Tree:
             lengths = self._manifest.lengths[steps.files].tolist()
             plan = zip(steps.forms.tolist(), steps.fresh.tolist(), lengths, entries, strict=True)
             for form, fresh, wanted_length, (file, folder, name) in plan:
-                writer.enter(folder)
+                writer.enter(folder, name)
                 if form == Form.LINK:
                     block = int(self._manifest.block_ids[self._manifest.block_ends[file] - 1])
                     found = _link(block, wanted_length, name, fresh=fresh, folders=folders, writer=writer)
@@ -242,8 +244,13 @@ class _Writer:
         with self._stack, contextlib.suppress(FileNotFoundError):
             os.unlink(self._scratch, dir_fd=self._drafts)
 
-    def enter(self, folder: bytes) -> None:
-        """Work in this folder from now on."""
+    def enter(self, folder: bytes, name: bytes) -> None:
+        """Work in this folder from now on, and for a file of this name next; raises OSError for what is no name.
+
+        A folder's steps are refused by the kernel where they lead out of the tree; the name's are not.
+        """
+        if b"/" in name or name in _NO_NAMES:
+            raise OSError(errno.EINVAL, "the manifest has a file that is called so", os.fsdecode(name))
         if folder != self._entered:
             self._leave()
             self._folder = open_beneath(self._tree, folder or b".", _FOLDER)

@@ -197,17 +197,14 @@ async def test_without_agent_and_operator_the_dataset_is_listed_from_the_node(
 
 async def test_a_full_disk_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.give_agent(await world.published())
-    link: Callable[..., None] = os.link
+    rename: Callable[..., None] = os.rename
 
     def full(source: str, target: str, **more: object) -> None:
-        if "manifest" in os.path.basename(os.fsdecode(target)):
+        if os.fsdecode(target) == "manifest":
             raise OSError(28, "No space left on device", target)
-        link(source, target, **more)
+        rename(source, target, **more)
 
-    monkeypatch.setattr(os, "link", full)
-    monkeypatch.setattr(
-        "tdcs.csi.versions.manifests.replace_plain_file", lambda path, content: full("", path)
-    )
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(SourceNotReadyError, match="No space left on device"):
         await world.tree()
 

@@ -1,0 +1,174 @@
+"""Manifests that a taken-over cache pod changes after they were checked, or makes with names that lead elsewhere.
+
+The node plugin is root, and puts links where a manifest's names say; plugin and remote-read client map the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import pytest
+from tests.unit.csi.views.builders import PATH, builder_of, listed, put_blocks
+
+from tdcs.api import names
+from tdcs.csi.versions.folders import VersionFolder, dataset_folder
+from tdcs.csi.versions.manifests import Manifests, load
+from tdcs.csi.views.plan import plan
+from tdcs.csi.views.store import Store
+from tdcs.csi.views.tree import Tree
+from tdcs.csi.volume import Volume
+from tdcs.listing.folder import ManifestFolder
+from tdcs.planning.manifest import Manifest
+from tdcs.planning.manifest_format import Header
+from tdcs.reader.open_versions import OpenVersions
+from tdcs.reader.registration import ReaderFolder, Registration
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="files are given to the cache's user, which takes root"
+)
+
+FILES = [listed(f"train/img-{n:05}.jpg", 4, first_block=n + 1) for n in range(100)]
+VOLUME = Volume(cluster="default", parts=tuple(PATH.strip("/").split("/")))
+
+
+def no_lister(*_: object) -> NoReturn:
+    raise AssertionError("nothing is listed here")
+
+
+class Node:
+    """A node's disk with the manifest of an agent, and a file that must not be made."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.top = tmp_path / "tdcs"
+        self.tier = self.top / "cache/default"
+        self.registrations = self.top / "reader" / names.READER_VERSIONS
+        self.registrations.mkdir(parents=True)
+        self.planted = self.registrations / f"other.{'0' * 32}"
+        self.digest = ManifestFolder(self.tier / names.AGENT_MANIFESTS).write(builder_of(*FILES))
+        self.given = self.tier / names.AGENT_MANIFESTS / self.digest
+        os.chown(self.given, names.CACHE_USER, names.CACHE_USER)
+        self.folder = dataset_folder(cache_root=str(self.top / "cache"), volume=VOLUME)
+        self.version: VersionFolder = self.folder.of(self.digest)
+
+    def plugins_manifest(self) -> Manifest:
+        """As the plugin has it when a pod is given the volume."""
+        manifests = Manifests(cache_root=str(self.top / "cache"), address=None, lister=no_lister)
+        return asyncio.run(manifests.of(volume=VOLUME, folder=self.folder, digest=self.digest))
+
+    def way_out(self) -> bytes:
+        """A name that leads from a folder of the tree to the planted file."""
+        return b"../" * 8 + os.fsencode(os.path.relpath(self.planted, self.top))
+
+    def show(self, manifest: Manifest) -> None:
+        """The tree, with the first file's block on this node. Raises OSError."""
+        put_blocks(self.tier, {1: b"EVIL"})
+        store = Store(tiers=[str(self.tier)], mount=PATH)
+        tree = Tree(folder=self.version.tree, scratch=self.version.scratch, manifest=manifest, store=store)
+        tree.prepare()
+        blocks = store.scan(manifest=manifest, kinds=tree.kinds)
+        steps = plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=blocks, release=False)
+        tree.apply(steps)
+
+    def outside(self) -> list[Path]:
+        """What lies where only others write."""
+        return [path for path in self.top.rglob("*") if path.is_file() and self.tier not in path.parents]
+
+
+def rename_first_file(file: Path, name: bytes) -> None:
+    """Change the name of a manifest's first file in place, as its owner can."""
+    with file.open("r+b") as opened:
+        content = opened.read()
+        header = msgspec.msgpack.decode(
+            content[16 : 16 + int.from_bytes(content[8:16], "little")], type=Header
+        )
+        opened.seek(header.columns["names"][0])
+        opened.write(name)
+        opened.seek(header.columns["name_ends"][0])
+        opened.write(struct.pack("<Q", len(name)))
+
+
+def test_what_a_cache_pod_writes_to_its_manifest_after_the_check_is_not_read(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    manifest = node.plugins_manifest()
+    assert os.stat(node.version.manifest).st_ino != os.stat(node.given).st_ino
+    rename_first_file(node.given, node.way_out())
+    node.show(manifest)
+    assert node.outside() == []
+    assert (Path(node.version.tree) / "train/img-00000.jpg").read_bytes() == b"EVIL"
+
+
+def test_a_manifest_that_becomes_shorter_ends_no_process(tmp_path: Path) -> None:
+    """What is mapped of a file that is cut off ends the process that reads it, by SIGBUS."""
+    node = Node(tmp_path)
+    node.plugins_manifest()
+    script = """
+import os, sys
+from tdcs.csi.versions.folders import VersionFolder
+from tdcs.csi.versions.manifests import load
+found = load(VersionFolder(path=sys.argv[1]))
+os.truncate(sys.argv[2], 0)
+print(sum(int(each) for each in found.lengths))
+"""
+    words = [sys.executable, "-c", script, node.version.path, str(node.given)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(4 * len(FILES))
+
+
+@pytest.mark.parametrize("name", [b"../escaped", b"..", b".", b"a/b", b""], ids=repr)
+def test_names_that_are_none_are_refused_though_the_digest_is_right(tmp_path: Path, name: bytes) -> None:
+    """As a master and an agent that were taken over can have it: the digest is that of a manifest they have made."""
+    node = Node(tmp_path)
+    rename_first_file(node.given, name)
+    manifest = Manifest(node.given.read_bytes(), digest=node.digest)
+    with pytest.raises(OSError, match="the manifest has a file that is called so"):
+        node.show(manifest)
+    assert node.outside() == []
+    assert {path.name for path in Path(node.version.tree).rglob("*") if not path.is_dir()} == set()
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_manifest_that_others_put_in_its_place_is_copied_if_it_is_right(
+    tmp_path: Path, right: bool
+) -> None:
+    node = Node(tmp_path)
+    if not right:
+        rename_first_file(node.given, b"x")
+    Path(node.version.path).mkdir(parents=True)
+    os.link(node.given, node.version.manifest)
+    found = load(node.version)
+    assert (found is not None) is right
+    assert Path(node.version.manifest).exists() is right
+    if right:
+        there = os.stat(node.version.manifest)
+        assert (there.st_uid, there.st_nlink) == (0, 1)
+        assert os.stat(node.given).st_nlink == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "shown"),
+    [
+        (0, 0o644, True),
+        (names.CACHE_USER, 0o644, False),
+        (names.CACHE_USER, 0o444, False),
+        (0, 0o664, False),
+        (0, 0o646, False),
+    ],
+)
+def test_the_remote_read_client_maps_no_manifest_that_others_may_change(
+    tmp_path: Path, owner: int, mode: int, shown: bool
+) -> None:
+    node = Node(tmp_path)
+    node.plugins_manifest()
+    os.chown(node.version.manifest, owner, owner)
+    os.chmod(node.version.manifest, mode)
+    name, folder = f"default.{node.digest}", ReaderFolder(node.top / "reader")
+    given = Registration(cluster="default", path=PATH, manifest=node.version.manifest)
+    (folder.versions / name).write_bytes(msgspec.json.encode(given))
+    assert (OpenVersions(folder=folder, node="here").named(name) is not None) is shown
