@@ -5,6 +5,7 @@ gather events nor start exactly where a list ended.
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ LIST_CHUNK = 500
 
 REQUEST_TIMEOUT = 30.0
 """Seconds for one request; a watch instead ends by its own `max_seconds`."""
+
+DEEPEST = 10_000
+"""Levels that an object may have for the API server (`maxNestingDepth` of sigs.k8s.io/json)."""
+
+_FRAMES = 4
+"""Calls that some functions, such as `copy.deepcopy`, have under way for each level."""
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
@@ -57,6 +64,8 @@ class KubernetesClient:
     """
 
     def __init__(self, *, access: ApiAccess, may_write: Callable[[], bool] = lambda: True) -> None:
+        # Parsers go by Python's limit of 1,000, kopf's too: one deep object would end every list that it is in.
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES * DEEPEST))
         self.default_namespace = access.namespace
         self._may_write = may_write
         self._connection = Connection(access=access)

@@ -16,6 +16,7 @@ import functools
 import itertools
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ from tests.support.processes import Process
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 
+from tdcs.kube.client import DEEPEST
 from tdcs.kube.resources import CACHE_CLUSTERS, DATA_CHECKS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 __all__ = ["world"]
@@ -72,6 +74,7 @@ def operator(world: World, tmp_path: Path) -> Iterator[Process]:
     allow_secrets(world.kube, release=release, namespace=world.namespace)
     world.create_cluster()
     world.create_dataset("good")
+    world.kube.create(deep_job(world))  # before the operator starts: it lists this one, too
     yield start_operator(
         world.plane,
         release=release,
@@ -81,6 +84,29 @@ def operator(world: World, tmp_path: Path) -> Iterator[Process]:
         name="operator-of-random-objects",
     )
     remove_cluster_wide(world.plane, objects)
+
+
+@pytest.fixture(autouse=True)
+def deep_objects() -> Iterator[None]:
+    """This process can read and write them, too."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(4 * DEEPEST)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+def deep_job(world: World) -> Object:
+    """A TrainingJob with a field that has nearly as many levels as the API server takes."""
+    levels: Object = {}
+    for _ in range(DEEPEST - 100):
+        levels = {"a": levels}
+    template = {"spec": {"containers": [{"name": "main", "image": "train"}], "levels": levels}}
+    return {
+        "apiVersion": TRAINING_JOBS.api_version,
+        "kind": TRAINING_JOBS.kind,
+        "metadata": {"name": "random-99999999", "namespace": world.namespace},
+        "spec": {"framework": "TensorFlow", "replicaSpecs": [{"name": "Worker", "template": template}]},
+    }
 
 
 def create(

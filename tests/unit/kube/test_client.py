@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.support.waiting import eventually_async
 
 from tdcs.kube import client as client_module
 from tdcs.kube.api import WatchEvent
-from tdcs.kube.client import KubernetesClient, connect
+from tdcs.kube.client import DEEPEST, KubernetesClient, connect
 from tdcs.kube.configuration import load_access
 from tdcs.kube.errors import KubeError, UnavailableError
 from tdcs.kube.resources import EVENTS, LEASES, PODS
@@ -389,3 +390,31 @@ async def test_without_its_lease_a_process_writes_leases_and_events_and_nothing_
         "POST /api/v1/namespaces/n/events",
         "POST /apis/coordination.k8s.io/v1/namespaces/n/leases",
     ]
+
+
+@pytest.mark.parametrize("levels", [1_100, DEEPEST - 10])
+async def test_an_object_as_deep_as_the_server_takes_ends_no_list_and_no_watch(
+    serving: Serving, levels: int
+) -> None:
+    """Any author of a TrainingJob can have one."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1_000)  # Python's own
+    deep = '{"a":' * levels + "1" + "}" * levels
+    item = f'{{"metadata":{{"name":"p","resourceVersion":"2"}},"spec":{deep}}}'
+    listed = f'{{"metadata":{{"resourceVersion":"1"}},"items":[{item}]}}'.encode()
+    added = f'{{"type":"ADDED","object":{item}}}\n'.encode()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await head_of(reader)
+        writer.write(answer(added if "watch=true" in head else listed, headers="Connection: close\r\n"))
+        writer.close()
+
+    try:
+        async with serving(serve) as api:
+            (found,) = (await api.list(PODS)).items
+            assert found["metadata"]["name"] == "p"
+            seen: list[str] = []
+            await collect(api, into=seen)
+            assert seen == ["p"]
+    finally:
+        sys.setrecursionlimit(limit)
