@@ -10,6 +10,7 @@ import uvloop
 
 from tdcs.agent import open_files, process
 from tdcs.agent.disk.ownership import give_tier
+from tdcs.agent.memory_limit import limit_memory
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
 from tdcs.trust.identity import TRUST_HELP, NoIdentityError
@@ -68,6 +69,13 @@ def prepare(tier: Path, master: str, user: int | None, trust: Path | None) -> No
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104
 @click.option("--control-port", default=names.AGENT_CONTROL_PORT, show_default=True, help="Port of HTTP.")
 @click.option("--block-port", default=names.AGENT_BLOCK_PORT, show_default=True, help="Port of blocks.")
+@click.option(
+    "--memory",
+    default="4Gi",
+    show_default=True,
+    envvar="TDCS_MEMORY",
+    help="What this process may allocate; one that needs more ends, and is started again.",
+)
 @_TRUST
 def run(
     tier: Path,
@@ -77,11 +85,13 @@ def run(
     host: str,
     control_port: int,
     block_port: int,
+    memory: str,
     trust: Path | None,
 ) -> None:
     """Carry blocks, until a signal comes."""
     _log_plainly()
     open_files.allow_all()
+    limit_memory(to_bytes(memory))
     settings = process.ProcessSettings(
         node=node,
         tier=tier,

@@ -20,7 +20,9 @@ def hard() -> Iterator[int]:
     """The hard limit of this process, while its soft limit is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
+    memory = resource.getrlimit(resource.RLIMIT_DATA)
     yield hard
+    resource.setrlimit(resource.RLIMIT_DATA, memory)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 

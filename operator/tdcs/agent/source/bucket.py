@@ -98,7 +98,9 @@ class BucketReader:
             listed = listed_time(extent.tag)
             if listed is not None and int(answer.meta["last_modified"].timestamp()) != listed // 1000:
                 raise changed("its time is another one")
-            data = memoryview(answer.bytes())
+            # The first chunk is all of an answer of the right length. One that is longer, whatever its headers say, is
+            # read no further: all that some store sends would be kept in memory otherwise.
+            data = memoryview(next(iter(answer.stream(min_chunk_size=extent.length + 1)), b""))
         except SourceFailureError:
             raise
         except PreconditionError as error:
@@ -114,7 +116,8 @@ class BucketReader:
         except BaseError as error:
             raise self._failure(error) from error
         if len(data) != extent.length:
-            raise SourceFailureError("Changed", f"{len(data)} bytes came, and {extent.length} were asked for")
+            came = "more" if len(data) > extent.length else str(len(data))
+            raise SourceFailureError("Changed", f"{came} bytes came, and {extent.length} were asked for")
         write(data)
 
     def _read_signed(self, key: str, extent: Extent, write: Write) -> None:
