@@ -60,13 +60,23 @@ m.exists(a, !(a in {{ include "tdcs.plainCapabilities" . }})))))) ||
 {{- end }}
 
 {{/* Whether the pods of a pod spec are without a confinement that the Pod Security Standard "baseline" asks for, in CEL: seccomp,
-AppArmor, SELinux, the masks of /proc, parameters of the kernel, Windows' host processes. Takes the expression of the spec. */}}
+AppArmor, SELinux, the masks of /proc, parameters of the kernel, Windows' host processes, and since Kubernetes 1.34 other hosts in
+what kubelet asks (KEP-4940). Takes the expression of the spec. */}}
 {{- define "tdcs.isUnconfined" -}}
 ([{{ . }}.?securityContext.orValue(null)].exists(s, s != null && ({{ include "tdcs.isLoose" "s" }} ||
 [s.?sysctls.orValue(null)].exists(l, l != null && l.exists(y, !(y.?name.orValue('') in {{ include "tdcs.safeSysctls" . }}))))) ||
 [{{ . }}.?containers.orValue(null), {{ . }}.?initContainers.orValue(null)].exists(l, l != null && l.exists(c,
 [c.?securityContext.orValue(null)].exists(s, s != null && (s.?procMount.orValue('') == 'Unmasked' ||
-{{ include "tdcs.isLoose" "s" }})))))
+{{ include "tdcs.isLoose" "s" }})) ||
+[c.?livenessProbe.orValue(null), c.?readinessProbe.orValue(null), c.?startupProbe.orValue(null)].exists(p, {{ include "tdcs.asksHost" "p" }}) ||
+[c.?lifecycle.orValue(null)].exists(y, y != null &&
+[y.?postStart.orValue(null), y.?preStop.orValue(null)].exists(p, {{ include "tdcs.asksHost" "p" }})))))
+{{- end }}
+
+{{/* Whether a probe or a hook has kubelet ask another host than the pod, such as the node's own loopback address. */}}
+{{- define "tdcs.asksHost" -}}
+{{ . }} != null && [{{ . }}.?httpGet.orValue(null), {{ . }}.?tcpSocket.orValue(null)].exists(h, h != null &&
+[h.?host.orValue(null)].exists(n, n != null && n != ''))
 {{- end }}
 
 {{/* The same of what a pod's and a container's security context have in common. */}}

@@ -112,7 +112,7 @@ def replace_plain_file(path: str | bytes, content: bytes) -> None:
 
 
 def is_private(descriptor: int) -> bool:
-    """Whether root, or the user of this process, owns an open file, and nobody else may write to it.
+    """Whether root, or the user of this process, owns an open file, and no one else may write to it.
 
     What others may write to can change, or become shorter, after it was checked and while it is mapped.
     """

@@ -274,7 +274,20 @@ def confined(**context: object) -> Object:
     return {"containers": [{"name": "main", "image": "x", "securityContext": context}]}
 
 
+def asking(field: str, **request: object) -> Object:
+    """A pod with a probe or a hook; kubelet makes the request from the node."""
+    asked: Object = {"port": 80, **request}
+    made = (
+        {field: {"httpGet": asked}}
+        if field.endswith("Probe")
+        else {"lifecycle": {field: {"tcpSocket": asked}}}
+    )
+    return {"containers": [{"name": "main", "image": "x", **made}]}
+
+
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe", "postStart", "preStop")
 UNCONFINED: list[Object] = [
+    *(asking(field, host="169.254.169.254") for field in PROBES),
     confined(procMount="Unmasked"),
     confined(seccompProfile={"type": "Unconfined"}),
     confined(appArmorProfile={"type": "Unconfined"}),
@@ -353,6 +366,8 @@ def test_pods_of_jobs_use_no_node_unless_their_namespace_may(world: World, relea
     shared = {**safe, "sysctls": [{"name": "net.ipv4.tcp_fin_timeout", "value": "9"}]}
     kept = {**confined(**safe, procMount="Default"), "securityContext": shared}
     assert refusal(world.kube, job(world, **kept)) == ""
+    for field in PROBES:
+        assert refusal(world.kube, job(world, **asking(field, host=None))) == ""
     pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}  # as RDMA takes it
     assert refusal(world.kube, job(world, containers=[{**main, **pinned}])) == ""
     allowed = {**job(world, hostNetwork=True), "metadata": {"name": "probe", "namespace": "elsewhere"}}
@@ -382,6 +397,8 @@ def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, rele
         },
         confined(seLinuxOptions={"type": None, "user": None, "role": None}, seccompProfile={"type": None}),
         {"containers": [{**main, "ports": [{"containerPort": 1, "hostPort": None}]}]},
+        {"containers": [{**main, "livenessProbe": None, "lifecycle": None}]},
+        {"containers": [{**main, "startupProbe": {"httpGet": None}, "lifecycle": {"preStop": None}}]},
     ]
     for pod in taken:
         assert refusal(author, job(world, **pod)) == "", pod

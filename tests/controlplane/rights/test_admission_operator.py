@@ -167,6 +167,7 @@ def unconfined() -> list[Object]:
         {"containers": [container(securityContext={"seLinuxOptions": {"type": "spc_t"}})]},
         {"securityContext": {"seccompProfile": loose}},
         {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}},
+        {"containers": [container(livenessProbe={"httpGet": {"host": "127.0.0.1", "port": 10255}})]},
     ]
 
 

@@ -1,7 +1,7 @@
 """Gets the manifest of a version onto this node: from the agent's folder, from the operator, or from a listing.
 
-A version has a copy of its own, which nobody but this process may change: the agent's user, or who has taken a cache's
-pod over, may write to the agent's file at any time, also after it was checked.
+A version has a copy of its own, which no other process may change: the agent's user, or who has taken a cache's pod
+over, may write to the agent's file at any time, also after it was checked.
 """
 
 import asyncio
