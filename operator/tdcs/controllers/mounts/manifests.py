@@ -258,7 +258,7 @@ class MountManifests:
     async def _recover(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
         """The version before a restart. It was let in: no limit keeps it out."""
         found = await self.caches.totals(digest=digest, urls=urls)
-        self.size = _size_of(found)
+        self.size = found.size
         return found
 
     async def _count_and_list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
@@ -276,9 +276,9 @@ class MountManifests:
         and what was left then was left to all of them."""
         self._asked = limit()
         found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
-        self._asked, size = limit(), _size_of(found)
-        LimitCount(self._asked, what=self.path, path=self.path).add(files=size.files, size=size.bytes)
-        self.size = size
+        self._asked = limit()
+        LimitCount(self._asked, what=self.path, path=self.path).add_size(found.size)
+        self.size = found.size
         return found
 
     def _start(
@@ -331,10 +331,6 @@ class MountManifests:
             self._known = replace(self._known, trouble=cause)
         if isinstance(error, SourceError):
             self.on_refused()
-
-
-def _size_of(found: Listed) -> SourcesSize:
-    return SourcesSize(files=found.totals.files, bytes=found.totals.file_bytes)
 
 
 def manifest_urls(own_url: str, path: str, holders: Iterable[AgentState], *, digest: str) -> tuple[str, ...]:
