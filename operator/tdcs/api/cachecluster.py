@@ -187,11 +187,12 @@ class Limits(Model):
     """How large the sources of Datasets may be. One beyond a limit is not mounted, or not listed again."""
 
     files: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Files of all sources of this CacheCluster together, for the master knows each of them; left out, as many as its
-    heap has room for, 1.5 KiB each: 262,144 with the built-in 384 MiB. For more give it a larger heap
-    (spec.master.jvmOptions)."""
+    """Files of all sources of this CacheCluster together, for the master knows each of them, and each of its blocks: a
+    larger one counts once for every GiB of it. Left out, as many as its heap has room for, 1.5 KiB each: 262,144 with
+    the built-in 384 MiB. For more give it a larger heap (spec.master.jvmOptions)."""
     files_per_dataset: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Files of one source; left out, as many as of all. A shared folder may have as many folders."""
+    """Files of one source, counted as for `files`; left out, as many as of all. A shared folder may have as many
+    folders."""
     bytes_per_dataset: (
         Annotated[
             Quantity,
@@ -203,8 +204,9 @@ class Limits(Model):
     ) = None
     """Bytes of all files of one source; left out, any number."""
     files_per_namespace: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Files of all sources that the Datasets of one namespace read; left out, as many as of all. A source that several
-    namespaces read counts for each of them, and may be as large as any of them may have it."""
+    """Files of all sources that the Datasets of one namespace read, counted as for `files`; left out, as many as of
+    all. A source that several namespaces read counts for each of them, and may be as large as any of them may have
+    it."""
     bytes_per_namespace: (
         Annotated[
             Quantity,

@@ -114,6 +114,9 @@ FILES_FAILED = "FilesFailed"
 KEPT_BY_TWIN = "KeptByTwin"
 """A Dataset's time in the cache is over, and another Dataset of the same source keeps its blocks there."""
 
+LISTING_WAITS = "ListingWaits"
+"""A source waits to be listed until others have been."""
+
 NO_CACHE_NODE = "NoCacheNode"
 """No node that may hold the data has a live cache worker with free space."""
 

@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile
+
 SLOT_BYTES = 512
 """Length of a bitmap of slots in bytes."""
 NO_SLOTS = bytes(SLOT_BYTES)
@@ -239,8 +241,8 @@ class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         folder: its path on the node.
-        files: so many may be there, and as many folders.
-        bytes: of all of them together; None: any, and their lengths are not looked at.
+        files: so many may be there, each of which counts as often as `block_count` says, and as many folders.
+        bytes: of all of them together; None: any.
         seconds: so long the count may take.
     """
 
@@ -255,8 +257,10 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         files: that were seen.
+        counted: the same as limits count them, see `block_count`.
+        largest: the one that counts the most, if that is more than once, by its path below the folder.
         folders: that were seen, the folder itself not among them.
-        bytes: of these, if there is a limit of them.
+        bytes: of these files.
         cut_off: whether the time was over before.
         failure: why not all of it can be counted; empty when it can.
         refused: whether that is for good: the folder is, or lies behind, a symbolic link.
@@ -264,6 +268,8 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     files: int = 0
+    counted: int = 0
+    largest: LargeFile = NO_LARGE_FILE
     folders: int = 0
     bytes: int = 0
     cut_off: bool = False

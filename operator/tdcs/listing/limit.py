@@ -1,18 +1,22 @@
 """How many files and bytes a source may have, counted while it is listed, so that a listing ends where the limit is."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import msgspec
 
+from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile, block_count, large_file
 from tdcs.engine.protocol import CachedFile, LimitExceededError, Source
+
+_LONGEST_NAME: Final = 200
+"""Characters of a file's name in a message."""
 
 
 class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What one listing may give.
 
     Attributes:
-        files: at most so many.
+        files: at most so many, each of which counts as often as `block_count` says.
         bytes: of all files together; None: any.
         files_field: where the number of files was set, for people: a field of a CacheCluster.
         bytes_field: the same of the bytes.
@@ -31,10 +35,17 @@ class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourcesSize(msgspec.Struct, frozen=True, kw_only=True):
-    """Files and bytes of sources, as far as these have been counted or listed."""
+    """Files and bytes of sources, as far as these have been counted or listed.
+
+    Attributes:
+        files: as limits count them, see `block_count`.
+        bytes: of all of them together.
+        largest: the one that counts the most, if that is more than once.
+    """
 
     files: int = 0
     bytes: int = 0
+    largest: LargeFile = NO_LARGE_FILE
 
 
 class CheckSize(Protocol):
@@ -66,38 +77,74 @@ class LimitCount:
         limit: None: nothing is too much.
         what: is listed, for the message.
         path: its place in the cache.
+
+    Attributes:
+        names: files that came one by one, each of which is one here.
+        files: all, as limits count them.
+        bytes: of all.
     """
 
     def __init__(self, limit: ListingLimit | None, *, what: str, path: str) -> None:
         self._limit = limit
         self._what = what
         self._path = path
+        self.names = 0
         self.files = 0
         self.bytes = 0
         self._folders = 0
+        self._largest = NO_LARGE_FILE
 
-    def add(self, *, files: int, size: int, folders: int = 0) -> None:
+    @property
+    def size(self) -> SourcesSize:
+        """What has come so far."""
+        return SourcesSize(files=self.files, bytes=self.bytes, largest=self._largest)
+
+    def add(self, *, files: int, size: int, folders: int = 0, largest: LargeFile = NO_LARGE_FILE) -> None:
         """Count further files with so many bytes together; raises LimitExceededError beyond the limit.
 
         A cache's master keeps the name of a folder as it keeps a file's: as many folders as files are allowed.
+
+        Args:
+            files: as limits count them.
+            size: bytes of all.
+            folders: how many more.
+            largest: of these files.
         """
         self.files += files
         self.bytes += size
         self._folders += folders
+        self._largest = max(self._largest, largest)
         limit = self._limit
         if limit is None:
             return
         if self.files > limit.files:
-            raise self._error(f"it has more than {limit.files} files", limit.files_field)
+            raise self._error(f"it has more than {limit.files} files{self._why()}", limit.files_field)
         if self._folders > limit.files:
             raise self._error(f"it has more than {limit.files} folders", limit.files_field)
         if limit.bytes is not None and self.bytes > limit.bytes:
             raise self._error(f"its files have more than {limit.bytes} bytes", limit.bytes_field)
 
-    def add_page(self, page: Iterable[CachedFile]) -> None:
+    def add_size(self, size: SourcesSize) -> None:
+        """Count a source that has been counted; raises LimitExceededError."""
+        self.add(files=size.files, size=size.bytes, largest=size.largest)
+
+    def add_sizes(self, sizes: Sequence[int], *, largest: LargeFile) -> None:
+        """Count files of these sizes; raises LimitExceededError."""
+        self.names += len(sizes)
+        self.add(files=sum(map(block_count, sizes)), size=sum(sizes), largest=largest)
+
+    def add_page(self, page: Sequence[CachedFile]) -> None:
         """Count a page of a listing; raises LimitExceededError."""
-        found = [file.length for file in page]
-        self.add(files=len(found), size=sum(found))
+        largest = max((large_file(file.length, file.path) for file in page), default=NO_LARGE_FILE)
+        self.add_sizes([file.length for file in page], largest=largest)
+
+    def _why(self) -> str:
+        """How there can be more than people see, when there is a large file."""
+        if not self._largest.size:
+            return ""
+        name = repr(self._largest.name[:_LONGEST_NAME]) if self._largest.name else "one"
+        size, times = self._largest.size, block_count(self._largest.size)
+        return f", of which each counts once for every GiB of it, {name} of {size} bytes as {times}"
 
     def _error(self, reason: str, field: str) -> LimitExceededError:
         return LimitExceededError(

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile, block_count_of_all, large_file
 from tdcs.engine.protocol import (
     EngineError,
     EngineUnavailableError,
@@ -14,7 +15,7 @@ from tdcs.engine.protocol import (
     NoSuchPathError,
     SourceError,
 )
-from tdcs.listing.limit import ListingLimit
+from tdcs.listing.limit import ListingLimit, SourcesSize
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import Skipped, Totals
 from tdcs.trust.identity import Identity
@@ -27,6 +28,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     Attributes:
         digest: of its manifest, which is in the folder.
         totals: sums over all files.
+        size: the same as limits count it.
         skipped_count: entries of the source that cannot be files of a folder tree; `skipped` are the first of them.
         incomplete: files of which the engine's master does not know all blocks: they are read through it alone.
         seconds: how long the listing took.
@@ -34,6 +36,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     digest: str
     totals: Totals
+    size: SourcesSize = SourcesSize()
     skipped_count: int = 0
     skipped: tuple[Skipped, ...] = ()
     incomplete: int = 0
@@ -42,14 +45,25 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
     """The result that belongs to a manifest."""
+    totals = manifest.totals()
     return Listed(
         digest=manifest.digest,
-        totals=manifest.totals(),
+        totals=totals,
+        size=SourcesSize(
+            files=block_count_of_all(manifest.lengths), bytes=totals.file_bytes, largest=_largest(manifest)
+        ),
         skipped_count=manifest.header.skipped_count,
         skipped=manifest.header.skipped,
         incomplete=manifest.header.incomplete,
         seconds=seconds,
     )
+
+
+def _largest(manifest: Manifest) -> LargeFile:
+    if not len(manifest):
+        return NO_LARGE_FILE
+    file = int(manifest.lengths.argmax())
+    return large_file(int(manifest.lengths[file]), manifest.file_path(file).decode("utf-8", "replace"))
 
 
 MANIFEST_PATH: Final = "/v1/manifests/"

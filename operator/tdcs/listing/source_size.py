@@ -11,6 +11,7 @@ from typing import Final
 import aiohttp
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
+from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile, block_count
 from tdcs.engine.protocol import Source, SourceError
 from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize
@@ -36,6 +37,7 @@ _SECONDS_OF_A_PAGE: Final = 2.0
 _FOUND: Final = re.compile(
     rb"<Size>(\d{1,19})</Size>|<NextContinuationToken>([^<]{1,8192})</NextContinuationToken>"
 )
+_KEY: Final = re.compile(rb"<Key>([^<]*)</Key>")
 _LONGEST: Final = 8300
 """Bytes: no match is longer."""
 
@@ -95,22 +97,22 @@ class SourceSize:
             except TimeoutError:
                 raise SourceError(
                     attempted=f"count the objects of {source.uri}",
-                    reason=f"its store has named {count.files} of them in {seconds:.0f} s, and there are more",
+                    reason=f"its store has named {count.names} of them in {seconds:.0f} s, and there are more",
                     remedy="See why the store lists so slowly, or name a folder with fewer files in spec.source.uri",
                     path=path,
                 ) from None
-        return SourcesSize(files=count.files, bytes=count.bytes)
+        return count.size
 
     async def _count(self, source: Source, uri: SourceUri, count: LimitCount) -> None:
         async with open_session(self._timeout) as session:
             token, empty = "", 0
             while empty < _EMPTY_PAGES:
-                before = count.files
+                before = count.names
                 url = page_url(source, uri, names=_PAGE, token=token)
                 token = await _count_page(session, url, count)
                 if not token:
                     return
-                empty = 0 if count.files > before else empty + 1
+                empty = 0 if count.names > before else empty + 1
 
 
 async def _count_page(session: aiohttp.ClientSession, url: str, count: LimitCount) -> str:
@@ -127,8 +129,7 @@ async def _count_page(session: aiohttp.ClientSession, url: str, count: LimitCoun
                 length += len(part)
                 if length > _LARGEST_PAGE:
                     break
-                sizes = page.add(part)
-                count.add(files=len(sizes), size=sum(sizes))
+                count.add_sizes(page.add(part), largest=page.largest)
     except (aiohttp.ClientError, TimeoutError, ValueError):
         return ""  # away, too slow, no HTTP, or no address
     return page.token
@@ -139,20 +140,35 @@ class ListingPage:
 
     Attributes:
         token: of the next page, as far as the text has come; empty for none.
+        largest: the object that counts the most of all so far, if that is more than once.
     """
 
     def __init__(self) -> None:
         self.token = ""
+        self.largest = NO_LARGE_FILE
         self._rest = b""
 
     def add(self, part: bytes) -> list[int]:
         """Take in a further part of the text; gives the sizes of the objects that it completes."""
         text, end, sizes = self._rest + part, 0, []
         for found in _FOUND.finditer(text):
-            end = found.end()
             if found[1] is not None:
-                sizes.append(int(found[1]))
+                size = int(found[1])
+                sizes.append(size)
+                if size > self.largest.size and block_count(size) > 1:
+                    self.largest = LargeFile(size, _name(text[end : found.start()]))
             else:
-                self.token = self.token or html.unescape(found[2].decode("utf-8", "replace"))
+                self.token = self.token or _text(found[2])
+            end = found.end()
         self._rest = text[max(end, len(text) - _LONGEST) :]
         return sizes
+
+
+def _name(before: bytes) -> str:
+    """The name of an object by what a store says of it before its size; empty where the name comes later."""
+    found = _KEY.search(before.rpartition(b"<Contents>")[2])
+    return _text(found[1]) if found is not None else ""
+
+
+def _text(escaped: bytes) -> str:
+    return html.unescape(escaped.decode("utf-8", "replace"))

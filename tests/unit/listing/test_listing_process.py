@@ -14,7 +14,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.listing.conftest import MOUNT
 
 from tdcs.cli.caches import alluxio_caches
-from tdcs.controllers.mounts.manifests import STUCK_AT_ONCE
+from tdcs.controllers.mounts.listing_gate import STUCK_AT_ONCE
 from tdcs.engine.protocol import (
     EngineError,
     EngineUnavailableError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Generator, Iterable
 from contextlib import closing
@@ -11,6 +12,7 @@ from typing import Final
 
 from tdcs.engine.agents import FolderCount, FolderLimit
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
+from tdcs.engine.file_blocks import NO_LARGE_FILE, block_count, large_file
 
 _LOOK: Final = 1_000
 """Names between two looks at the clock."""
@@ -21,13 +23,15 @@ _UNREADABLE: Final = frozenset({errno.EACCES, errno.EPERM})
 _REPLACED: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EXDEV})
 """Of one that became something else after it was seen."""
 
+_Entry = tuple[bytes, os.DirEntry[str]]
+
 
 def count_folder(limit: FolderLimit) -> FolderCount:
     """The files and folders below a folder, until one of them is too many or the time is over.
 
-    A symbolic link counts as a file and is not followed: a cache's master does not follow those to folders either. A
-    folder that is gone is empty; one that may not be read ends the count, for the master, which runs as the same user,
-    would leave its files out.
+    A symbolic link counts as a file, with the length of the file of this folder that it leads to, as for a cache's
+    master, which does not follow those to folders or elsewhere either. A folder that is gone is empty; one that may not
+    be read ends the count, for the master, which runs as the same user, would leave its files out.
     """
     try:
         root = open_plain_folder(os.fsencode(limit.folder))
@@ -40,7 +44,7 @@ def count_folder(limit: FolderLimit) -> FolderCount:
         return FolderCount(failure=f"{limit.folder}: {error.strerror}", refused=refused)
     try:
         with closing(_entries(root)) as entries:
-            return _count(entries, limit)
+            return _count(entries, limit, root=root)
     except _UnreadableError as error:
         return _unreadable(os.path.normpath(f"{limit.folder}/{error}"))
     except OSError as error:
@@ -49,20 +53,27 @@ def count_folder(limit: FolderLimit) -> FolderCount:
         os.close(root)
 
 
-def _count(entries: Iterable[os.DirEntry[str]], limit: FolderLimit) -> FolderCount:
-    until, files, folders, size, cut_off = time.monotonic() + limit.seconds, 0, 0, 0, False
-    for seen, entry in enumerate(entries):
+def _count(entries: Iterable[_Entry], limit: FolderLimit, *, root: int) -> FolderCount:
+    until, files, counted, folders, size = time.monotonic() + limit.seconds, 0, 0, 0, 0
+    largest, cut_off = NO_LARGE_FILE, False
+    for seen, (path, entry) in enumerate(entries):
         if seen % _LOOK == 0 and time.monotonic() > until:
             cut_off = True
             break
         if _is_folder(entry):
             folders += 1
         else:
+            length = _length(entry, path, folder=os.fsencode(limit.folder), root=root)
             files += 1
-            size += _length(entry) if limit.bytes is not None else 0
-        if max(files, folders) > limit.files or (limit.bytes is not None and size > limit.bytes):
+            counted += block_count(length)
+            size += length
+            if length > largest.size:
+                largest = large_file(length, path.decode("utf-8", "replace").removeprefix("./"))
+        if max(counted, folders) > limit.files or (limit.bytes is not None and size > limit.bytes):
             break
-    return FolderCount(files=files, folders=folders, bytes=size, cut_off=cut_off)
+    return FolderCount(
+        files=files, counted=counted, largest=largest, folders=folders, bytes=size, cut_off=cut_off
+    )
 
 
 class _UnreadableError(Exception):
@@ -103,9 +114,10 @@ class _Folder:
         os.close(self._opened)
 
 
-def _entries(root: int) -> Generator[os.DirEntry[str]]:
-    """What lies below an open folder. Each folder is looked through before the next one beside it is seen: however many
-    there are, only those that lie in each other are kept in memory, and these can be no more than a path can name.
+def _entries(root: int) -> Generator[_Entry]:
+    """What lies below an open folder, with its path there. Each folder is looked through before the next one beside it
+    is seen: however many there are, only those that lie in each other are kept in memory, and these can be no more than
+    a path can name.
 
     Raises:
         _UnreadableError: This user may not look into a folder.
@@ -129,9 +141,10 @@ def _entries(root: int) -> Generator[os.DirEntry[str]]:
             if entry is None:
                 ahead.pop().close()
                 continue
-            yield entry
+            path = b"/".join((ahead[-1].path, os.fsencode(entry.name)))
+            yield path, entry
             if _is_folder(entry):
-                enter(b"/".join((ahead[-1].path, os.fsencode(entry.name))))
+                enter(path)
     finally:
         for folder in ahead:
             folder.close()
@@ -141,8 +154,22 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False)
 
 
-def _length(file: os.DirEntry[str]) -> int:
+def _length(entry: os.DirEntry[str], path: bytes, *, folder: bytes, root: int) -> int:
+    """Bytes of a file, or of the file of the same folder that a link leads to; 0 of what is neither."""
     try:
-        return file.stat(follow_symlinks=False).st_size
+        found = entry.stat(follow_symlinks=False)
+        if not stat.S_ISLNK(found.st_mode):
+            return found.st_size
+        # Not by the link itself: what lies elsewhere is no business of who made it.
+        folder = os.path.normpath(folder)
+        there = os.path.realpath(os.path.join(folder, path))
+        if not there.startswith(os.path.join(folder, b"")):
+            return 0
+        opened = open_beneath(root, os.path.relpath(there, folder), os.O_PATH | os.O_NOFOLLOW)
+        try:
+            found = os.fstat(opened)
+        finally:
+            os.close(opened)
     except OSError:
         return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

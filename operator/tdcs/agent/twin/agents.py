@@ -26,6 +26,7 @@ from tdcs.engine.agents import (
     FolderLimit,
     MountState,
 )
+from tdcs.engine.file_blocks import block_count
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import SourceError
 from tdcs.planning.manifest import Manifest
@@ -142,8 +143,9 @@ class MemoryAgents(TwinWork):
             found = self._engine.source_files(uri=f"file://{limit.folder}", path="").values()
         except SourceError:
             return FolderCount()
-        size = 0 if limit.bytes is None else sum(found)
-        return FolderCount(files=min(len(found), limit.files + 1), bytes=size)
+        return FolderCount(
+            files=min(len(found), limit.files + 1), counted=sum(map(block_count, found)), bytes=sum(found)
+        )
 
     async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
         mine = await self._called(node, "forget")

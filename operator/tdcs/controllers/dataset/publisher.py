@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tdcs.api.conditions import Finding, shorten
+from tdcs.api.conditions import LISTING_WAITS, Finding, shorten
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.controllers.cachemanager import report as manager_report
 from tdcs.controllers.cachemanager.demand import jobs_of, use_of
@@ -83,6 +83,11 @@ class Publisher:
         if not found.there:
             await self._note_use(me.obj)
             return settings.survey_seconds  # the end of the mounting wakes it
+        if found.listed is None and (found.held_up_by is not None or _waited(status)):
+            uri, namespace = me.dataset.spec.source.uri, me.key.namespace
+            cause = conditions.not_listed(uri, held_up_by=found.held_up_by, namespace=namespace)
+            await self.blocked(me.obj, cause)
+            return settings.progress_seconds
         if found.listed is None or not found.decided or found.decision is None:
             await self._note_use(me.obj)
             return settings.progress_seconds  # all else stands; the end of what is under way wakes it
@@ -299,6 +304,11 @@ class Publisher:
             findings=findings,
             beside=beside,
         )
+
+
+def _waited(status: DatasetStatus) -> bool:
+    """Whether it says of a Dataset that its source waits to be listed."""
+    return any(condition.reason == LISTING_WAITS for condition in status.conditions)
 
 
 def _until_changed(decision: MountDecision, *, settings: Settings) -> float:

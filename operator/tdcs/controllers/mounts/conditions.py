@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from tdcs.api import names
 from tdcs.api.conditions import (
@@ -10,6 +11,7 @@ from tdcs.api.conditions import (
     EVICTED,
     EXPIRED,
     FILES_FAILED,
+    LISTING_WAITS,
     NO_CACHE_NODE,
     NOT_ALL_FITS,
     PRELOAD_DISABLED,
@@ -21,10 +23,14 @@ from tdcs.api.dataset import DatasetState
 from tdcs.api.preload import Preload
 from tdcs.controllers.cachemanager.quotas import allowed
 from tdcs.controllers.humanize import counted, human
+from tdcs.controllers.problem import Problem
 from tdcs.planning.holdings import Failures, Holdings, WantProgress, cached_of
 from tdcs.planning.placement import WantPlacement
 
 ROOM = "Add cache capacity or nodes (spec.storage, spec.replicas of the CacheCluster), or ask for less"
+
+HeldUpBy = Literal["namespace", "all"]
+"""What a listing waits for: others of its namespace, or of any."""
 
 PLAIN = frozenset({"Loaded", "Mounted"})
 """Reasons of Datasets that are ready, and as they were asked for."""
@@ -43,6 +49,27 @@ def mounting(uri: str) -> list[Finding]:
         finding(names.LOADED, None, "Mounting", "cannot be known until the source is mounted"),
         finding(names.READY, False, "Mounting", text),
     ]
+
+
+def not_listed(uri: str, *, held_up_by: HeldUpBy | None, namespace: str) -> Problem:
+    """The source is mounted, and its files are not known: it is being listed, or waits for others that are.
+
+    Args:
+        uri: of the source.
+        held_up_by: what it waits for; None when it is being listed.
+        namespace: of the Dataset.
+    """
+    if held_up_by is None:
+        return Problem(reason="Mounting", message=f"{uri} is being listed", uri=uri)
+    others, flag = "other Datasets", "-A, for administrators"
+    if held_up_by == "namespace":
+        others, flag = f"other Datasets of namespace {namespace}", f"-n {namespace}"
+    text = (
+        f"{uri} waits to be listed: {others} are, as many as may be at a time. It comes by itself; if it takes long, "
+        f"see which are Mounting (kubectl get datasets {flag}) or were not checked for long, and whether their stores "
+        "answer slowly"
+    )
+    return Problem(reason=LISTING_WAITS, message=text, uri=uri)
 
 
 def blocked(*, reason: str, message: str, mounted_too: bool = False, uri: str = "") -> list[Finding]:
@@ -282,6 +309,7 @@ def state_of(findings: list[Finding]) -> DatasetState:
         return "Ready" if ready.reason in PLAIN and reached else "Degraded"
     early: dict[str, DatasetState] = {
         "Mounting": "Mounting",
+        LISTING_WAITS: "Mounting",
         "Scheduled": "Scheduled",
         "Loading": "Loading",
         "CacheClusterDeleting": "Pending",

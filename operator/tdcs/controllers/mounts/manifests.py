@@ -15,6 +15,8 @@ import msgspec
 
 from tdcs.controllers.background_task import BackgroundTask
 from tdcs.controllers.caches import Caches
+from tdcs.controllers.mounts.conditions import HeldUpBy
+from tdcs.controllers.mounts.listing_gate import ListingGate, ListingTurn
 from tdcs.controllers.problem import Problem, of_disk, of_engine
 from tdcs.engine.agents import AgentState
 from tdcs.engine.protocol import EngineError, EngineUnavailableError, LimitExceededError, SourceError
@@ -24,12 +26,6 @@ from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
 from tdcs.listing.transfer import AWAITED_SECONDS, MANIFEST_PATH, WAIT, ManifestUnavailableError
 from tdcs.planning.manifest_format import BadManifestError, Totals
-
-AT_ONCE = 2
-"""So many mounts are listed at a time: a listing keeps a core and the master busy, and has some 200 MB."""
-
-STUCK_AT_ONCE = 8
-"""So many listings may be open, those included that have taken so long that they count as stuck."""
 
 LISTING_SHARE = 20.0
 """A source that rests is listed for at most one part in so many of the time."""
@@ -45,32 +41,6 @@ MANIFEST_HOLDERS = 3
 
 PATHS_KEPT = 32
 """So many selections of paths are remembered with their totals."""
-
-
-class ListingGate:
-    """Lets a few listings go on at a time. One that hangs, because its source or its cache does not answer, makes place
-    for another after a while: it has taken in next to nothing.
-
-    Args:
-        stuck_seconds: after so long a listing counts as stuck.
-    """
-
-    def __init__(self, *, stuck_seconds: float) -> None:
-        self._stuck_seconds = stuck_seconds
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._all = asyncio.Semaphore(STUCK_AT_ONCE)
-
-    async def run(self, work: Callable[[], Awaitable[Listed]]) -> Listed:
-        """Do a listing when its turn comes."""
-        async with self._all:
-            await self._places.acquire()
-            timer = asyncio.get_running_loop().call_later(self._stuck_seconds, self._places.release)
-            try:
-                return await work()
-            finally:
-                if not timer.cancelled() and timer.when() > asyncio.get_running_loop().time():
-                    timer.cancel()
-                    self._places.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +109,8 @@ class MountManifests:
     clock: Callable[[], float]
     size: SourcesSize | None = field(default=None, init=False)
     _listing: _Listing | None = field(default=None, init=False)
+    _turn: ListingTurn | None = field(default=None, init=False)
+    _namespaces: frozenset[str] = field(default=frozenset(), init=False)
     _known: ManifestView = field(default_factory=ManifestView, init=False)
     _again_at: float = field(default=-math.inf, init=False)
     _recovered: bool = field(default=False, init=False)
@@ -157,6 +129,14 @@ class MountManifests:
         """Whether a listing goes on, or has ended and was not looked at."""
         return self._listing is not None
 
+    @property
+    def held_up_by(self) -> HeldUpBy | None:
+        """What the listing has waited for, if it has for a while."""
+        turn = self._turn
+        if turn is None or not turn.waits or self.clock() - turn.since < self.pause:
+            return None
+        return self.gate.held_up_by(turn)
+
     def answered(self, key: object) -> str | None:
         """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
         return self._answered.get(key)
@@ -170,6 +150,7 @@ class MountManifests:
         urls: tuple[str, ...],
         unheard: bool,
         asked: Mapping[object, str | None],
+        namespaces: frozenset[str],
         limit: Callable[[], ListingLimit],
     ) -> None:
         """Begin to list the source when that is due.
@@ -181,8 +162,12 @@ class MountManifests:
             urls: where its manifest may be had.
             unheard: whether agents that may have it have not been heard of yet.
             asked: of each Dataset the value of the annotation with which its user asks for a listing.
+            namespaces: of the Datasets that read it.
             limit: how large the source may be. A higher one than that which a listing met is tried at once.
         """
+        self._namespaces = namespaces
+        if self._turn is not None:
+            self.gate.join(self._turn, namespaces)
         if self._met is not None and limit().exceeds(self._met):
             self._again_at, self._met = -math.inf, None
         now, known = self.clock(), self._known
@@ -258,7 +243,7 @@ class MountManifests:
     async def _recover(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
         """The version before a restart. It was let in: no limit keeps it out."""
         found = await self.caches.totals(digest=digest, urls=urls)
-        self.size = _size_of(found)
+        self.size = found.size
         return found
 
     async def _count_and_list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
@@ -268,7 +253,11 @@ class MountManifests:
             self._asked = limit()
             await self.count(self._asked)
         seconds = self.clock() - begun
-        found = await self.gate.run(lambda: self._list(refresh=refresh, limit=limit))
+        self._turn = ListingTurn(namespaces=self._namespaces, since=self.clock())
+        try:
+            found = await self.gate.run(lambda: self._list(refresh=refresh, limit=limit), turn=self._turn)
+        finally:
+            self._turn = None
         return msgspec.structs.replace(found, seconds=found.seconds + seconds)
 
     async def _list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
@@ -276,9 +265,9 @@ class MountManifests:
         and what was left then was left to all of them."""
         self._asked = limit()
         found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
-        self._asked, size = limit(), _size_of(found)
-        LimitCount(self._asked, what=self.path, path=self.path).add(files=size.files, size=size.bytes)
-        self.size = size
+        self._asked = limit()
+        LimitCount(self._asked, what=self.path, path=self.path).add_size(found.size)
+        self.size = found.size
         return found
 
     def _start(
@@ -331,10 +320,6 @@ class MountManifests:
             self._known = replace(self._known, trouble=cause)
         if isinstance(error, SourceError):
             self.on_refused()
-
-
-def _size_of(found: Listed) -> SourcesSize:
-    return SourcesSize(files=found.totals.files, bytes=found.totals.file_bytes)
 
 
 def manifest_urls(own_url: str, path: str, holders: Iterable[AgentState], *, digest: str) -> tuple[str, ...]:

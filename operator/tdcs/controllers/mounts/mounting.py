@@ -269,7 +269,7 @@ class Mounting:
                 self.counted = None
                 size = await self.check_size(source, by.limit(), path=self.path, namespace=by.key.namespace)
                 # Others may have been counted meanwhile. No further one is between this look and the next line.
-                LimitCount(by.limit(), what=source.uri, path=self.path).add(files=size.files, size=size.bytes)
+                LimitCount(by.limit(), what=source.uri, path=self.path).add_size(size)
                 self.counted = size
             await self.engine.mount(path=self.path, source=source)
             _audit.info("%s mounted %s at %s", by.key, source.uri, self.path)

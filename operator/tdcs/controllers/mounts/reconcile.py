@@ -117,7 +117,12 @@ class MountPass:
         holders = [known.agents[node] for node in known.holders.get(mount.path, ())]
         self._list(view, before, holders)
         versions = mount.manifests.view()
-        before = replace(before, trouble=before.trouble or versions.trouble, checked=versions.checked)
+        before = replace(
+            before,
+            trouble=before.trouble or versions.trouble,
+            checked=versions.checked,
+            held_up_by=mount.manifests.held_up_by,
+        )
         listed = versions.listed
         if listed is None:
             return replace(before, problem=versions.problem)
@@ -281,6 +286,7 @@ class MountPass:
             urls=manifest_urls(world.context.caches.manifest_url, mount.path, holders, digest=digest),
             unheard=not heard and world.clock() - view.since < patience,
             asked={user.key: checks.asked_of(user) for user in self.users},
+            namespaces=frozenset(user.key.namespace for user in self.users),
             limit=self._limit,
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tdcs.controllers.cachemanager.room import Granted
 from tdcs.controllers.context import WorkKey
+from tdcs.controllers.mounts.conditions import HeldUpBy
 from tdcs.controllers.mounts.placement import ReadOn
 from tdcs.controllers.problem import Problem
 from tdcs.engine.agents import CheckState, MountState
@@ -59,6 +60,7 @@ class MountReport:
         problem: why nothing more can be done now.
         trouble: what is wrong with the source or its keys while the mount serves.
         differs: the Dataset with other keys that are used; empty when these are the user's own.
+        held_up_by: what its listing waits for, if it has for a while.
         listed: the version; None before it is known.
         checked: when the source was last listed for changes; None before this process did.
         decided: whether the placement of what is wanted now is known.
@@ -84,6 +86,7 @@ class MountReport:
     problem: Problem | None = None
     trouble: Problem | None = None
     differs: str = ""
+    held_up_by: HeldUpBy | None = None
     listed: Listed | None = None
     checked: str | None = None
     decided: bool = False

@@ -15,7 +15,8 @@ from tdcs.controllers.cachemanager.manager import CacheManager
 from tdcs.controllers.cachemanager.policies import installed_policies
 from tdcs.controllers.context import Context
 from tdcs.controllers.mounts import placement
-from tdcs.controllers.mounts.manifests import ListingGate, MountManifests
+from tdcs.controllers.mounts.listing_gate import ListingGate
+from tdcs.controllers.mounts.manifests import MountManifests
 from tdcs.controllers.mounts.mount import Mount, Place
 from tdcs.controllers.mounts.mounting import Mounting
 from tdcs.controllers.mounts.path_settings import PathSettings

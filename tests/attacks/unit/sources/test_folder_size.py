@@ -49,10 +49,8 @@ def limit(folder: Path, *, files: int = 10**6, size: int | None = None, seconds:
 
 
 def test_all_is_counted_and_no_more_than_one_file_beyond_the_limit(folder: Path) -> None:
-    assert count_folder(limit(folder)) == FolderCount(files=FILES, folders=FOLDERS)
-    assert count_folder(limit(folder, size=10**9)) == FolderCount(
-        files=FILES, folders=FOLDERS, bytes=FILES * BYTES
-    )
+    whole = FolderCount(files=FILES, counted=FILES, folders=FOLDERS, bytes=FILES * BYTES)
+    assert count_folder(limit(folder)) == count_folder(limit(folder, size=10**9)) == whole
     assert count_folder(limit(folder, files=FILES)).files == FILES
     assert count_folder(limit(folder, files=700)).files == 701
     assert count_folder(limit(folder, size=999)).files == 200
@@ -112,7 +110,7 @@ def test_a_folder_that_the_cache_may_not_read_is_not_counted_as_an_empty_one() -
         with unprivileged():
             found, root = count_folder(limit(folder)), count_folder(limit(closed))
         with unprivileged(2000):
-            assert count_folder(limit(folder)) == FolderCount(files=1, folders=2)
+            assert count_folder(limit(folder)) == FolderCount(files=1, counted=1, folders=2, bytes=1)
     for each in (found, root):
         assert each.unreadable
         assert not each.refused
@@ -198,7 +196,7 @@ async def check(agents: HttpAgents, folder: Path, **allowed: int) -> SourcesSize
 
 
 async def test_an_agent_counts_and_the_limit_is_named(agents: HttpAgents, folder: Path) -> None:
-    assert await check(agents, folder, files=FILES) == SourcesSize(files=FILES)
+    assert await check(agents, folder, files=FILES) == SourcesSize(files=FILES, bytes=FILES * BYTES)
     with pytest.raises(LimitExceededError, match=r"more than 2999 files: spec\.limits"):
         await check(agents, folder, files=FILES - 1)
     for number in range(FILES + 1):
@@ -292,11 +290,15 @@ async def test_folders_that_hang_keep_no_other_from_being_counted(
             # Any number of one namespace, which has two places, then as many namespaces as the first agent has places.
             hanging = [asyncio.create_task(count(slow, "n-0")) for _ in range(20)]
             await eventually_async(lambda: len(begun) == 2, deadline=20)
-            assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(files=FILES)
+            assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(
+                files=FILES, bytes=FILES * BYTES
+            )
             hanging.append(asyncio.create_task(count(slow, "n-1")))
             hanging.append(asyncio.create_task(count(slow, "n-2")))
             await eventually_async(lambda: len(begun) == 4, deadline=20)
-            assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(files=FILES)
+            assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(
+                files=FILES, bytes=FILES * BYTES
+            )
             goes_on.set()
             assert await asyncio.gather(*hanging) == [SourcesSize()] * 22
         finally:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tdcs.controllers.caches import Cache, CachePool
-from tdcs.controllers.mounts.manifests import ListingGate, MountManifests
+from tdcs.controllers.mounts.listing_gate import ListingGate
+from tdcs.controllers.mounts.manifests import MountManifests
 from tdcs.engine.protocol import LimitExceededError
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import ListingLimit
@@ -59,7 +60,14 @@ def manifests(lister: Refusing, tmp_path: Path) -> MountManifests:
 async def advance(manifests: MountManifests, limit: ListingLimit) -> None:
     """One pass with this limit, and the end of the listing that it may begin."""
     manifests.advance(
-        due=True, changed=False, digest="", urls=(), unheard=False, asked={}, limit=lambda: limit
+        due=True,
+        changed=False,
+        digest="",
+        urls=(),
+        unheard=False,
+        asked={},
+        namespaces=frozenset({"n"}),
+        limit=lambda: limit,
     )
     async with asyncio.timeout(10):
         while manifests.busy:

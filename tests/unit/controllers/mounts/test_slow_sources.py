@@ -9,14 +9,17 @@ from tests.support.caches import MemoryCaches
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.agent.twin.agents import MemoryAgents
+from tdcs.api import names
 from tdcs.controllers.caches import Cache
 from tdcs.controllers.context import WorkKey
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 from tdcs.listing.lister import LocalLister
 
 MB = 1_000_000
 HOLES = [f"hole{number}" for number in range(6)]
+NAMESPACES = ["m", "o", "p"]
+"""Of the holes: a single one has no places for the listings of all."""
 
 
 @pytest.fixture
@@ -26,7 +29,21 @@ async def cluster() -> AsyncIterator[Cluster]:
     async with Cluster(engine=engine, nodes={"a": {}}) as made:
         await made.create_cache()
         await made.create_keys()
+        for namespace in NAMESPACES:
+            made.server.store(SECRETS)[namespace, "keys"] = made.server.store(SECRETS)["n", "keys"]
         yield made
+
+
+async def create_holes(cluster: Cluster) -> None:
+    for name, namespace in zip(HOLES, NAMESPACES * 2, strict=True):
+        source = {"uri": f"s3://{name}", "secretRef": {"name": "keys"}}
+        obj = {"apiVersion": names.API_VERSION, "kind": "Dataset", "spec": {"source": source}}
+        await cluster.server.create(DATASETS, obj={**obj, "metadata": {"name": name, "namespace": namespace}})
+
+
+def states_of_holes(cluster: Cluster) -> set[str | None]:
+    found = cluster.server.store(DATASETS).items()
+    return {(obj.get("status") or {}).get("state") for (_, name), obj in found if name in HOLES}
 
 
 @pytest.mark.parametrize("hanging", ["mount", "files"])
@@ -42,10 +59,9 @@ async def test_twice_as_many_hanging_mounts_as_passes_hold_up_no_other_dataset(
             await answers.wait()
 
     cluster.engine.before = hang
-    for name in HOLES:
-        await cluster.create_dataset(name, source={"uri": f"s3://{name}"})
+    await create_holes(cluster)
     await cluster.until(lambda: waiting == len(HOLES))
-    assert all(cluster.status(name)["state"] == "Mounting" for name in HOLES)
+    assert states_of_holes(cluster) == {"Mounting"}
     hanging = "nothing more"
     began = time.monotonic()
     await cluster.create_dataset()
@@ -53,8 +69,7 @@ async def test_twice_as_many_hanging_mounts_as_passes_hold_up_no_other_dataset(
     assert time.monotonic() - began < 10  # and not only when a mount is given up
     await cluster.until_state("Ready")
     answers.set()
-    for name in HOLES:
-        await cluster.until_state("Ready", name)
+    await cluster.until(lambda: states_of_holes(cluster) == {"Ready"})
     assert waiting == len(HOLES)  # each was asked for once, however many passes looked
 
 

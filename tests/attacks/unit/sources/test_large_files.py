@@ -1,0 +1,179 @@
+"""Files of any length, which cost their author nothing: a cache's master keeps each of their blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.attacks.unit.sources.listed_store import Store, set_limits
+from tests.support.dataplane.agents import running_agent
+from tests.support.waiting import eventually_async
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.agent.source.folder_count import count_folder
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.controllers.access.limits import listing_limit
+from tdcs.engine.agent_client import AgentAddress, HttpAgents
+from tdcs.engine.agents import FolderLimit
+from tdcs.engine.memory import MemoryEngine
+from tdcs.engine.protocol import LimitExceededError, Source
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_size import FolderSize
+from tdcs.listing.limit import ListingLimit, uncounted
+from tdcs.listing.lister import LocalLister
+from tdcs.listing.source_size import SourceSize
+
+GIB, TIB = 1 << 30, 1 << 40
+PATH = "/datasets/1f"
+DEFAULT = listing_limit(CacheClusterSpec(), cluster="default", others=0)
+
+
+def page(*objects: bytes) -> bytes:
+    return b"".join((b"<ListBucketResult>", *objects, b"</ListBucketResult>"))
+
+
+def key_first(key: str, size: int) -> bytes:
+    return f"<Contents><Key>{key}</Key><ETag>e</ETag><Size>{size}</Size></Contents>".encode()
+
+
+def size_first(key: str, size: int) -> bytes:
+    return f"<Contents><Size>{size}</Size><Key>{key}</Key></Contents>".encode()
+
+
+def check(text: bytes, limit: ListingLimit) -> None:
+    with Store(page=lambda _: (200, {}, text)) as store:
+        asyncio.run(SourceSize()(store.source, limit, path=PATH))
+
+
+def test_one_object_of_any_length_that_a_store_names_is_refused_by_default_and_named() -> None:
+    text = page(key_first("small", 5), key_first("a &amp; b", (1 << 63) - 1), key_first("last", 5))
+    with pytest.raises(
+        LimitExceededError,
+        match=r"more than 262144 files.*'a & b' of 9223372036854775807 bytes as 8589934592.*spec\.limits\.files",
+    ):
+        check(text, DEFAULT)
+
+
+@pytest.mark.parametrize(("size", "files"), [(0, 1), (1, 1), (GIB, 1), (GIB + 1, 2), (3 * GIB, 3)])
+def test_an_object_counts_once_for_each_gib_of_it_that_is_begun(size: int, files: int) -> None:
+    check(page(key_first("a", size)), ListingLimit(files=files))
+    with pytest.raises(LimitExceededError):
+        check(page(key_first("a", size)), ListingLimit(files=files - 1))
+
+
+def test_an_object_that_its_store_names_after_its_size_is_not_taken_for_the_one_before() -> None:
+    with pytest.raises(LimitExceededError) as caught:
+        check(page(size_first("innocent", 5), size_first("large", 9 * GIB)), ListingLimit(files=9))
+    assert "innocent" not in str(caught.value)
+    assert f"of {9 * GIB} bytes as 9" in str(caught.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "shared" / "mine"
+    (made / "deep").mkdir(parents=True)
+    return made
+
+
+def sparse(path: Path, size: int) -> Path:
+    """A file of this length, which takes no bytes."""
+    path.touch()
+    os.truncate(path, size)
+    return path
+
+
+def test_sparse_files_of_a_folder_count_for_their_length_and_no_further_than_the_limit(folder: Path) -> None:
+    for number in range(40):
+        sparse(folder / "deep" / f"{number}", 8 * TIB)
+    (folder / "small").write_bytes(b"x")
+    asked = FolderLimit(folder=str(folder), files=20_000, seconds=60.0)
+    assert count_folder(asked).files <= 4  # the third of 8,192 blocks is too much
+
+
+def test_a_link_counts_as_the_file_of_the_folder_that_it_is(folder: Path) -> None:
+    """As in Alluxio's listing; what lies elsewhere says nothing of itself by that."""
+    sparse(folder / "deep" / "large", 10 * GIB)
+    sparse(folder.parent / "theirs", 1000 * GIB)
+    (folder.parent / "way").symlink_to("mine/deep")
+    links = {
+        "a": "deep/large",
+        "deep/b": "large",
+        "deep/c": f"{folder}/deep/../a",
+        "d": "../way/large",
+        "out": "../theirs",
+        "absolute": f"{folder.parent}/theirs",
+        "itself": "itself",
+        "none": "none at all",
+        "to-folder": "deep",
+    }
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    found = count_folder(FolderLimit(folder=str(folder), files=10**6, seconds=60.0))
+    assert (found.files, found.folders) == (1 + len(links), 1)
+    assert found.counted == 5 * 10 + 5
+    assert found.bytes == 5 * 10 * GIB
+
+
+async def test_an_agent_counts_them_and_the_file_is_named(folder: Path, tmp_path: Path) -> None:
+    os.close(os.open(os.fsencode(folder) + b"/deep/l\xff", os.O_CREAT | os.O_WRONLY))
+    os.truncate(os.fsencode(folder) + b"/deep/l\xff", 8 * TIB)
+    client = HttpAgents(poll_seconds=1.0, call_seconds=5.0)
+    async with running_agent(tmp_path / "tier") as one:
+        client.connect({"b": AgentAddress(url=one.url, blocks=one.address)})
+        await eventually_async(lambda: "b" in client.states(), deadline=20)
+        size = FolderSize(client, others=uncounted)
+        source = Source(uri=f"file://{folder}")
+        found = await size(source, ListingLimit(files=8192), path=PATH, namespace="n")
+        assert (found.files, found.bytes) == (8192, 8 * TIB)
+        with pytest.raises(
+            LimitExceededError, match=rf"'deep/l\ufffd' of {8 * TIB} bytes as 8192.*spec\.limits"
+        ):
+            await size(source, ListingLimit(files=8191), path=PATH, namespace="n")
+        await client.close()
+
+
+@pytest.fixture
+def engine() -> MemoryEngine:
+    sources = {"s3://large": {"a/b": 3 * GIB}, "s3://small": {"a": 5, "b": 5}}
+    return MemoryEngine(sources=sources, workers={"a": 100 * GIB}, block_size=GIB)
+
+
+async def test_a_listing_ends_at_a_file_of_too_many_blocks_and_writes_nothing(
+    engine: MemoryEngine, tmp_path: Path
+) -> None:
+    await engine.mount(path=PATH, source=Source(uri="s3://large"))
+    lister = LocalLister(engine=engine, folder=ManifestFolder(tmp_path))
+    with pytest.raises(LimitExceededError, match=rf"'a/b' of {3 * GIB} bytes as 3: spec\.limits"):
+        await lister.list(path=PATH, limit=ListingLimit(files=2))
+    assert not ManifestFolder(tmp_path).digests()
+    assert (await lister.list(path=PATH, limit=ListingLimit(files=3))).totals.files == 1
+
+
+@pytest.fixture
+async def cluster(engine: MemoryEngine) -> AsyncIterator[Cluster]:
+    async with Cluster(engine=engine, nodes={"a": {}}) as made:
+        yield made
+
+
+async def test_the_blocks_of_a_dataset_are_not_left_to_others_and_its_status_has_files(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_cache(limits={"files": 4})
+    await cluster.create_keys()
+    await cluster.create_dataset("large", source={"uri": "s3://large"})
+    await cluster.until_state("Ready", "large")
+    assert cluster.status("large")["totalFiles"] == 1
+    await cluster.create_dataset("small", source={"uri": "s3://small"})
+    await cluster.until(lambda: cluster.condition("Ready", "small").get("reason") == "LimitExceeded")
+    assert "more than 1 files: what spec.limits.files" in cluster.condition("Ready", "small")["message"]
+    # After a restart the versions are known by their manifests, and are as large.
+    await cluster.stop()
+    await cluster.start()
+    await set_limits(cluster, files=4, filesPerDataset=5)
+    await cluster.until_state("Ready", "large")
+    await cluster.until(lambda: "more than 1 files" in cluster.condition("Ready", "small")["message"])
+    await set_limits(cluster, files=5)
+    await cluster.until_state("Ready", "small")
