@@ -9,8 +9,9 @@ from tdcs.engine.protocol import EngineUnavailableError, Source, SourceError
 from tdcs.listing.limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 from tdcs.listing.namespace_share import NamespaceShare
 
-_SECONDS: Final = 60.0
-"""So long a count may take: some 40,000 files a second on a disk, and a few thousand over a network."""
+_SECONDS: Final = 300.0
+"""So long a count may take, which looks at each file: some 40,000 a second on a disk, and a few thousand over a network
+where lengths do not come with names."""
 
 _OF_ONE_NAMESPACE: Final = 2
 """So many counts are of one namespace at most. An agent has twice as many places: slow folders of one namespace keep

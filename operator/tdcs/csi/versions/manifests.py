@@ -12,8 +12,9 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 from tdcs.api import names
 from tdcs.csi.versions.folders import MANIFEST, STAGING, DatasetFolder, VersionFolder, tiers_of
@@ -185,7 +186,7 @@ def _move(staging: ManifestFolder, version: VersionFolder) -> Manifest:
     return found
 
 
-def _copy(given: BinaryIO, version: VersionFolder) -> bool:
+def _copy(given: BufferedReader, version: VersionFolder) -> bool:
     """Have a copy of an open file in the version's folder, if it is the version's manifest. Raises OSError."""
     draft, digest = f"{MANIFEST}{_DRAFT}", hashlib.sha256()
     with _copying, plain_folder(version.path, make=True) as folder:
@@ -206,5 +207,5 @@ def _copy(given: BinaryIO, version: VersionFolder) -> bool:
                 os.unlink(draft, dir_fd=folder)
 
 
-def _digest(file: BinaryIO) -> str:
+def _digest(file: BufferedReader) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_LENGTH]
