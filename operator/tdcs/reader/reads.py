@@ -16,6 +16,7 @@ from tdcs.reader.open_versions import OpenVersion, OpenVersions
 from tdcs.reader.peers.connection import kept
 from tdcs.reader.peers.fetch import PART_BYTES, Key, Waiter, part_of
 from tdcs.reader.peers.fetches import Fetches, Poller
+from tdcs.reader.place_shares import PlaceShares
 from tdcs.reader.pod_clock import PodClock, Wait
 from tdcs.reader.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
 
@@ -39,9 +40,21 @@ class _Read:
         wanted: for each piece its key, and the bytes of it that are asked for.
         began: when the request was taken, in seconds of the monotonic clock.
         wait: counts the waiting for its pod; None when it does not wait, or is of no known pod.
+        waits: whether it counts among those that wait.
     """
 
-    __slots__ = ("began", "file", "missing", "pieces", "place", "unique", "version", "wait", "wanted")
+    __slots__ = (
+        "began",
+        "file",
+        "missing",
+        "pieces",
+        "place",
+        "unique",
+        "version",
+        "wait",
+        "waits",
+        "wanted",
+    )
 
     def __init__(
         self, *, place: int, unique: int, version: OpenVersion, file: int, wanted: list[tuple[Key, int, int]]
@@ -52,6 +65,7 @@ class _Read:
         self.missing = len(wanted)
         self.began = time.monotonic()
         self.wait: Wait | None = None
+        self.waits = False
 
 
 class Reads:
@@ -62,6 +76,7 @@ class Reads:
         counters: what happened.
         poller: watches connections.
         reply: answers requests.
+        shares: says which reads may wait: one that may not fails.
         buffer_bytes: how much may be kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
@@ -75,6 +90,7 @@ class Reads:
         counters: Counters,
         poller: Poller,
         reply: Reply,
+        shares: PlaceShares,
         buffer_bytes: int,
         patience_seconds: float,
         tls: Callable[[], ssl.SSLContext] | None = None,
@@ -84,6 +100,7 @@ class Reads:
         self._versions: Final = versions
         self._counters: Final = counters
         self._reply: Final = reply
+        self._shares: Final = shares
         self.buffer: Final = ContentBuffer(buffer_bytes)
         self.fetches: Final = Fetches(
             poller=poller,
@@ -173,6 +190,7 @@ class Reads:
         if waiter.missing < 0:
             return
         waiter.missing = -1
+        self._ended(waiter)
         version = waiter.version
         self._waited(waiter, WaitOrigin.SOURCE)  # the last one that was to give it
         self._counters.add(version.number, Count.STALE if stale else Count.ERRORS)
@@ -209,6 +227,8 @@ class Reads:
         return found
 
     def _piece_of(self, read: _Read, index: int, key: Key, begin: int, end: int) -> None:
+        if read.missing < 0:
+            return
         buffered = self.buffer.get(key)
         if buffered is not None:
             if end == key.length:
@@ -219,6 +239,11 @@ class Reads:
         if found is not None:
             self._have(read, index, found, origin=Count.DISK_READS)
             return
+        if not read.waits and not self._shares.take(key.version):
+            count = self._shares.taken(key.version)
+            self.failed(read, stale=False, reason=f"{count} reads of its version wait on this node already")
+            return
+        read.waits = True
         self.fetches.want(read.version, key, waiter=(read, index))
 
     def _from_disk(self, version: OpenVersion, key: Key, begin: int, end: int) -> bytes | None:
@@ -256,6 +281,7 @@ class Reads:
         read.missing -= 1
         if read.missing:
             return
+        self._ended(read)
         pieces: Sequence[bytes | memoryview] = (content,)
         size = len(content)
         if len(read.pieces) > 1:
@@ -269,6 +295,12 @@ class Reads:
         if seconds > STALL_SECONDS:
             self._counters.add(number, Count.STALLS)
         self._waited(read, WaitOrigin.SOURCE if origin is Count.SOURCE_READS else WaitOrigin.PEER)
+
+    def _ended(self, read: _Read) -> None:
+        """It has its answer: another read of its version may wait."""
+        if read.waits:
+            read.waits = False
+            self._shares.give_back(read.version.number)
 
     def _waited(self, read: _Read, origin: WaitOrigin) -> None:
         if read.wait is not None and self._pods is not None:

@@ -17,6 +17,7 @@ from tdcs.reader.fuse.request_memory import RequestMemory
 from tdcs.reader.fuse.session import SessionEndedError
 from tdcs.reader.open_versions import OpenVersions
 from tdcs.reader.peers.connection import PeerConnection
+from tdcs.reader.place_shares import PlaceShares
 from tdcs.reader.pod_clock import PodClock
 from tdcs.reader.reads import Reads
 from tdcs.reader.version_tree import parse_node
@@ -67,11 +68,13 @@ class Server:
         self._epoll: Final = select.epoll()
         self._connections: Final[dict[int, PeerConnection]] = {}
         self._masks: Final[dict[int, int]] = {}
+        self._shares: Final = PlaceShares(lambda: len(self._memory.free))
         self._reads: Final = Reads(
             versions=versions,
             counters=counters,
             poller=self,
             reply=self._reply,
+            shares=self._shares,
             buffer_bytes=buffer_bytes,
             patience_seconds=patience_seconds,
             tls=tls,
@@ -96,8 +99,10 @@ class Server:
         """
         left = self._memory.take_over()
         self._versions.refresh()
+        self._shares.bounded = False  # it could wait when it came, so it waits on
         for place in left:
-            self._handle(place, self._memory.length(place))
+            self._handle(place)
+        self._shares.bounded = True
         if left:
             _log.info("%d requests of an earlier process were taken over", len(left))
         next_tick = next_refresh = 0.0
@@ -154,25 +159,22 @@ class Server:
             self._epoll.unregister(self._fd)
 
     def _take_requests(self) -> None:
-        free, places = self._memory.free, self._memory.places
         for _ in range(_REQUESTS_AT_ONCE):
-            if not free:
+            if not self._memory.free:
                 return
-            place = free.pop()
             try:
-                length = os.readv(self._fd, [places[place]])
+                place = self._memory.read(self._fd)
             except OSError as error:
-                free.append(place)
                 if error.errno == errno.ENODEV:
                     raise SessionEndedError("the file system was unmounted") from error
                 if error.errno in _AGAIN:
                     return
                 raise
-            self._handle(place, length)
+            self._handle(place)
 
-    def _handle(self, place: int, length: int) -> None:
+    def _handle(self, place: int) -> None:
         request = self._memory.places[place]
-        _, opcode, unique, node, *_ = fuse_protocol.REQUEST.unpack_from(request)
+        length, opcode, unique, node, *_ = fuse_protocol.REQUEST.unpack_from(request)
         if opcode in fuse_protocol.UNANSWERED:
             self._memory.release(place)
             return

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from tdcs.reader.counters import Count, Counters
 from tdcs.reader.open_versions import OpenVersion
 from tdcs.reader.peers.connection import PeerConnection
 from tdcs.reader.peers.fetch import BlockQuestion, Key, SourceQuestion, Waiter
-from tdcs.reader.peers.fetches import Fetches
+from tdcs.reader.peers.fetches import LANES_AT_SOURCE, SOURCE_LANES, Fetches
 from tdcs.reader.registration import Registration
 from tdcs.reader.version_tree import VersionTree
 
@@ -81,20 +83,26 @@ def opened(folder: Path, number: int, address: str, *, at_source: bool) -> OpenV
     return found
 
 
-@pytest.mark.parametrize("at_source", [False, True], ids=["agent", "source"])
-def test_neither_a_read_nor_another_job_waits_behind_what_one_fetches_ahead(
-    tmp_path: Path, address: str, at_source: bool
-) -> None:
-    connections, now = Connections(), 100.0
-    fetches = Fetches(
+def fetches_of(connections: Connections, *, clock: Callable[[], float] = time.monotonic) -> Fetches:
+    """Fetches over these connections."""
+    return Fetches(
         poller=connections,
         answers=connections,
         buffer=ContentBuffer(1 << 20),
         counters=Counters(),
         journal_of=lambda *_: "j",
         patience_seconds=30,
-        clock=lambda: now,
+        clock=clock,
     )
+
+
+@pytest.mark.parametrize("at_source", [False, True], ids=["agent", "source"])
+def test_neither_a_read_nor_another_job_waits_behind_what_one_fetches_ahead(
+    tmp_path: Path, address: str, at_source: bool
+) -> None:
+    now = 100.0
+    connections = Connections()
+    fetches = fetches_of(connections, clock=lambda: now)
     versions = [opened(tmp_path, number, address, at_source=at_source) for number in (1, 2)]
     for block in range(19):
         fetches.want(versions[0], Key(1, block, 0, 100), waiter=None)
@@ -115,3 +123,34 @@ def test_neither_a_read_nor_another_job_waits_behind_what_one_fetches_ahead(
     fetches.tick(lambda _: None)
     assert not connections.open, "what is not used is closed"
     assert not fetches._lanes
+
+
+@pytest.mark.parametrize("at_source", [False, True], ids=["agent", "source"])
+def test_no_read_waits_behind_one_of_another_dataset(tmp_path: Path, address: str, at_source: bool) -> None:
+    connections = Connections()
+    fetches = fetches_of(connections)
+    versions = [opened(tmp_path, number, address, at_source=at_source) for number in (1, 2)]
+    for version in versions:
+        for block in range(20):
+            fetches.want(version, Key(version.number, block, 0, 100), waiter=(Read(), 0))
+    kinds = connections.asked()
+    assert {(1, False)} in kinds
+    assert {(2, False)} in kinds
+    assert all(len(kind) == 1 for kind in kinds)
+    assert len(kinds) == 2 * (SOURCE_LANES if at_source else 2)
+
+
+def test_many_datasets_that_are_read_from_their_sources_leave_an_agent_connections_for_others(
+    tmp_path: Path, address: str
+) -> None:
+    connections = Connections()
+    fetches = fetches_of(connections)
+    numbers = range(1, 2 * LANES_AT_SOURCE // SOURCE_LANES + 1)
+    for number in numbers:
+        version = opened(tmp_path, number, address, at_source=True)
+        for block in range(20):
+            fetches.want(version, Key(number, block, 0, 100), waiter=(Read(), 0))
+    counts = Counter(version for kind in connections.asked() for version, _ in kind)
+    assert set(counts) == set(numbers), "each has one"
+    assert counts[1] == SOURCE_LANES, "one that is alone has as many as are of use"
+    assert counts.total() <= LANES_AT_SOURCE + len(numbers)

@@ -14,6 +14,8 @@ from tdcs.reader.counters import Count, Counters
 from tdcs.reader.fuse import protocol
 from tdcs.reader.open_versions import OpenVersion
 from tdcs.reader.peers.connection import PeerConnection
+from tdcs.reader.peers.fetch import Key, Waiter
+from tdcs.reader.place_shares import PlaceShares
 from tdcs.reader.reads import Reads
 from tdcs.reader.registration import Registration
 from tdcs.reader.version_tree import VersionTree
@@ -25,6 +27,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.noted: list[tuple[int, str, bool]] = []
         self.errors: list[int] = []
+        self.free = 100
         self.counters = Counters()
         self.versions = [_opened(folder, number) for number in (1, 2)]
         self.reads = Reads(
@@ -32,12 +35,19 @@ class Node:
             counters=self.counters,
             poller=self,
             reply=self.reply,
+            shares=PlaceShares(lambda: self.free),
             buffer_bytes=1 << 20,
             patience_seconds=0.0,
         )
 
     def reply(self, place: int, pieces: Sequence[bytes | memoryview]) -> None:
         self.errors.append(-protocol.ANSWER.unpack_from(pieces[0])[1])
+        self.free += 1
+
+    def read(self, number: int) -> None:
+        """A read comes."""
+        self.free -= 1
+        self.reads.start(self.get(number), file=0, offset=0, size=100, place=0, unique=7)
 
     def note_failure(self, version: OpenVersion, *, path: str, reason: str, stale: bool) -> None:
         self.noted.append((version.number, path, stale))
@@ -95,3 +105,28 @@ def test_one_dataset_that_fails_all_the_time_hides_no_failure_of_another(
         "file '1' of /datasets/2 (version version-2) has another version at its source by now",
     ]
     assert [node.counters.get(2, kind) for kind in (Count.ERRORS, Count.STALE)] == [1, 1]
+
+
+def test_reads_that_wait_leave_places_to_those_of_another_dataset(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    node.free = 45
+    waiting: list[tuple[Waiter, int, Key]] = []
+    node.reads.fetches.want = lambda _, key, waiter: waiting.append((*waiter, key))  # type: ignore[method-assign, misc]
+    for _ in range(20):
+        node.read(1)
+    assert len(waiting) == 5
+    assert node.errors == [errno.EIO] * 15
+    assert "5 reads of its version wait on this node already" in caplog.text
+    for _ in range(5):
+        node.read(2)
+    assert len(waiting) == 10
+    node.errors.clear()
+
+    waiter, index, key = waiting.pop(0)
+    node.reads.piece(waiter, index, memoryview(bytes(100)), key=key, origin=Count.PEER_READS)
+    for _ in range(2):
+        node.read(1)
+    assert node.errors == [0, errno.EIO]
+    assert len(waiting) == 10, "another one waits in its place"

@@ -6,26 +6,37 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.unit.reader.test_fetches import opened
 
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse import protocol, request_memory
 from tdcs.reader.fuse.holder import Session
 from tdcs.reader.fuse.request_memory import RequestMemory
+from tdcs.reader.open_versions import OpenVersion
 from tdcs.reader.server import Server
 
 
 class Versions:
-    """No version is open; opening one raises this error."""
+    """This version is open, or none; opening one raises this error."""
 
-    def __init__(self, error: BaseException | None = None) -> None:
+    def __init__(self, error: BaseException | None = None, *, version: OpenVersion | None = None) -> None:
         self._error = error
+        self._version = version
 
-    def get(self, _: int) -> None:
+    def get(self, _: int) -> OpenVersion | None:
         if self._error is not None:
             raise self._error
+        return self._version
+
+    def is_open(self, _: int) -> bool:
+        return self._version is not None
+
+    def note_failure(self, *_: OpenVersion, **__: str | bool) -> None:
+        pass
 
     def name(self, number: int) -> str:
         return f"version-{number}"
@@ -104,3 +115,21 @@ def test_what_is_open_of_a_version_that_is_gone_is_stale_and_the_log_names_it_on
     assert [kernel.answered() for _ in opcodes] == [(unique, errno.ESTALE) for unique in range(len(opcodes))]
     (line,) = (record.getMessage() for record in caplog.records if "ESTALE" in record.getMessage())
     assert "version-7 is registered no more" in line
+
+
+def test_what_an_earlier_process_let_wait_waits_on_and_others_are_refused_above_the_part_of_their_dataset(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    memory = RequestMemory(kernel.session.memory)
+    node = (1 << 40) | (1 << 39)
+    body = protocol.READ_BODY.pack(0, 0, 100).ljust(40, b"\0")
+    for place in memory.places[: request_memory.PLACES // 2]:
+        length = protocol.REQUEST.size + len(body)
+        place[:length] = protocol.REQUEST.pack(length, protocol.READ, 1, node, 0, 0, 0, 0) + body
+    kernel.ask(unique=2, opcode=protocol.READ, node=node, more=body)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        version = opened(tmp_path, 1, address, at_source=True)
+        kernel.server(Versions(version=version), turns=1).run()
+    assert kernel.answered() == (2, errno.EIO)
+    assert len(memory.take_over()) == request_memory.PLACES // 2

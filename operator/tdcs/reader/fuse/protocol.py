@@ -72,8 +72,11 @@ OLDEST_MINOR: Final = 31
 REQUEST_BYTES: Final = 8192
 """The smallest buffer for requests that the kernel accepts."""
 LARGEST_READ: Final = 1 << 20
-_BACKGROUND: Final = 64
-_CONGESTED: Final = 48
+_BACKGROUND: Final = 65535
+"""How many requests for which no thread waits, as those of the kernel's read-ahead are, are under way at a time: of all
+pods together, so the kernel's bound must not be reached, by reads of one slow source, say. It is the largest that there
+is; `PlaceShares` bounds what waits, by version."""
+_CONGESTED: Final = _BACKGROUND // 4 * 3
 
 FOLDER_KIND: Final = 4
 FILE_KIND: Final = 8

@@ -36,18 +36,22 @@ _RETRY_SECONDS: Final = 0.2
 _MOST_RETRY_SECONDS: Final = 2.0
 _IDLE_SECONDS: Final = 30.0
 _LANES: Final = 2
-_SOURCE_LANES: Final = 8
+SOURCE_LANES: Final = 8
+LANES_AT_SOURCE: Final = 64
+"""To one agent, of all versions together: it has places for 256 connections. Each version may have another one while it
+has fewer than are left, and always one."""
 _LOG_SECONDS: Final = 5.0
 
 
 class Lane(NamedTuple):
-    """Connections of one kind to an agent, which is greeted with one journal. Each answers in turn, so what is fetched
-    ahead has its own, for each version: neither a read nor another job waits behind it."""
+    """Connections of one kind to an agent, which is greeted with one journal. Each answers in turn, and a source may be
+    slow for as long as it likes, so each version has its own, and another one for what is fetched ahead: a read waits
+    neither behind another job's nor behind what may never be read."""
 
     address: str
     at_source: bool
-    ahead: int
-    """Number of the version that is fetched ahead; 0 for what is read."""
+    version: int
+    ahead: bool
     journal: str
 
 
@@ -230,8 +234,8 @@ class Fetches:
             address, at_source = found
             if address in fetch.asked:
                 continue
-            ahead = fetch.key.version if fetch.ahead else 0
-            lane = Lane(address, at_source, ahead, self._journal_of(fetch.key.version, at_source))
+            number = fetch.key.version
+            lane = Lane(address, at_source, number, fetch.ahead, self._journal_of(number, at_source))
             connection = self._lane(lane, now=now)
             if connection is None:
                 fetch.reasons.append(f"{address} cannot be reached")
@@ -261,8 +265,7 @@ class Fetches:
             if not connection.expected:
                 return connection
         best = min(lanes, key=lambda one: one.outstanding_bytes, default=None)
-        most = _SOURCE_LANES if lane.at_source else _LANES
-        if best is not None and len(lanes) >= most:
+        if best is not None and len(lanes) >= self._most_lanes(lane):
             return best
         try:
             connection = PeerConnection(
@@ -279,6 +282,13 @@ class Fetches:
         self._lanes[lane] = lanes
         self._poller.add(connection)
         return connection
+
+    def _most_lanes(self, lane: Lane) -> int:
+        if not lane.at_source:
+            return _LANES
+        at_source = ((one, len(lanes)) for one, lanes in self._lanes.items() if one.at_source)
+        left = LANES_AT_SOURCE - sum(count for one, count in at_source if one.address == lane.address)
+        return min(SOURCE_LANES, left)
 
     def _deliver(self, connection: PeerConnection, asked: Asked, piece: Piece, content: memoryview) -> None:
         assert isinstance(asked, BlockQuestion | SourceQuestion)

@@ -1,0 +1,189 @@
+"""Reads that wait for the source of one dataset, by the hundred, keep no read of another dataset waiting."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import xxhash
+from tests.processes.reader.test_reader_restarts import serving
+from tests.support.dataplane.agents import Version, cached_files, make_version
+from tests.support.dataplane.node import needs_fuse
+from tests.support.dataplane.readers import JOURNAL, ReaderNode, table_of
+from tests.support.waiting import at_this_load, eventually
+
+from tdcs.agent.disk.tier import Disk, note_hash
+from tdcs.agent.peers.block_service import BlockService
+from tdcs.agent.peers.frames import News, SourceWanted
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, SourceAccess
+from tdcs.engine.holder_table import Holder
+
+pytestmark = needs_fuse
+
+SLOW = "/datasets/slow"
+MANY = 700
+PATIENCE = 6.0
+LARGE = 1 << 20
+
+
+class Tenants:
+    """Two datasets of a node: the source of one gives nothing until `gate` is set, that of the other does at once.
+
+    One agent reads both sources. Of the honest one it has the files `held…`, and reads the files `source…`.
+    """
+
+    def __init__(self, node: ReaderNode) -> None:
+        self.gate = threading.Event()
+        self.slow_files = node.folder / "slow"
+        self.honest_files = node.folder / "honest"
+        slow = _version(
+            self.slow_files, node, {f"{number:03}": 5_000 for number in range(MANY)} | {"large": LARGE}
+        )
+        sizes = {f"{kind}{number}": 50_000 for kind in ("held", "source") for number in range(3)}
+        honest = _version(self.honest_files, node, sizes | {"held-large": LARGE})
+        tier = node.folder / "giver"
+        (tier / "alluxioworker").mkdir(parents=True)
+        disk = Disk(tier)
+        disk.prepare()
+        for place in range(len(honest.manifest)):
+            name = os.fsdecode(honest.manifest.file_path(place))
+            if name.startswith("held"):
+                block = int(honest.manifest.block_ids[honest.manifest.blocks_of(place).start])
+                content = (self.honest_files / name).read_bytes()
+                own = tier / "alluxioworker" / str(block)
+                own.write_bytes(content)
+                with own.open("rb") as written:
+                    found = xxhash.xxh3_64_intdigest(content)
+                    note_hash(written.fileno(), length=len(content), content_hash=found)
+        self.agent = BlockService(
+            disk=disk, journal=JOURNAL, feed=lambda *_: News(1, 0, ()), read_source=self._read_source
+        )
+        address = f"127.0.0.1:{self.agent.start(host='127.0.0.1', port=0)}"
+
+        def holder(slots: bytes) -> Holder:
+            return Holder(node="giver", address=address, complete=NO_SLOTS, present=slots, reads_source=True)
+
+        self.slow = node.register(slow, tables=table_of(holder(NO_SLOTS)))
+        self.honest = node.register(honest, tables=table_of(holder(ALL_SLOTS)))
+
+    @contextmanager
+    def _read_source(self, wanted: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
+        while wanted.mount == SLOW and not self.gate.wait(0.5):
+            waiting()  # as for a bandwidth of one byte a second
+        folder = self.slow_files if wanted.mount == SLOW else self.honest_files
+        content = (folder / os.fsdecode(wanted.path)).read_bytes()
+        yield memoryview(content)[wanted.offset : wanted.offset + wanted.length]
+
+    def check_honest(self, turn: int) -> None:
+        """Read a file that an agent reads from the source, and files that it has, for the first time."""
+        names = [f"source{turn}", f"held{turn}", *(["held-large"] if turn == 1 else [])]
+        reads = {name: _begin(lambda name=name: (self.honest / name).read_bytes()) for name in names}  # type: ignore[misc]
+        for name, (_, content) in reads.items():
+            assert content.result(at_this_load(PATIENCE)) == (self.honest_files / name).read_bytes(), name
+
+
+@pytest.fixture
+def tenants(node: ReaderNode) -> Iterator[Tenants]:
+    found = Tenants(node)
+    node.start()
+    found.check_honest(0)
+    yield found
+    found.gate.set()
+    found.agent.close()
+
+
+def _version(folder: Path, node: ReaderNode, sizes: dict[str, int]) -> Version:
+    folder.mkdir()
+    for name, size in sizes.items():
+        (folder / name).write_bytes(os.urandom(size))
+    return make_version(
+        cached_files(folder),
+        folder=node.folder / "manifests",
+        source=SourceAccess(uri=f"file://{folder}"),
+        mount=f"/datasets/{folder.name}",
+    )
+
+
+def _begin(work: Callable[[], bytes]) -> tuple[threading.Thread, Future[bytes]]:
+    """Do something in a thread that the end of the tests does not wait for."""
+    future: Future[bytes] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except OSError as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, future
+
+
+def _calls(threads: Sequence[threading.Thread]) -> list[str]:
+    """The system call in which each thread waits, with its arguments; empty for those that have ended."""
+    return [
+        Path(f"/proc/self/task/{thread.native_id}/syscall").read_text() if thread.is_alive() else ""
+        for thread in threads
+    ]
+
+
+def _all_wait(threads: Sequence[threading.Thread]) -> None:
+    """Return when each thread has ended, or waits in the same call as a moment ago."""
+    before: list[str] = []
+
+    def wait() -> bool:
+        nonlocal before
+        last, before = before, _calls(threads)
+        return last == before and not any(call.startswith("running") for call in before)
+
+    eventually(wait, deadline=60)
+
+
+def _read_slowly(tenants: Tenants, count: int) -> dict[str, Future[bytes]]:
+    """Reads that wait for the slow source."""
+    names = [f"{number:03}" for number in range(count)]
+    begun = {name: _begin(lambda name=name: (tenants.slow / name).read_bytes()) for name in names}  # type: ignore[misc]
+    _all_wait([thread for thread, _ in begun.values()])
+    found = {name: content for name, (_, content) in begun.items()}
+    assert not any(content.done() for content in found.values())
+    return found
+
+
+def test_a_few_reads_of_a_slow_source_have_connections_of_their_own(tenants: Tenants) -> None:
+    _read_slowly(tenants, 12)
+    tenants.check_honest(1)
+
+
+def test_what_one_thread_asks_for_ahead_leaves_the_kernel_room_for_others(tenants: Tenants) -> None:
+    """Reads ahead wait for no thread, and the kernel bounds them for all files of a session together."""
+
+    def ask() -> bytes:
+        file = os.open(tenants.slow / "large", os.O_RDONLY)
+        for offset in range(0, LARGE, 8192):
+            os.posix_fadvise(file, offset, 4096, os.POSIX_FADV_WILLNEED)
+        os.close(file)
+        return b""
+
+    thread, _ = _begin(ask)
+    _all_wait([thread])
+    tenants.check_honest(1)
+
+
+def test_hundreds_of_waiting_reads_leave_places_to_others_and_outlive_the_process_that_serves(
+    node: ReaderNode, tenants: Tenants
+) -> None:
+    slow = _read_slowly(tenants, MANY)
+    tenants.check_honest(1)
+    before = serving(node)
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: serving(node) not in (0, before), deadline=20)
+    tenants.check_honest(2)
+    tenants.gate.set()
+    for name, content in slow.items():
+        assert content.result(60) == (tenants.slow_files / name).read_bytes()
