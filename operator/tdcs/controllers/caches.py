@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tdcs.engine.agents import Agents, AgentState
+from tdcs.engine.agents import Agents
 from tdcs.engine.protocol import Engine, WorkerInfo
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import CheckSize, uncounted
@@ -109,11 +109,6 @@ class CachePool:
         if cluster not in self._caches:
             self._caches[cluster] = self._make(cluster)
         return self._caches[cluster]
-
-    def states(self, cluster: str) -> Mapping[str, AgentState]:
-        """The last states of the agents of a cache cluster; none of one that was not asked for yet."""
-        cache = self._caches.get(cluster)
-        return cache.agents.states() if cache is not None else {}
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
         """See `Caches`."""
