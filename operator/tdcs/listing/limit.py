@@ -1,11 +1,14 @@
 """How many files and bytes a source may have, counted while it is listed, so that a listing ends where the limit is."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from tdcs.engine.protocol import CachedFile, LimitExceededError, Source
+
+LARGEST_MANIFEST: Final = 64 << 30
+"""Bytes that no manifest exceeds, whatever a cache may list."""
 
 
 class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):

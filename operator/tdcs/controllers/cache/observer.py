@@ -90,6 +90,11 @@ class CacheObserver:
         view = self._views.get(cluster)
         return KnownAgents(journal=view.journal, states=view.agents) if view is not None else KnownAgents()
 
+    def with_version(self, digest: str) -> str | None:
+        """A cache cluster with a mount that has the manifest of this digest as its version."""
+        views = self._views.items()
+        return next((cluster for cluster, view in views if digest in view.versions.values()), None)
+
     def ask(self, cluster: str) -> None:
         """Look at a master soon: something was changed there."""
         if cluster in self._asked:
