@@ -63,6 +63,12 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        self.claims_left_out: Final = Gauge(
+            f"{_PREFIX}_claims_left_out",
+            "Datasets for which the list of claims has no room (placeByData: Policy): pods with their claims go to the "
+            "scheduler that they name, and are not placed by their data unless they name that of TDCS.",
+            registry=self.registry,
+        )
         Gauge(
             f"{_PREFIX}_view_age_seconds",
             "Time since the API server was last heard about Datasets; about a minute is normal when nothing changes.",

@@ -101,8 +101,6 @@ async def serve(
         api=api, view=view, scheduler_name=scheduler_name, stale_after_seconds=stale_after_seconds
     )
 
-    claim_list = ClaimList(api=api, namespace=admission.claim_list_namespace, datasets=view)
-
     def on_dataset(key: Key, dataset: Object | None) -> None:
         before = len(view)
         view.on_change(key, dataset)
@@ -119,6 +117,12 @@ async def serve(
         explain=explain,
         report=PodEvents(api=api),
         demand=demand,
+    )
+    claim_list = ClaimList(
+        api=api,
+        namespace=admission.claim_list_namespace,
+        datasets=view,
+        on_left_out=app.metrics.claims_left_out.set,
     )
     servers = [(_Server(_configuration(app, http=FastPath)), listeners)]
     background = [_tidy_memory(informer)]

@@ -17,7 +17,7 @@ from tdcs.api import names
 from tdcs.controllers.caches import PATIENCE, Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.holder_service import States, holder_routes
+from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.engine.read_failure_service import Report, read_failure_routes
@@ -98,7 +98,7 @@ async def serve_manifests(
     folder: ManifestFolder,
     *,
     port: int,
-    states: States = lambda _: {},
+    known: Known = lambda _: KnownAgents(),
     obtain: Obtain | None = None,
     report: Report | None = None,
     take_waits: TakeWaits | None = None,
@@ -109,7 +109,7 @@ async def serve_manifests(
     Args:
         folder: of the manifests.
         port: 0: nothing is served.
-        states: of the agents of a cache cluster.
+        known: gives the agents of a cache cluster.
         obtain: puts a manifest into the folder that is not there, when it is to be had.
         report: takes what readers could not read.
         take_waits: takes how long reads of pods waited.
@@ -120,7 +120,7 @@ async def serve_manifests(
         yield
         return
     app = web.Application(middlewares=[check_roles(OPERATOR_REQUESTS)] if tls is not None else [])
-    app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(states)])
+    app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(known)])
     if report is not None:
         app.add_routes(read_failure_routes(report))
     if take_waits is not None:

@@ -345,7 +345,7 @@ def command(
                 serve_manifests(
                     folder,
                     port=manifest_port,
-                    states=caches.states,
+                    known=operator.known_agents,
                     obtain=caches.obtain,
                     report=ReadFailures(operator.context).report,
                     take_waits=operator.take_waits,

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tdcs.engine.agents import Agents, AgentState
+from tdcs.engine.agents import Agents
 from tdcs.engine.protocol import Engine, WorkerInfo
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import CheckSize, uncounted
@@ -20,8 +20,24 @@ _log = logging.getLogger(__name__)
 OBTAIN_SECONDS = 20.0
 """So long whoever asks for a manifest waits for its transfer from an agent, which goes on for the next one who asks."""
 
+TRANSFER_SECONDS = 300.0
+"""So long one agent may take for a manifest: others wait for their turn, and the next agent is asked."""
+
 PATIENCE = 5.0
 """Seconds that one engine call waits for a master that is away; then it is reported and tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A manifest that is the version of a mount.
+
+    Attributes:
+        cluster: the mount's cache cluster.
+        most: the manifest has no more bytes.
+    """
+
+    cluster: str
+    most: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +65,12 @@ class Caches(Protocol):
         folder: the manifests that the operator has.
         manifest_url: where agents and node plugins find these, without the digest; empty when they are not served.
         on_lost: called with the digest of a manifest that is asked for, and that no agent gives either.
+        published: says of a digest which version it is; None: of no mount. No other manifest is taken from an agent,
+            which could name any digest and give bytes without end.
     """
 
     on_lost: Callable[[str], None]
+    published: Callable[[str], Published | None]
 
     @property
     def folder(self) -> ManifestFolder: ...
@@ -86,7 +105,7 @@ class CachePool:
         fetcher: gets manifests that the operator has lost; None when it alone has any.
 
     Attributes:
-        on_lost: called with the digest of a manifest that is asked for, and that no agent gives either.
+        on_lost, published: see `Caches`.
     """
 
     def __init__(
@@ -100,7 +119,12 @@ class CachePool:
         self._make = make
         self._caches: dict[str, Cache] = {}
         self._fetcher = fetcher
+        self._transfers: dict[str, asyncio.Task[None]] = {}
+        """By digest."""
+        self._turns: dict[str, asyncio.Lock] = {}
+        """By cluster."""
         self.on_lost: Callable[[str], None] = lambda digest: None
+        self.published: Callable[[str], Published | None] = lambda digest: None
         self.folder = folder
         self.manifest_url = manifest_url
 
@@ -110,15 +134,10 @@ class CachePool:
             self._caches[cluster] = self._make(cluster)
         return self._caches[cluster]
 
-    def states(self, cluster: str) -> Mapping[str, AgentState]:
-        """The last states of the agents of a cache cluster; none of one that was not asked for yet."""
-        cache = self._caches.get(cluster)
-        return cache.agents.states() if cache is not None else {}
-
     async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
         """See `Caches`."""
         if self._fetcher is not None:
-            await self._fetcher.fetch(digest=digest, urls=urls)
+            await self._transfer(self._fetcher, digest=digest, urls=urls)
 
     async def obtain(self, digest: str) -> None:
         """Take a manifest that this process has lost from an agent that works by it."""
@@ -132,12 +151,33 @@ class CachePool:
             if self._fetcher is None:
                 raise ManifestUnavailableError(f"manifest {digest} is not here, and nowhere else")
             async with asyncio.timeout(OBTAIN_SECONDS):
-                await self._fetcher.fetch(digest=digest, urls=urls)
+                await self._transfer(self._fetcher, digest=digest, urls=urls)
         except TimeoutError:
             return
         except ManifestUnavailableError as error:
             _log.info("%s", error)
             self.on_lost(digest)
+
+    async def _transfer(self, fetcher: ManifestFetcher, *, digest: str, urls: tuple[str, ...]) -> None:
+        """Take a manifest from elsewhere when it is its turn. It goes on for others when the caller is cancelled."""
+        if await asyncio.to_thread(self.folder.has, digest):
+            return
+        version = self.published(digest)
+        if version is None:
+            raise ManifestUnavailableError(f"manifest {digest} is of no mount: it is taken from nowhere")
+        task = self._transfers.get(digest)
+        if task is None:
+            work = self._in_turn(fetcher, version, digest=digest, urls=urls)
+            task = self._transfers[digest] = asyncio.create_task(work, name=f"manifest {digest}")
+            task.add_done_callback(lambda _: self._transfers.pop(digest, None))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(task)
+
+    async def _in_turn(
+        self, fetcher: ManifestFetcher, version: Published, *, digest: str, urls: tuple[str, ...]
+    ) -> None:
+        async with self._turns.setdefault(version.cluster, asyncio.Lock()):
+            await fetcher.fetch(digest=digest, urls=urls, most=version.most, seconds=TRANSFER_SECONDS)
 
     async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
         """See `Caches`."""
@@ -147,6 +187,10 @@ class CachePool:
 
     async def close(self) -> None:
         """Close all of them."""
+        transfers = list(self._transfers.values())
+        for transfer in transfers:
+            transfer.cancel()
+        await asyncio.gather(*transfers, return_exceptions=True)
         for cache in self._caches.values():
             await cache.agents.close()
             await cache.engine.close()

@@ -32,6 +32,7 @@ from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import BOUND_AND_UNENDED, Usage, trimmed
 from tdcs.controllers.watch.event_handlers import EventHandlers
 from tdcs.controllers.watch.informers import informers_of
+from tdcs.engine.holder_service import KnownAgents
 from tdcs.engine.waits.read_waits import ReadWaits
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -273,6 +274,10 @@ class Operator:
 
     def _touch(self, *, nodes: bool = False, overheads: bool = False) -> None:
         self._gangs.touch(nodes=nodes, overheads=overheads)
+
+    def known_agents(self, cluster: str) -> KnownAgents:
+        """The agents of a cache cluster, of which readers learn who holds what; none of an unknown one."""
+        return self._datasets.observer.known_agents(cluster)
 
     def take_waits(self, waits: ReadWaits) -> bool:
         """Take how long reads of pods waited; whether this operator does: one that stands by writes no status."""

@@ -7,10 +7,9 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -20,6 +19,8 @@ from tdcs.engine.agents import AgentError, AgentState, Assignment, FolderCount, 
 from tdcs.trust.contexts import Contexts
 
 _log: Final = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
 
 POLL_SECONDS: Final = 55.0
 """An agent at rest answers once a minute: hundreds of them cost next to nothing."""
@@ -120,8 +121,8 @@ class HttpAgents:
             seconds=limit.seconds + _SLACK_SECONDS,
         )
         try:
-            return msgspec.msgpack.decode(content, type=FolderCount)
-        except msgspec.MsgspecError as error:
+            return _decoded(content, FolderCount)
+        except ValueError as error:
             raise AgentError(
                 f"could not {attempted} the agent of node {node}: its answer is no count", node=node
             ) from error
@@ -148,8 +149,11 @@ class HttpAgents:
         address, status, content = await self._request(
             method, path, node=node, body=body, attempted=attempted, seconds=self._call_seconds
         )
-        with suppress(msgspec.MsgspecError):
-            self._take(node, address, msgspec.msgpack.decode(content, type=AgentState))
+        try:
+            self._take(node, address, _decoded(content, AgentState))
+        except ValueError as error:
+            self._lose(node, address, error)
+            raise AgentError(f"could not {attempted} the agent of node {node}: {error}", node=node) from error
         if status == _REFUSED:
             raise AgentError(
                 f"could not {attempted} the agent of node {node}: it works by a higher version of one of "
@@ -205,13 +209,9 @@ class HttpAgents:
         while True:
             try:
                 state = await self._ask(address, instance=instance, revision=revision)
-            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 failures += 1
-                if self._states.pop(node, None) is not None:
-                    _log.warning(
-                        "the agent of node %s does not answer: %s", node, error or "no answer in time"
-                    )
-                    self._on_change(node)
+                self._lose(node, address, error, new=failures == 1 and isinstance(error, ValueError))
                 instance, revision = "", -1
                 await asyncio.sleep(retry_pause(failures) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             else:
@@ -227,7 +227,7 @@ class HttpAgents:
         ) as response:
             response.raise_for_status()
             content = await http_answers.read(response, most=_LARGEST_STATE)
-        return msgspec.msgpack.decode(content, type=AgentState)
+        return _decoded(content, AgentState)
 
     def _take(self, node: str, address: AgentAddress, state: AgentState) -> None:
         if self._addresses.get(node) != address:
@@ -238,12 +238,30 @@ class HttpAgents:
         self._states[node] = msgspec.structs.replace(state, address=address.blocks, url=address.url)
         self._on_change(node)
 
+    def _lose(self, node: str, address: AgentAddress, error: Exception, *, new: bool = False) -> None:
+        """It is not among those that answer until it does. Said once, and when it is `new`."""
+        if self._addresses.get(node) != address:
+            return
+        known = self._states.pop(node, None) is not None
+        if known or new:
+            _log.warning("the agent of node %s does not answer: %s", node, error or "no answer in time")
+        if known:
+            self._on_change(node)
+
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
             tls = self._tls.following_client() if self._tls is not None else True
             connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, ssl=tls)
             self._session = http_answers.open_session(connector)
         return self._session
+
+
+def _decoded(content: bytes, kind: type[_Answer]) -> _Answer:
+    """What an agent has answered. Raises ValueError, which names the field that is wrong."""
+    try:
+        return msgspec.msgpack.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"its answer is no {kind.__name__}: {error}") from error
 
 
 def retry_pause(failures: int) -> float:

@@ -8,7 +8,7 @@ manifest by its digest. Every call is idempotent; an assignment replaces the one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
 
@@ -18,6 +18,17 @@ SLOT_BYTES = 512
 """Length of a bitmap of slots in bytes."""
 NO_SLOTS = bytes(SLOT_BYTES)
 ALL_SLOTS = b"\xff" * SLOT_BYTES
+
+LONGEST_NAME: Final = 4096
+"""A manifest has no longer path."""
+LONGEST_REASON: Final = 1 << 15
+"""A message of the system names a path with up to six characters for each of its bytes."""
+
+# What one process says is checked where another decodes it: these are no limits of the values that a process makes.
+Bitmap = Annotated[bytes, msgspec.Meta(min_length=SLOT_BYTES, max_length=SLOT_BYTES)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+Reason = Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)]
 
 
 class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,9 +148,9 @@ class FileFailure(msgspec.Struct, frozen=True, kw_only=True):
         code: `Changed` and `Missing` call for a new listing; `SourceAway` says that the source gives no answer.
     """
 
-    path: str
+    path: Name
     code: FailureCode
-    reason: str
+    reason: Reason
 
 
 class PartState(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,23 +161,23 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True):
             they are tried again, until a try succeeds: a part is done when `held_bytes + failed_bytes == wanted_bytes`.
     """
 
-    name: str
-    wanted_bytes: int = 0
-    held_bytes: int = 0
-    wanted_files: int = 0
-    held_files: int = 0
-    failed_bytes: int = 0
+    name: Name
+    wanted_bytes: Count = 0
+    held_bytes: Count = 0
+    wanted_files: Count = 0
+    held_files: Count = 0
+    failed_bytes: Count = 0
 
 
 class CheckState(msgspec.Struct, frozen=True, kw_only=True):
     """How far a comparison is. Copies that differed were dropped and loaded again once; `wrong` differed again."""
 
-    id: str
+    id: Name
     done: bool = False
-    files: int = 0
-    bytes: int = 0
+    files: Count = 0
+    bytes: Count = 0
     wrong: tuple[FileFailure, ...] = ()
-    wrong_count: int = 0
+    wrong_count: Count = 0
 
 
 class MountState(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,27 +198,27 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
         fills: whether what is read from the source for readers is kept here now.
     """
 
-    mount: str
-    version: int = 0
-    manifest: str = ""
-    held_bytes: int = 0
-    complete: bytes = NO_SLOTS
-    present: bytes = NO_SLOTS
-    registered_bytes: int = 0
+    mount: Name
+    version: Count = 0
+    manifest: Name = ""
+    held_bytes: Count = 0
+    complete: Bitmap = NO_SLOTS
+    present: Bitmap = NO_SLOTS
+    registered_bytes: Count = 0
     parts: tuple[PartState, ...] = ()
-    failed_count: int = 0
+    failed_count: Count = 0
     failed: tuple[FileFailure, ...] = ()
-    source_bytes: int = 0
-    peer_bytes: int = 0
-    source_rate: int = 0
-    peer_rate: int = 0
+    source_bytes: Count = 0
+    peer_bytes: Count = 0
+    source_rate: Count = 0
+    peer_rate: Count = 0
     busy: bool = False
     check: CheckState | None = None
     fills: bool = False
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent says of its node.
+    """What an agent says of its node. The operator takes it as a whole or not at all: every field is checked.
 
     Attributes:
         node: its node's name.
@@ -223,17 +234,17 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
         mounts: by path.
     """
 
-    node: str
-    instance: str
-    revision: int
-    capacity_bytes: int = 0
-    used_bytes: int = 0
-    kept_bytes: int = 0
-    disk_free_bytes: int = 0
-    journal: str = ""
-    address: str = ""
-    url: str = ""
-    mounts: dict[str, MountState] = {}
+    node: Name
+    instance: Name
+    revision: Count
+    capacity_bytes: Count = 0
+    used_bytes: Count = 0
+    kept_bytes: Count = 0
+    disk_free_bytes: Count = 0
+    journal: Name = ""
+    address: Name = ""
+    url: Name = ""
+    mounts: dict[Name, MountState] = {}
 
 
 class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):

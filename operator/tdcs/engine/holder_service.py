@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -15,20 +15,28 @@ from tdcs.engine.holder_table import HOLDERS_PATH, LEAST_SECONDS, HolderTable, t
 
 MOST_WAIT_SECONDS: Final = 60.0
 
-States = Callable[[str], Mapping[str, AgentState]]
-"""The last states of the agents of a cache cluster; nothing for an unknown one."""
+
+class KnownAgents(NamedTuple):
+    """The last states of the agents of a cache cluster, and the journal of its master."""
+
+    journal: str = ""
+    states: Mapping[str, AgentState] = {}
+
+
+Known = Callable[[str], KnownAgents]
+"""The agents of a cache cluster; none of an unknown one."""
 
 
 class HolderTables:
     """Tables by cluster and mount, each made at most once a second however many readers ask.
 
     Args:
-        states: of the agents.
+        known: gives the agents.
         clock: seconds that only grow.
     """
 
-    def __init__(self, states: States, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._states: Final = states
+    def __init__(self, known: Known, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._known: Final = known
         self._clock: Final = clock
         self._made: dict[tuple[str, str], tuple[float, HolderTable]] = {}
 
@@ -37,7 +45,8 @@ class HolderTables:
         now = self._clock()
         until, table = self._made.get((cluster, mount), (0.0, HolderTable()))
         if now >= until:
-            table = table_of(self._states(cluster), mount=mount)
+            known = self._known(cluster)
+            table = table_of(known.states, mount=mount, journal=known.journal)
             pause = table_seconds(len(table.holders))
             self._made = {key: made for key, made in self._made.items() if now < made[0] + MOST_WAIT_SECONDS}
             self._made[cluster, mount] = (now + pause, table)
@@ -54,9 +63,9 @@ class HolderTables:
             await asyncio.sleep(min(LEAST_SECONDS, left))
 
 
-def holder_routes(states: States) -> list[web.RouteDef]:
+def holder_routes(known: Known) -> list[web.RouteDef]:
     """Routes that answer readers."""
-    tables = HolderTables(states)
+    tables = HolderTables(known)
 
     async def get(request: web.Request) -> web.Response:
         try:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 import xxhash
 
-from tdcs.engine.agents import NO_SLOTS, AgentState, MountState
+from tdcs.engine.agents import NO_SLOTS, AgentState, Bitmap, MountState
 
 HOLDERS_PATH = "/v1/holders/"
 """Of the operator's service: `GET /v1/holders/{cluster}?mount=M&revision=R&wait=S` answers with a `HolderTable`."""
@@ -33,8 +33,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     address: str
-    complete: bytes = NO_SLOTS
-    present: bytes = NO_SLOTS
+    complete: Bitmap = NO_SLOTS
+    present: Bitmap = NO_SLOTS
     reads_source: bool = False
     fills: bool = False
 
@@ -57,12 +57,14 @@ def table_seconds(holders: int) -> float:
     return max(LEAST_SECONDS, holders / _HOLDERS_A_SECOND)
 
 
-def table_of(states: Mapping[str, AgentState], *, mount: str) -> HolderTable:
-    """The holders of a mount, from the agents' last states: those that have some of it, or know its source."""
-    holders, journal = [], ""
+def table_of(states: Mapping[str, AgentState], *, mount: str, journal: str) -> HolderTable:
+    """The holders of a mount, from the agents' last states: those that have some of it, or know its source.
+
+    The journal is the cache's own. What an agent of another one has are other blocks: it is left out.
+    """
+    holders = []
     for node, state in sorted(states.items()):
-        known = state.mounts.get(mount)
-        journal = journal or state.journal
+        known = state.mounts.get(mount) if state.journal == journal else None
         if known is not None and state.address and (known.version or known.present != NO_SLOTS):
             holders.append(_holder(node, state.address, known))
     table = HolderTable(journal=journal, holders=tuple(holders))

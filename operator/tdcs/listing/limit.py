@@ -11,6 +11,9 @@ from tdcs.engine.protocol import CachedFile, LimitExceededError, Source
 _LONGEST_NAME: Final = 200
 """Characters of a file's name in a message."""
 
+LARGEST_MANIFEST: Final = 64 << 30
+"""Bytes that no manifest exceeds, whatever a cache may list."""
+
 
 class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What one listing may give.

@@ -14,6 +14,7 @@ from yarl import URL
 
 from tdcs.engine import http_answers
 from tdcs.listing.folder import ManifestFolder, is_digest
+from tdcs.listing.limit import LARGEST_MANIFEST
 from tdcs.listing.result import (
     MANIFEST_PATH,
     Listed,
@@ -53,7 +54,6 @@ _BYTES: Final = "application/octet-stream"
 _PIECE: Final = 1 << 22
 _LARGEST_TOTALS: Final = 1 << 20
 _IDLE_SECONDS: Final = 30.0
-_LARGEST: Final = 64 << 30
 
 
 Obtain = Callable[[str], Awaitable[None]]
@@ -138,11 +138,19 @@ class ManifestFetcher:
         self._idle_seconds: Final = idle_seconds
         self._running: Final[dict[str, asyncio.Task[None]]] = {}
 
-    async def fetch(self, *, digest: str, urls: Sequence[str]) -> None:
+    async def fetch(
+        self, *, digest: str, urls: Sequence[str], most: int = LARGEST_MANIFEST, seconds: float | None = None
+    ) -> None:
         """Have a manifest in the folder: one that is there is success, else the URLs are tried in turn.
 
         What arrives is compared with the digest while it is written. A caller that is cancelled leaves the transfer
         running for the others.
+
+        Args:
+            digest: of the manifest.
+            urls: where it may be had.
+            most: it has no more bytes.
+            seconds: so long each URL may take; None: as long as bytes come.
 
         Raises:
             ManifestUnavailableError: No URL gave it.
@@ -151,7 +159,7 @@ class ManifestFetcher:
             return
         task = self._running.get(digest)
         if task is None:
-            task = asyncio.create_task(self._fetch(digest, tuple(urls)))
+            task = asyncio.create_task(self._fetch(digest, tuple(urls), most=most, seconds=seconds))
             self._running[digest] = task
             task.add_done_callback(lambda _: self._running.pop(digest, None))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -194,15 +202,17 @@ class ManifestFetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _fetch(self, digest: str, urls: Sequence[str]) -> None:
+    async def _fetch(self, digest: str, urls: Sequence[str], *, most: int, seconds: float | None) -> None:
         reasons, until = [], time.monotonic() + COMING_SECONDS
         for place, url in enumerate(urls, start=1):
             idle = self._idle_seconds if place == len(urls) else min(self._idle_seconds, _NEXT_SECONDS)
             try:
-                while True:
-                    if await self._from(url, digest, idle_seconds=idle, again=time.monotonic() < until):
-                        return
-                    await asyncio.sleep(_AGAIN_SECONDS)
+                async with asyncio.timeout(seconds):
+                    while True:
+                        again = time.monotonic() < until
+                        if await self._from(url, digest, idle_seconds=idle, again=again, most=most):
+                            return
+                        await asyncio.sleep(_AGAIN_SECONDS)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 reasons.append(f"{url}: {error or 'no answer in time'}")
         raise ManifestUnavailableError(
@@ -221,7 +231,7 @@ class ManifestFetcher:
             url.with_user(None), timeout=timeout, server_hostname=host, allow_redirects=False
         )
 
-    async def _from(self, url: str, digest: str, *, idle_seconds: float, again: bool) -> bool:
+    async def _from(self, url: str, digest: str, *, idle_seconds: float, again: bool, most: int) -> bool:
         """Take it from there; False when it is still on its way there, and may be asked for `again`."""
         with self._folder.partial() as file:
             async with self._get(url, idle_seconds=idle_seconds) as response:
@@ -232,8 +242,8 @@ class ManifestFetcher:
                 sha, length = hashlib.sha256(), 0
                 async for piece in response.content.iter_chunked(_PIECE):
                     length += len(piece)
-                    if length > _LARGEST:
-                        raise ValueError(f"it has more than {_LARGEST} bytes")
+                    if length > most:
+                        raise ValueError(f"it has more than {most} bytes")
                     await asyncio.to_thread(_take, file, sha, piece)
             if sha.hexdigest()[:DIGEST_LENGTH] != digest:
                 raise ValueError("what came has another digest")

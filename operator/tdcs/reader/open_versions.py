@@ -247,12 +247,14 @@ class OpenVersions:
         file = self._folder.holders / version.name
         try:
             stamp = _stamp(file)
-            if stamp != version.read_at:
-                version.set_table(msgspec.msgpack.decode(file.read_bytes(), type=HolderTable))
-                version.read_at = stamp
+            if stamp == version.read_at:
+                return
+            content = file.read_bytes()
+            version.read_at = stamp  # one that is none is not looked at again, and said once
+            version.set_table(msgspec.msgpack.decode(content, type=HolderTable))
         except FileNotFoundError:
             return
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             _log.warning("the table of holders %s cannot be read: %s; the last one is used", file, error)
 
 

@@ -7,8 +7,9 @@ so that what an upgrade, or a person, took out comes back.
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from tdcs.api import names
@@ -25,19 +26,32 @@ RETRY_SECONDS: Final = 2.0
 _GATHER_SECONDS: Final = 0.05
 
 # A ConfigMap has at most 1 MiB.
-_MOST_BYTES: Final = 1_000_000
+MOST_BYTES: Final = 1_000_000
+
+# So many namespaces are named in the log.
+_NAMED: Final = 10
 
 
 class ClaimList:
     """Keeps the ConfigMap of claims, which the admission policy reads.
 
     `datasets`: gives those that there are, as `namespace/name`.
+    `on_left_out`: called with the number of those that had no room, whenever they are counted.
     """
 
-    def __init__(self, *, api: KubeApi, namespace: str, datasets: Iterable[str]) -> None:
+    def __init__(
+        self,
+        *,
+        api: KubeApi,
+        namespace: str,
+        datasets: Iterable[str],
+        on_left_out: Callable[[int], None] = lambda count: None,
+    ) -> None:
         self._api: Final = api
         self._namespace: Final = namespace
         self._datasets: Final = datasets
+        self._on_left_out: Final = on_left_out
+        self._left_out: Mapping[str, int] = {}
         # Set while there may be more or fewer Datasets than are written.
         self._changed: Final = asyncio.Event()
 
@@ -62,8 +76,16 @@ class ClaimList:
     async def _publish(self) -> None:
         self._changed.clear()
         data, left_out = claim_keys(self._datasets)
-        if left_out:
-            _log.warning("a ConfigMap has no room for %d of %d claims", left_out, left_out + len(data))
+        count = sum(left_out.values())
+        self._on_left_out(count)
+        if left_out and left_out != self._left_out:
+            most = sorted(left_out.items(), key=lambda one: (-one[1], one[0]))[:_NAMED]
+            named = ", ".join(f"{namespace} {lacking}" for namespace, lacking in most)
+            more = f", and {len(left_out) - len(most)} more namespaces" if len(left_out) > len(most) else ""
+            _log.warning(
+                "the list of claims has no room for %d of %d: %s%s", count, count + len(data), named, more
+            )
+        self._left_out = left_out
         live = await self._api.get(CONFIG_MAPS, name=names.CLAIM_LIST, namespace=self._namespace)
         if live is None or (live.get("data") or {}) != data:
             obj = {
@@ -75,13 +97,17 @@ class ClaimList:
             await self._api.apply(CONFIG_MAPS, obj=obj)
 
 
-def claim_keys(datasets: Iterable[str]) -> tuple[dict[str, str], int]:
-    """The ConfigMap's data for the claims of these Datasets, `namespace.name` each, and how many had no room."""
-    keys = sorted(dataset.replace("/", ".") for dataset in datasets)
-    size, data = 0, {}
-    for key in keys:
-        size += len(key) + len('"":"",')
-        if size > _MOST_BYTES:
+def claim_keys(datasets: Iterable[str]) -> tuple[dict[str, str], dict[str, int]]:
+    """The ConfigMap's data for the claims of these Datasets, `namespace.name` each, and how many of each namespace had
+    no room. Each namespace gets one after the other, so that none takes the room of the others."""
+    by_namespace = itertools.groupby(sorted(datasets), key=lambda dataset: dataset.partition("/")[0])
+    waiting = {namespace: [each.replace("/", ".") for each in found] for namespace, found in by_namespace}
+    in_turn = (key for turn in itertools.zip_longest(*waiting.values()) for key in turn if key is not None)
+    listed, room = set[str](), MOST_BYTES
+    for key in in_turn:
+        room -= len(key) + len('"":"",')
+        if room < 0:
             break
-        data[key] = ""
-    return data, len(keys) - len(data)
+        listed.add(key)
+    left_out = {namespace: sum(key not in listed for key in keys) for namespace, keys in waiting.items()}
+    return dict.fromkeys(sorted(listed), ""), {name: count for name, count in left_out.items() if count}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -16,13 +18,22 @@ from tests.support.waiting import eventually_async
 
 from tdcs.engine import agent_client
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import AgentError, FolderLimit
+from tdcs.engine.agents import (
+    AgentError,
+    AgentState,
+    CheckState,
+    FileFailure,
+    FolderLimit,
+    MountState,
+    PartState,
+)
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import ManifestUnavailableError
 from tdcs.listing.transfer import ManifestFetcher
 
 MB = 1 << 20
 DIGEST = "0" * 32
+MOUNT = "/datasets/0123456789abcdef"
 
 
 @asynccontextmanager
@@ -95,6 +106,69 @@ async def test_no_manifest_is_fetched_from_another_place_that_an_agent_names(tmp
             with pytest.raises(ManifestUnavailableError, match="answered 302"):
                 await fetcher.fetch(digest=DIGEST, urls=[url])
     assert elsewhere.asked == []
+
+
+def packed(**mount: object) -> bytes:
+    """The state of an agent with one mount, which has these fields; nothing is compared with its type."""
+    return msgspec.msgpack.encode(
+        {"node": "n", "instance": "i", "revision": 1, "mounts": {MOUNT: {"mount": MOUNT, **mount}}}
+    )
+
+
+GOOD = packed()
+FAILURE = {"path": "a", "code": "Missing", "reason": "gone"}
+
+BELIEVED = {
+    "a bitmap that is too short": (packed(complete=b""), "complete"),
+    "a bitmap that is too long": (packed(present=b"\xff" * 513), "present"),
+    "bytes below zero": (packed(held_bytes=-1), "held_bytes"),
+    "bytes without end": (packed(source_rate=1 << 63), "source_rate"),
+    "progress below zero": (packed(parts=[{"name": "p", "held_files": -1}]), "held_files"),
+    "a part with a long name": (packed(parts=[{"name": "p" * MB}]), "name"),
+    "a file with a long name": (packed(failed=[{**FAILURE, "path": "p" * MB}]), "path"),
+    "a long reason": (packed(failed=[{**FAILURE, "reason": "r" * MB}]), "reason"),
+    "a comparison below zero": (packed(check={"id": "c", "wrong_count": -1}), "wrong_count"),
+    "a long digest": (packed(manifest="0" * MB), "manifest"),
+    "a text that is none": (GOOD.replace(b"\xa1i", b"\xa1\xff"), "utf-8"),
+    "a field that is deep": (packed(more=b"")[:-2] + b"\x91" * 100_000 + b"\xc0", "recursion"),
+}
+
+
+@pytest.mark.parametrize(("state", "named"), BELIEVED.values(), ids=BELIEVED)
+async def test_an_agent_with_a_state_that_cannot_be_counts_as_one_that_does_not_answer(
+    state: bytes, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [state]
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=answers[0])
+
+    def said() -> list[str]:
+        return [text for text in caplog.messages if "the agent of node n does not answer" in text]
+
+    with caplog.at_level(logging.WARNING):
+        async with served(answer) as url, operators_client(url) as client:
+            await eventually_async(lambda: bool(said()), deadline=20)
+            assert not client.states()
+            assert named in said()[0]
+            answers[0] = GOOD
+            await eventually_async(lambda: "n" in client.states(), deadline=20)
+            answers[0] = state
+            with pytest.raises(AgentError, match=f"node n: .*{named}"):
+                await client.forget(node="n", mounts=[MOUNT])
+            assert not client.states()
+
+
+def test_every_number_bitmap_and_text_of_a_state_is_bounded() -> None:
+    for struct in (AgentState, MountState, PartState, CheckState, FileFailure):
+        for field in msgspec.structs.fields(struct):
+            plain = msgspec.inspect.type_info(field.type)
+            if isinstance(plain, msgspec.inspect.IntType):
+                assert (plain.ge, plain.le) == (0, (1 << 63) - 1), field.name
+            elif isinstance(plain, msgspec.inspect.BytesType):
+                assert (plain.min_length, plain.max_length) == (512, 512), field.name
+            elif isinstance(plain, msgspec.inspect.StrType):
+                assert plain.max_length, field.name
 
 
 async def test_a_small_answer_takes_no_large_memory() -> None:

@@ -35,7 +35,7 @@ def say_who_holds(node: ReaderNode, version: Version, agents: dict[str, RunningA
     states = {
         name: msgspec.structs.replace(one.agent.state, address=one.address) for name, one in agents.items()
     }
-    node.table(version, holder_table.table_of(states, mount=version.manifest.path))
+    node.table(version, holder_table.table_of(states, mount=version.manifest.path, journal=JOURNAL))
 
 
 async def filled_by_reads(

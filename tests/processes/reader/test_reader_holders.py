@@ -17,6 +17,7 @@ from tests.support.waiting import eventually_async
 
 from tdcs.cli.caches import serve_manifests
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
+from tdcs.engine.holder_service import KnownAgents
 from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable
 from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
 from tdcs.engine.transport.operator_client import OperatorClient, RequestRefusedError
@@ -60,7 +61,9 @@ async def test_a_reader_follows_the_operators_table_and_keeps_it_while_the_opera
         return [each.node for each in msgspec.msgpack.decode(table.read_bytes(), type=HolderTable).holders]
 
     async with serve_manifests(
-        ManifestFolder(tmp_path), port=port, states=lambda cluster: known if cluster == CLUSTER else {}
+        ManifestFolder(tmp_path),
+        port=port,
+        known=lambda cluster: KnownAgents(JOURNAL, known if cluster == CLUSTER else {}),
     ):
         await asyncio.to_thread(node.start)
         await eventually_async(lambda: holders() == ["old"], deadline=30)
@@ -91,7 +94,7 @@ async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_pa
             assert answer.status == 200
             return msgspec.msgpack.decode(await answer.read(), type=HolderTable)
 
-    async with serve_manifests(ManifestFolder(tmp_path), port=port, states=lambda _: known):
+    async with serve_manifests(ManifestFolder(tmp_path), port=port, known=lambda _: KnownAgents("j", known)):
         first = await ask(-1, 30)
         assert [(holder.node, holder.reads_source) for holder in first.holders] == [("a", True)]
         waiting = asyncio.create_task(ask(first.revision, 30))

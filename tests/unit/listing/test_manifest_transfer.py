@@ -14,11 +14,13 @@ from aiohttp import web
 from tests.support.waiting import eventually_async
 from tests.unit.listing.conftest import MOUNT, Serve, mounted
 
-from tdcs.controllers.caches import Cache, CachePool
+from tdcs.controllers.caches import Cache, CachePool, Published
 from tdcs.engine.agents import AgentState, Assignment, FolderCount, FolderLimit, MountState
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
+
+MB = 1 << 20
 
 
 async def test_a_manifest_is_fetched_from_the_first_that_has_it(
@@ -238,8 +240,10 @@ async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for
         make=lambda _: cache, folder=empty, fetcher=ManifestFetcher(folder=empty, session=session)
     )
     pool.get(cluster="default")
+    version = Published(cluster="default", most=MB)
     lost: list[str] = []
     pool.on_lost = lost.append
+    pool.published = lambda digest: version if digest == listed.digest else None
     operator = web.Application()
     operator.add_routes(manifest_routes(empty, obtain=pool.obtain))
     address = await serve(operator)
@@ -251,6 +255,72 @@ async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for
         assert response.status == 404
     assert empty.digests() == {listed.digest}
     assert lost == ["0" * 32]
+
+
+async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_caches_limit(
+    tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    asked: list[str] = []
+    held = asyncio.Event()
+
+    async def false(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path.rpartition("/")[2])
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(bytes(MB // 2))
+        await held.wait()
+        await answer.write(bytes(MB))
+        return answer
+
+    agent = web.Application()
+    agent.router.add_get("/{path:.*}", false)
+    of_no_mount, first, second = ("0" * 32, "1" * 32, "2" * 32)
+    mounts = {f"/{digest}": MountState(mount="", manifest=digest) for digest in (of_no_mount, first, second)}
+    url = f"http://{await serve(agent)}"
+    state = AgentState(node="n", instance="1", revision=1, url=url, mounts=mounts)
+    own, engine = ManifestFolder(tmp_path / "own"), await mounted({"a": 5})
+    cache = Cache(engine=engine, agents=Followed({"n": state}), lister=LocalLister(engine=engine, folder=own))
+    pool = CachePool(make=lambda _: cache, folder=own, fetcher=ManifestFetcher(folder=own, session=session))
+    pool.get(cluster="default")
+    lost: list[str] = []
+    pool.on_lost = lost.append
+    version = Published(cluster="default", most=MB)
+    pool.published = lambda digest: version if digest in (first, second) else None
+
+    await pool.obtain(of_no_mount)
+    assert (asked, lost) == ([], [of_no_mount])
+    both = [asyncio.create_task(pool.obtain(digest)) for digest in (first, second)]
+    await eventually_async(lambda: bool(asked), deadline=20)
+    await pool.obtain(of_no_mount)  # a way round: the second one had its turn by now, if it needed none
+    assert len(asked) == 1
+    held.set()
+    await asyncio.gather(*both)
+    assert sorted(asked) == [first, second]
+    assert sorted(lost[2:]) == [first, second]  # each had more than a megabyte
+    assert not list(own.path.iterdir())
+
+
+async def test_an_agent_that_gives_a_manifest_drop_by_drop_is_given_up_for_the_next_one(
+    folder: ManifestFolder, tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    engine = await mounted({"a": 5})
+    listed = await LocalLister(engine=engine, folder=folder).list(path=MOUNT)
+
+    async def drop_by_drop(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        while True:
+            await answer.write(b"\0")
+            await asyncio.sleep(0.02)
+
+    slow, good = web.Application(), web.Application()
+    slow.router.add_get("/{path:.*}", drop_by_drop)
+    good.add_routes(manifest_routes(folder))
+    urls = [manifest_url(address=await serve(app), digest=listed.digest) for app in (slow, good)]
+    own = ManifestFolder(tmp_path / "own")
+    fetcher = ManifestFetcher(folder=own, session=session)
+    await fetcher.fetch(digest=listed.digest, urls=urls, seconds=0.3)
+    assert own.digests() == {listed.digest}
 
 
 class Followed:

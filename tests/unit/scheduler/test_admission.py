@@ -182,7 +182,44 @@ async def test_the_list_of_claims_follows_the_datasets_and_writes_nothing_twice(
 def test_claims_that_a_config_map_has_no_room_for_are_left_out_and_counted() -> None:
     many = [f"team/{'d' * 50}-{number:05d}" for number in range(20_000)]
     data, left_out = claim_keys(many)
-    assert len(data) + left_out == 20_000
-    assert left_out > 0
+    assert len(data) + left_out["team"] == 20_000
+    assert left_out["team"] > 0
     assert len(json.dumps(data, separators=(",", ":"))) < 1_048_576
-    assert claim_keys([]) == ({}, 0)
+    assert claim_keys([]) == ({}, {})
+
+
+def test_no_namespace_takes_the_room_of_the_others_in_the_list_of_claims() -> None:
+    many = [f"{'a' * 63}/{'x' * 55}{number:08}" for number in range(7_600)]
+    few = [f"team-{team}/set-{number}" for team in "bcdefgh" for number in range(20)]
+    data, left_out = claim_keys([*many, *few])
+    assert {key.replace("/", ".") for key in few} <= data.keys()
+    assert left_out == {"a" * 63: 7_740 - len(data)}
+    assert list(data) == sorted(data)
+    # Two that have too many have as many of them each.
+    data, left_out = claim_keys(many + [each.replace("a", "b") for each in many])
+    assert abs(left_out["a" * 63] - left_out["b" * 63]) <= 1
+
+
+async def test_claims_without_room_are_said_by_namespace_in_log_and_metric(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tdcs_scheduler.admission.claim_list.MOST_BYTES", 60)
+    monkeypatch.setattr("tdcs_scheduler.admission.claim_list.CHECK_SECONDS", 0.01)
+    datasets = {f"large/{number:02}" for number in range(9)} | {"small/00"}
+    api, found = FakeApi(None), list[int]()
+    claims = ClaimList(
+        api=api,  # type: ignore[arg-type]
+        namespace="tdcs-system",
+        datasets=datasets,
+        on_left_out=found.append,
+    )
+    task = asyncio.create_task(claims.run())
+    try:
+        await eventually_async(lambda: len(found) >= 2, deadline=20)
+        assert found[0] == 10 - len(api.written[0]["data"])
+        said = [text for text in caplog.messages if "no room" in text]
+        assert said == [f"the list of claims has no room for {found[0]} of 10: large {found[0]}"]
+        datasets.clear()
+        await eventually_async(lambda: found[-1] == 0, deadline=20)
+    finally:
+        task.cancel()

@@ -6,16 +6,28 @@ from typing import Final
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.quantities import to_bytes
 from tdcs.engine.alluxio import profile
-from tdcs.listing.limit import ListingLimit, SourcesSize
+from tdcs.listing.limit import LARGEST_MANIFEST, ListingLimit, SourcesSize
 
 FILE_BYTES: Final = 1536
 """What a master's heap holds of a file with one block: a KiB of the file, and half of one of the block."""
+
+
+MANIFEST_FILE_BYTES: Final = 4096
+"""More than a manifest has of a file on average: some 60 bytes, and 4,000 for the longest path."""
 
 
 def files_of_heap(spec: CacheClusterSpec) -> int:
     """So many files a master with this heap can know."""
     options = [*profile.java_options(role=profile.Role.MASTER), *spec.master.jvm_options]
     return max(profile.heap_bytes(options) // FILE_BYTES, 1)
+
+
+def manifest_bytes(spec: CacheClusterSpec) -> int:
+    """No manifest of a source that this CacheCluster takes has more bytes."""
+    files = spec.limits.files or files_of_heap(spec)
+    return min(
+        min(files, spec.limits.files_per_dataset or files) * MANIFEST_FILE_BYTES + (1 << 20), LARGEST_MANIFEST
+    )
 
 
 def listing_limit(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tdcs.controllers.cache.view import Away, CacheView
 from tdcs.controllers.caches import Caches
 from tdcs.engine.agents import AgentState
+from tdcs.engine.holder_service import KnownAgents
 from tdcs.engine.protocol import EngineError, EngineUnavailableError
 
 _log = logging.getLogger(__name__)
@@ -83,6 +84,16 @@ class CacheObserver:
                 asyncio.create_task(self._watch_agents(cluster), name=f"agents of {cluster}"),
             ]
         return self._views[cluster]
+
+    def known_agents(self, cluster: str) -> KnownAgents:
+        """The agents of a cache cluster as they were last heard; none of one that was not asked for yet."""
+        view = self._views.get(cluster)
+        return KnownAgents(journal=view.journal, states=view.agents) if view is not None else KnownAgents()
+
+    def with_version(self, digest: str) -> str | None:
+        """A cache cluster with a mount that has the manifest of this digest as its version."""
+        views = self._views.items()
+        return next((cluster for cluster, view in views if digest in view.versions.values()), None)
 
     def ask(self, cluster: str) -> None:
         """Look at a master soon: something was changed there."""

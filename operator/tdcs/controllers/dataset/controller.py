@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import ValidationError
 
 from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.access import credentials
 from tdcs.controllers.access.endpoints import Endpoints, cluster_networks
+from tdcs.controllers.access.limits import manifest_bytes
 from tdcs.controllers.access.permission import Permission, source_permission
 from tdcs.controllers.cache.observer import CacheObserver
 from tdcs.controllers.cache.view import WantedBytes
+from tdcs.controllers.caches import Published
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset.key_checks import KeyChecks
 from tdcs.controllers.dataset.publisher import Publisher
@@ -98,6 +101,7 @@ class DatasetController:
         )
         self._publisher = Publisher(world=self._world, revoked=self._revoked)
         context.caches.on_lost = self._manifest_lost
+        context.caches.published = self._published
         self._needs_seen: dict[str, object] = {}
         self._key_checks = KeyChecks(
             seconds=context.settings.keys_check_seconds, clock=clock, on_done=context.queue.add
@@ -453,6 +457,16 @@ class DatasetController:
         for mount in self._world:
             if mount.manifests.lost(digest):
                 self._wake(mount.cluster, {mount.path}, after=self._context.settings.survey_seconds)
+
+    def _published(self, digest: str) -> Published | None:
+        """The version with this digest: of a mount that was listed, or that a cache has."""
+        listed = ((mount.cluster, mount.manifests.view().listed) for mount in self._world)
+        found = (cluster for cluster, one in listed if one is not None and one.digest == digest)
+        cluster = next(found, None) or self.observer.with_version(digest)
+        if cluster is None:
+            return None
+        spec = self._world.spec_of(cluster) or CacheClusterSpec()
+        return Published(cluster=cluster, most=manifest_bytes(spec))
 
     def _cache_changed(self, cluster: str, paths: set[str] | None) -> None:
         self._wake(cluster, paths)

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tdcs.api import names
+from tdcs.api.conditions import shorten
 from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, NodeBytes
 from tdcs.api.failures import FailedFile, printable
 from tdcs.controllers.humanize import human, percent, speed
@@ -75,7 +76,8 @@ def with_data(
             "copy_count": sum(own),
             "failed_file_count": lacks.count,
             "failed_files": [
-                FailedFile(path=printable(one.path), reason=printable(one.reason)) for one in lacks.files
+                FailedFile(path=printable(one.path), reason=shorten(printable(one.reason)))
+                for one in lacks.files
             ],
         }
     )

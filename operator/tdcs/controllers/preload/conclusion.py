@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tdcs.api import names
-from tdcs.api.conditions import NO_CACHE_NODE, Finding, finding
+from tdcs.api.conditions import NO_CACHE_NODE, Finding, finding, shorten
 from tdcs.api.durations import seconds_between
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile, printable
 from tdcs.api.preload import PreloadState, PreloadStatus
@@ -228,7 +228,7 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
         files_done=done.placed_files,
         progress=progress(done=done.placed_bytes, total=total, state=conclusion.state),
         failed_files=[
-            FailedFile(path=path, reason=printable(reason))
+            FailedFile(path=path, reason=shorten(printable(reason)))
             for path, reason in list(named.items())[:FAILED_FILES_KEPT]
         ],
         nodes=sorted(set(placement.nodes)),

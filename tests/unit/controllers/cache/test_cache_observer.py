@@ -52,6 +52,25 @@ async def test_a_hung_cache_is_said_to_be_away_and_the_others_are_looked_at(
     await observer.close()
 
 
+async def test_readers_learn_of_the_agents_with_the_journal_that_the_master_has() -> None:
+    engine = MemoryEngine(sources={}, workers={"a": 1, "b": 1})
+    observer = CacheObserver(
+        caches=MemoryCaches(engine),
+        poll_seconds=0.01,
+        on_cache=lambda cluster, paths: None,
+        on_agents=lambda cluster, paths: None,
+    )
+    assert observer.known_agents("default") == ("", {})
+    await observer.look("default")
+    await eventually_async(lambda: len(observer.known_agents("default").states) == 2, deadline=30)
+    assert observer.known_agents("default").journal == engine.journal_id
+    engine.journal_id = "journal-2"
+    await eventually_async(
+        lambda: observer.known_agents("default") == ("journal-2", {}), deadline=30
+    )  # what these agents have is of the other one
+    await observer.close()
+
+
 async def test_looks_at_a_master_never_overlap_and_a_cluster_that_is_gone_is_asked_no_more() -> None:
     under_way, most, count = 0, 0, 0
 

@@ -136,6 +136,9 @@ def test_files_that_cannot_be_had_leave_the_rest_ready() -> None:
     assert conditions.state_of(findings) == "Degraded"
     status = report.with_data(DatasetStatus(), held=HELD, failures=failed)
     assert (status.failed_file_count, [one.path for one in status.failed_files]) == (3, ["bad"])
+    endless = Failures(count=1, files=(FileFailure(path="bad", code="Unreadable", reason="r" * 32_000),))
+    (said,) = report.with_data(DatasetStatus(), held=HELD, failures=endless).failed_files
+    assert len(said.reason) == 1024
 
 
 def test_names_that_are_no_text_can_be_shown() -> None:

@@ -230,6 +230,10 @@ async def test_a_manifest_that_is_lost_everywhere_is_listed_again_when_a_node_as
     caches = cluster.context.caches
     assert isinstance(caches, MemoryCaches)
     (digest,) = caches.folder.digests()
+    version = caches.published(digest)
+    assert version is not None
+    assert version.cluster == "default"
+    assert caches.published("0" * 32) is None
     caches.folder.remove(digest)
     for _ in range(3):  # as nodes do while they wait
         await caches.obtain(digest)
