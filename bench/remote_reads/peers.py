@@ -62,7 +62,7 @@ from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
 from tdcs.engine.agents import SourceAccess
 from tdcs.engine.protocol import Block, CachedFile
-from tdcs.listing.folder import open_manifest
+from tdcs.listing.folder import open_manifest_file
 from tdcs.planning.manifest import Manifest
 from tdcs.trust.roles import Role
 
@@ -302,9 +302,8 @@ def views(options: argparse.Namespace) -> dict[str, Any]:
         served(files=options.files, trusted=options.trusted) as (node, giver, source, root, names),
         ExitStack() as stack,
     ):
-        version = open_manifest(
-            next((node.folder / "manifests").iterdir()), digest=root.name.rpartition(".")[2]
-        )
+        file = os.open(next((node.folder / "manifests").iterdir()), os.O_RDONLY)
+        version = open_manifest_file(file, digest=root.name.rpartition(".")[2])
         ways: dict[str, tuple[Path, list[int]]] = {"disk": (source, [])}
         for kind, local in kinds.items():
             for merged in (True, False):

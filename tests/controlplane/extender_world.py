@@ -38,7 +38,7 @@ class Extender:
         return self._get(f"{self.url}{path}")
 
     def metrics(self) -> list[str]:
-        """What Prometheus would be told, in lines."""
+        """The lines of its metrics."""
         return self._get(f"http://127.0.0.1:{self.metrics_port}/metrics")[1].splitlines()
 
     def _get(self, url: str) -> tuple[int, str]:

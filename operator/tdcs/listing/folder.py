@@ -25,13 +25,8 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
-def open_manifest(file: Path, *, digest: str) -> Manifest:
-    """The manifest in a file, as a memory map. Raises FileNotFoundError, or BadManifestError when it is damaged."""
-    return open_manifest_file(os.open(file, os.O_RDONLY | os.O_CLOEXEC), digest=digest)
-
-
 def open_manifest_file(descriptor: int, *, digest: str) -> Manifest:
-    """As `open_manifest`, for a file that is open; the descriptor is closed."""
+    """The manifest in an open file, as a memory map; the descriptor is closed. Raises BadManifestError."""
     with open(descriptor, "rb") as opened:
         try:
             content = mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ)
