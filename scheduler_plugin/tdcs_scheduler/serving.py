@@ -138,13 +138,8 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, [server for server, _ in servers])
-    metrics = (
-        serve_metrics(app.metrics.registry, port=monitoring.metrics_port, tls=monitoring.tls)
-        if monitoring.metrics_port is not None
-        else contextlib.nullcontext()
-    )
     try:
-        with metrics:
+        with serve_metrics(app.metrics.registry, port=monitoring.metrics_port, tls=monitoring.tls):
             await _until_one_ends(
                 servers=servers, following=[informer.run(), pods.run()], background=background
             )

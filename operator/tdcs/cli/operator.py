@@ -1,7 +1,6 @@
 """`tdcs operator`: the process that keeps cache clusters, datasets and training jobs as they are asked for."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -333,13 +332,6 @@ def command(
                 lease_losses=losses,
                 certificates=certificates,
             )
-            metrics = (
-                serve_metrics(
-                    operator.metrics.registry, port=metrics_port, tls=tls.server if tls is not None else None
-                )
-                if metrics_port
-                else contextlib.nullcontext()
-            )
             async with (
                 serve_health(operator.health, port=health_port),
                 serve_manifests(
@@ -353,7 +345,8 @@ def command(
                 ),
                 serve_scaler(operator.context.stores, port=scaler_port),
             ):
-                with metrics:
+                shown = tls.server if tls is not None else None
+                with serve_metrics(operator.metrics.registry, port=metrics_port or None, tls=shown):
                     await kopf_adapter.run(operator=operator, access=access)
 
     asyncio.run(run())

@@ -146,9 +146,9 @@ async def run(
             await stack.enter_async_context(
                 serve_health(port=port, sockets=(csi_socket, registration_socket))
             )
-        if (port := monitoring.metrics_port) is not None:
-            reports = _asked_in_this_loop(native.reports) if native is not None else list[Report]
-            stack.enter_context(serve_metrics(registry_of(reports=reports), port=port, tls=monitoring.tls))
+        reports = _asked_in_this_loop(native.reports) if native is not None else list[Report]
+        registry = registry_of(reports=reports)
+        stack.enter_context(serve_metrics(registry, port=monitoring.metrics_port, tls=monitoring.tls))
         node = node_service(volumes=volumes, node=settings.node)
         await stack.enter_async_context(_served(csi_socket, identity_service(), node, grace=_GRACE_SECONDS))
         # kubelet calls the plugin as soon as it sees the registration socket: hence second.

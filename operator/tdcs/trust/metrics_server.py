@@ -33,21 +33,24 @@ _REFUSAL: Final = b"the metrics are for certificates of the roles monitor and op
 def serve_metrics(
     registry: Collector,
     *,
-    port: int,
+    port: int | None,
     tls: Callable[[], ssl.SSLContext] | None = None,
     handshake_seconds: float = PATIENCE_SECONDS,
 ) -> Iterator[int]:
-    """Answer GET /metrics in threads of its own; yields the port in use.
+    """Answer GET /metrics in threads of its own; yields the port in use, 0 for none.
 
     Args:
         registry: what is served. It is asked in one of these threads.
-        port: on all addresses; 0: any free one.
+        port: on all addresses; 0: any free one; None: nothing is served.
         tls: gives the context of the time, which demands a certificate. None: whoever asks is answered.
         handshake_seconds: a caller that has not shown its certificate by then is hung up on.
 
     Raises:
         OSError: another process has the port.
     """
+    if port is None:
+        yield 0
+        return
     try:
         server = _Server(port, app=make_wsgi_app(registry), tls=tls, handshake_seconds=handshake_seconds)
     except OSError as error:
