@@ -42,8 +42,8 @@ from tests.support.dataplane.readers import reader_node
 
 from tdcs.engine.agents import ALL_SLOTS
 from tdcs.engine.alluxio.profile import Profile
-from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.engine.protocol import Source
+from tdcs.engine.readers.holder_table import Holder, HolderTable
 
 HERE, THERE = "node-1", "node-2"
 

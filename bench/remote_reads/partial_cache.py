@@ -25,7 +25,7 @@ from tests.support.dataplane.agents import Version
 from tests.support.dataplane.readers import Giver, ReaderNode, reader_node, table_of
 
 from tdcs.api.names import BLOCK_FOLDER
-from tdcs.engine.holder_table import Holder
+from tdcs.engine.readers.holder_table import Holder
 from tdcs.policy import slots
 
 SHARES = (0.4, 0.6)

@@ -32,8 +32,8 @@ from tests.engine.agents.agent_nodes import agents_of
 from tests.support.dataplane.readers import ReaderNode, reader_node
 
 from tdcs.engine.agents import ALL_SLOTS
-from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.engine.protocol import Source
+from tdcs.engine.readers.holder_table import Holder, HolderTable
 from tdcs_local.containers import torch_root
 from tdcs_local.progress import Reporter
 

@@ -21,7 +21,7 @@ from tests.support.dataplane.agents import Version, cached_files, make_version
 from tests.support.dataplane.readers import Giver, ReaderNode, reader_node, table_of
 
 from tdcs.engine.agents import SourceAccess
-from tdcs.engine.holder_table import Holder
+from tdcs.engine.readers.holder_table import Holder
 
 
 def of_bucket(bucket: str, *, node: ReaderNode, store: Store) -> tuple[Version, SourceAccess]:

@@ -16,8 +16,8 @@ from tdcs.agent.peers.block_service import BlockService
 from tdcs.agent.service.http import application
 from tdcs.agent.settings import AgentSettings
 from tdcs.agent.transfer.source_relay import SourceRelay
-from tdcs.engine import http_answers
 from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
+from tdcs.engine.transport import http_answers
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher
 from tdcs.trust.contexts import Contexts

@@ -17,12 +17,12 @@ from tdcs.api import names
 from tdcs.controllers.caches import PATIENCE, Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import WorkerInfo
-from tdcs.engine.read_failure_service import Report, read_failure_routes
+from tdcs.engine.readers.holder_service import Known, KnownAgents, holder_routes
+from tdcs.engine.readers.read_failure_service import Report, read_failure_routes
+from tdcs.engine.readers.read_waits_service import TakeWaits, read_waits_routes
 from tdcs.engine.transport.role_check import check_roles
-from tdcs.engine.waits.read_waits_service import TakeWaits, read_waits_routes
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.lister import LocalLister, ProcessLister

@@ -22,7 +22,7 @@ from tdcs.controllers.dataset.read_failures import ReadFailures
 from tdcs.controllers.operator import Operator
 from tdcs.controllers.process.health import serve_health
 from tdcs.controllers.trust.certificates import Certificates
-from tdcs.engine import http_answers
+from tdcs.engine.transport import http_answers
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access

@@ -32,8 +32,8 @@ from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import BOUND_AND_UNENDED, Usage, trimmed
 from tdcs.controllers.watch.event_handlers import EventHandlers
 from tdcs.controllers.watch.informers import informers_of
-from tdcs.engine.holder_service import KnownAgents
-from tdcs.engine.waits.read_waits import ReadWaits
+from tdcs.engine.readers.holder_service import KnownAgents
+from tdcs.engine.readers.read_waits import ReadWaits
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError

@@ -26,9 +26,9 @@ from tdcs.csi.views.leftovers import detach_reader
 from tdcs.csi.views.node_views import NodeViews
 from tdcs.csi.views.report import Report
 from tdcs.csi.views.settings import ViewSettings
-from tdcs.engine import reader_files
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Engine
+from tdcs.engine.readers import reader_files
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister, ProcessLister
 from tdcs.trust.contexts import client_contexts, server_contexts

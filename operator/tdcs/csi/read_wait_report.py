@@ -13,9 +13,9 @@ import msgspec
 
 from tdcs.api import names
 from tdcs.csi.pod_pressure import PodPressures
+from tdcs.engine.readers.pod_wait_table import POD_WAITS, PodWait, read_pod_waits
+from tdcs.engine.readers.read_waits import READ_WAITS_PATH, PodReadWaits, ReadWaits
 from tdcs.engine.transport.operator_client import OperatorClient
-from tdcs.engine.waits.pod_wait_table import POD_WAITS, PodWait, read_pod_waits
-from tdcs.engine.waits.read_waits import READ_WAITS_PATH, PodReadWaits, ReadWaits
 
 _log: Final = logging.getLogger(__name__)
 

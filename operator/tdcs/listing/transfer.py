@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.client import _RequestContextManager
 from yarl import URL
 
-from tdcs.engine import http_answers
+from tdcs.engine.transport import http_answers
 from tdcs.listing.folder import ManifestFolder, is_digest
 from tdcs.listing.limit import LARGEST_MANIFEST
 from tdcs.listing.result import (

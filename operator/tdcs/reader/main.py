@@ -10,12 +10,12 @@ import click
 from tdcs.agent import open_files
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
-from tdcs.engine import reader_files
-from tdcs.reader import child_process
+from tdcs.engine.readers import reader_files
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse.holder import Holder, HolderError, Session
 from tdcs.reader.fuse.protocol import Unsupported
-from tdcs.reader.registration import ReaderFolder, ReadersPresent
+from tdcs.reader.processes import child_process
+from tdcs.reader.versions.registration import ReaderFolder, ReadersPresent
 from tdcs.trust.identity import TRUST_HELP
 
 _FOLDER: Final = click.option(
@@ -76,7 +76,7 @@ def hold(folder: Path, node: str, with_reserve: bool, user: int | None, trust: P
     keepers, serving = ReadersPresent(place.keepers), ReadersPresent(place.readers)
 
     def serve(session: Session) -> None:
-        from tdcs.reader import reserve  # in its own process: the holder itself stays small
+        from tdcs.reader.processes import reserve  # in its own process: the holder itself stays small
 
         reserve.serve(session, folder=folder, node=node, trust=trust, user=user)
 
@@ -131,10 +131,10 @@ def run(
     trust: Path | None,
 ) -> None:
     """Serve the file system, until a signal comes."""
-    from tdcs.reader.supervisor import ReaderSettings, Supervisor
+    from tdcs.reader.processes.supervisor import ReaderSettings, Supervisor
 
     def watch(settings: ReaderSettings, counters: Counters) -> None:
-        from tdcs.reader import monitor  # in its own process: those that serve need not wait for it
+        from tdcs.reader.processes import monitor  # in its own process: those that serve need not wait for it
 
         monitor.run(settings, counters)
 

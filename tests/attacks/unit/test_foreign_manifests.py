@@ -27,8 +27,8 @@ from tdcs.csi.volume import Volume
 from tdcs.listing.folder import ManifestFolder
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import Header
-from tdcs.reader.open_versions import OpenVersions
-from tdcs.reader.registration import ReaderFolder, Registration
+from tdcs.reader.versions.open_versions import OpenVersions
+from tdcs.reader.versions.registration import ReaderFolder, Registration
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="files are given to the cache's user, which takes root"

@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 from tests.unit.csi.views.builders import needs_overlays, put_blocks
 
 from tdcs.api import names
-from tdcs.reader.registration import ReaderFolder, write_atomically
+from tdcs.reader.versions.registration import ReaderFolder, write_atomically
 
 pytestmark = needs_fuse
 

@@ -31,8 +31,8 @@ from tests.support.waiting import eventually
 
 from tdcs.agent.peers import frames
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
-from tdcs.engine.holder_table import Holder
-from tdcs.engine.read_failure import ReadFailure
+from tdcs.engine.readers.holder_table import Holder
+from tdcs.engine.readers.read_failure import ReadFailure
 
 pytestmark = needs_fuse
 

@@ -17,9 +17,9 @@ from tests.support.waiting import eventually_async
 
 from tdcs.cli.caches import serve_manifests
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
-from tdcs.engine.holder_service import KnownAgents
-from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable
-from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
+from tdcs.engine.readers.holder_service import KnownAgents
+from tdcs.engine.readers.holder_table import HOLDERS_PATH, HolderTable
+from tdcs.engine.readers.read_failure import READ_FAILURES_PATH, ReadFailure
 from tdcs.engine.transport.operator_client import OperatorClient, RequestRefusedError
 from tdcs.listing.folder import ManifestFolder
 from tdcs.trust.roles import Role

@@ -27,7 +27,7 @@ from tests.support.dataplane.readers import (
 from tests.support.waiting import eventually
 
 from tdcs.csi.pod_pressure import PodPressures
-from tdcs.engine.waits.pod_wait_table import PodWait, read_pod_waits
+from tdcs.engine.readers.pod_wait_table import PodWait, read_pod_waits
 
 pytestmark = needs_fuse
 

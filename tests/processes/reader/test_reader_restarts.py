@@ -32,7 +32,7 @@ from tests.support.waiting import eventually
 
 from tdcs.api import names
 from tdcs.reader.fuse import session
-from tdcs.reader.registration import write_atomically
+from tdcs.reader.versions.registration import write_atomically
 
 pytestmark = needs_fuse
 

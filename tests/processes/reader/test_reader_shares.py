@@ -22,7 +22,7 @@ from tdcs.agent.disk.tier import Disk, note_hash
 from tdcs.agent.peers.block_service import BlockService
 from tdcs.agent.peers.frames import News, SourceWanted
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, SourceAccess
-from tdcs.engine.holder_table import Holder
+from tdcs.engine.readers.holder_table import Holder
 
 pytestmark = needs_fuse
 

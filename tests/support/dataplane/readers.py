@@ -30,10 +30,10 @@ from tdcs.agent.source.limits import RateLimit
 from tdcs.agent.transfer.source_relay import SourceRelay
 from tdcs.api import names
 from tdcs.engine.agents import ALL_SLOTS, SourceAccess
-from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.engine.readers.holder_table import Holder, HolderTable
 from tdcs.planning.manifest import Manifest
 from tdcs.reader.fuse import session
-from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
+from tdcs.reader.versions.registration import ReaderFolder, Registration, write_atomically
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 
@@ -125,7 +125,8 @@ class Giver:
 
 _LOADED: Final = """
 import encodings.ascii, encodings.idna, encodings.latin_1, sys
-from tdcs.reader import child_process, main, monitor, reserve, supervisor
+from tdcs.reader import main
+from tdcs.reader.processes import child_process, monitor, reserve, supervisor
 """
 """All that is imported later: the user need not be able to read the interpreter's files here, as in an image."""
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import tdcs.agent.main
 import tdcs.reader.main
 from tdcs.agent import open_files, process
-from tdcs.reader import supervisor
+from tdcs.reader.processes import supervisor
 
 
 @pytest.fixture(autouse=True)

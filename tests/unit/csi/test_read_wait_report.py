@@ -9,9 +9,9 @@ from aiohttp import ClientSession, web
 
 from tdcs.csi.pod_pressure import PodPressures
 from tdcs.csi.read_wait_report import ReadWaitReport
-from tdcs.engine.waits.pod_wait_table import POD_WAITS, PodWaitTable, WaitOrigin
-from tdcs.engine.waits.read_waits import READ_WAITS_PATH, PodReadWaits, ReadWaits
-from tdcs.engine.waits.read_waits_service import read_waits_routes
+from tdcs.engine.readers.pod_wait_table import POD_WAITS, PodWaitTable, WaitOrigin
+from tdcs.engine.readers.read_waits import READ_WAITS_PATH, PodReadWaits, ReadWaits
+from tdcs.engine.readers.read_waits_service import read_waits_routes
 
 POD = "0b0c3f4e-1c5a-4f0e-9d2b-6a7c8d9e0f11"
 OTHER = "7777aaaa-1c5a-4f0e-9d2b-6a7c8d9e0f11"

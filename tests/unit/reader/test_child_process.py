@@ -1,6 +1,6 @@
 """How often processes of the reader are started anew."""
 
-from tdcs.reader.child_process import StartRate
+from tdcs.reader.processes.child_process import StartRate
 
 
 def test_after_a_kill_the_next_process_starts_at_once_and_ones_that_all_end_at_once_are_paused() -> None:

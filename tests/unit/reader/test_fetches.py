@@ -12,15 +12,15 @@ import pytest
 from tests.support.dataplane.readers import CLUSTER, small_version
 
 from tdcs.engine.agents import ALL_SLOTS
-from tdcs.engine.holder_table import Holder, HolderTable
-from tdcs.reader.content_buffer import ContentBuffer
+from tdcs.engine.readers.holder_table import Holder, HolderTable
 from tdcs.reader.counters import Count, Counters
-from tdcs.reader.open_versions import OpenVersion
 from tdcs.reader.peers.connection import PeerConnection
 from tdcs.reader.peers.fetch import BlockQuestion, Key, SourceQuestion, Waiter
 from tdcs.reader.peers.fetches import LANES_AT_SOURCE, SOURCE_LANES, Fetches
-from tdcs.reader.registration import Registration
-from tdcs.reader.version_tree import VersionTree
+from tdcs.reader.serving.content_buffer import ContentBuffer
+from tdcs.reader.versions.open_versions import OpenVersion
+from tdcs.reader.versions.registration import Registration
+from tdcs.reader.versions.version_tree import VersionTree
 
 
 class Read:

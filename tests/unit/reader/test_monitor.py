@@ -14,12 +14,12 @@ import pytest
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually
 
-from tdcs.engine.holder_table import Holder, HolderTable
-from tdcs.reader import monitor as module
+from tdcs.engine.readers.holder_table import Holder, HolderTable
 from tdcs.reader.counters import Counters
-from tdcs.reader.monitor import Monitor
-from tdcs.reader.registration import DRAFT, Registration, write_atomically
-from tdcs.reader.supervisor import ReaderSettings
+from tdcs.reader.processes import monitor as module
+from tdcs.reader.processes.monitor import Monitor
+from tdcs.reader.processes.supervisor import ReaderSettings
+from tdcs.reader.versions.registration import DRAFT, Registration, write_atomically
 
 NAME = f"default.{'0' * 32}"
 

@@ -16,9 +16,9 @@ from tests.support.dataplane.readers import (
     table_of,
 )
 
-from tdcs.engine.holder_table import Holder
-from tdcs.reader.open_versions import OpenVersions
-from tdcs.reader.registration import write_atomically
+from tdcs.engine.readers.holder_table import Holder
+from tdcs.reader.versions.open_versions import OpenVersions
+from tdcs.reader.versions.registration import write_atomically
 
 
 @pytest.fixture

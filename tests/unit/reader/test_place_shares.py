@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tdcs.reader.place_shares import PlaceShares
+from tdcs.reader.serving.place_shares import PlaceShares
 
 PLACES = 8192
 

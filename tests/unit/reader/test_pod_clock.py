@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.engine.waits.pod_wait_table import PodWaitTable, WaitOrigin, read_pod_waits
-from tdcs.reader.pod_clock import PodClock, Wait, open_pod_clock, pod_of
+from tdcs.engine.readers.pod_wait_table import PodWaitTable, WaitOrigin, read_pod_waits
+from tdcs.reader.serving.pod_clock import PodClock, Wait, open_pod_clock, pod_of
 
 POD = "0b0c3f4e-1c5a-4f0e-9d2b-6a7c8d9e0f11"
 OTHER = "7777aaaa-1c5a-4f0e-9d2b-6a7c8d9e0f11"

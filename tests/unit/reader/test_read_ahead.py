@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
-from tdcs.engine.holder_table import Holder, HolderTable, table_of
-from tdcs.reader.content_buffer import ContentBuffer
-from tdcs.reader.open_versions import slot_holders, slot_sources
+from tdcs.engine.readers.holder_table import Holder, HolderTable, table_of
 from tdcs.reader.peers.fetch import Key
-from tdcs.reader.read_ahead import FILES_AHEAD, EpochOrder, FileOrder, OffsetOrder
+from tdcs.reader.serving.content_buffer import ContentBuffer
+from tdcs.reader.serving.read_ahead import FILES_AHEAD, EpochOrder, FileOrder, OffsetOrder
+from tdcs.reader.versions.open_versions import slot_holders, slot_sources
 
 
 def test_files_in_order_are_fetched_once_each_and_not_too_far_ahead() -> None:

@@ -12,13 +12,13 @@ from tests.support.dataplane.readers import CLUSTER, small_version
 
 from tdcs.reader.counters import Count, Counters
 from tdcs.reader.fuse import protocol
-from tdcs.reader.open_versions import OpenVersion
 from tdcs.reader.peers.connection import PeerConnection
 from tdcs.reader.peers.fetch import Key, Waiter
-from tdcs.reader.place_shares import PlaceShares
-from tdcs.reader.reads import Reads
-from tdcs.reader.registration import Registration
-from tdcs.reader.version_tree import VersionTree
+from tdcs.reader.serving.place_shares import PlaceShares
+from tdcs.reader.serving.reads import Reads
+from tdcs.reader.versions.open_versions import OpenVersion
+from tdcs.reader.versions.registration import Registration
+from tdcs.reader.versions.version_tree import VersionTree
 
 
 class Node:

@@ -16,8 +16,8 @@ from tdcs.reader.counters import Counters
 from tdcs.reader.fuse import protocol, request_memory
 from tdcs.reader.fuse.holder import Session
 from tdcs.reader.fuse.request_memory import RequestMemory
-from tdcs.reader.open_versions import OpenVersion
-from tdcs.reader.server import Server
+from tdcs.reader.serving.server import Server
+from tdcs.reader.versions.open_versions import OpenVersion
 
 
 class Versions:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from tdcs.controllers.cache.view import Away, CacheView
 from tdcs.controllers.caches import Caches
 from tdcs.engine.agents import AgentState
-from tdcs.engine.holder_service import KnownAgents
 from tdcs.engine.protocol import EngineError, EngineUnavailableError
+from tdcs.engine.readers.holder_service import KnownAgents
 
 _log = logging.getLogger(__name__)
 

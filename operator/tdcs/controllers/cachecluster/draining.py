@@ -14,8 +14,8 @@ from tdcs.controllers.cachecluster import cleaning, scale_in
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.cachecluster.scale_in import ScaleInInput
 from tdcs.controllers.context import Context
-from tdcs.engine.holder_table import table_seconds
 from tdcs.engine.protocol import EngineError, NoSuchWorkerError, WorkerInfo
+from tdcs.engine.readers.holder_table import table_seconds
 from tdcs.kube.api import Object
 from tdcs.kube.resources import STATEFUL_SETS
 

@@ -28,8 +28,8 @@ from tdcs.controllers.mounts.snapshot import UNHEARD_SECONDS, MountRequest, Snap
 from tdcs.controllers.mounts.world import World
 from tdcs.controllers.problem import of_engine
 from tdcs.engine.agents import AgentState, MountState, SourceAccess
-from tdcs.engine.holder_table import table_seconds
 from tdcs.engine.protocol import EngineError, Source
+from tdcs.engine.readers.holder_table import table_seconds
 from tdcs.listing.limit import ListingLimit, SourcesSize
 from tdcs.listing.result import Listed
 from tdcs.planning import holdings

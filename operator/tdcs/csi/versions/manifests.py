@@ -114,7 +114,7 @@ class Manifests:
     def _fetcher(self, staging: ManifestFolder) -> "ManifestFetcher":
         import aiohttp  # 8 MB, on every node: most manifests come from the node's own agent
 
-        from tdcs.engine import http_answers
+        from tdcs.engine.transport import http_answers
         from tdcs.listing.transfer import ManifestFetcher
 
         if self._session is None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tdcs.engine import reader_files
+from tdcs.engine.readers import reader_files
 from tdcs.reader.fuse import request_memory, session
 
 _log: Final = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ import xxhash
 
 from tdcs.agent.peers import frames
 from tdcs.agent.peers.frames import FrameError, Piece, SourceWanted
-from tdcs.reader.content_buffer import ContentBuffer
 from tdcs.reader.counters import Count, Counters
-from tdcs.reader.open_versions import OpenVersion
 from tdcs.reader.peers.connection import Asked, PeerConnection, kept
 from tdcs.reader.peers.fetch import BlockQuestion, Fetch, Key, SourceQuestion, Waiter
+from tdcs.reader.serving.content_buffer import ContentBuffer
+from tdcs.reader.versions.open_versions import OpenVersion
 
 _log: Final = logging.getLogger(__name__)
 

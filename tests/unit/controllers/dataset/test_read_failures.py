@@ -7,7 +7,7 @@ from tests.unit.controllers.cluster import Cluster
 
 from tdcs.controllers.dataset.read_failures import PAUSE_SECONDS, ReadFailures
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.read_failure import ReadFailure
+from tdcs.engine.readers.read_failure import ReadFailure
 
 
 @pytest.fixture

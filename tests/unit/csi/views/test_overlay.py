@@ -36,7 +36,7 @@ from tdcs.csi.views.overlay import Overlay, OverlaySupport, make_placeholder, pa
 from tdcs.csi.views.plan import Form, plan
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
-from tdcs.reader.registration import write_atomically
+from tdcs.reader.versions.registration import write_atomically
 
 pytestmark = needs_overlays
 

@@ -14,7 +14,7 @@ from tests.unit.csi.views.node_world import URI, VOLUME, World, watching
 from tdcs.api import names
 from tdcs.csi.source import SourceNotReadyError
 from tdcs.engine.memory import MemoryEngine
-from tdcs.reader.registration import Registration
+from tdcs.reader.versions.registration import Registration
 
 
 async def test_a_question_that_has_just_ended_is_asked_again(world: World) -> None:

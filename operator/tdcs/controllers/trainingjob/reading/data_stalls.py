@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from tdcs.api.trainingjob_status import DataStall
-from tdcs.engine.waits.read_waits import PodReadWaits, ReadWaits
+from tdcs.engine.readers.read_waits import PodReadWaits, ReadWaits
 from tdcs.kube.objects import Key
 from tdcs.policy.data_stall import Stall, advice_of, explained
 

@@ -9,7 +9,7 @@ from tdcs.controllers.trainingjob.reading.data_stalls import (
     DataStalls,
     status_of_stall,
 )
-from tdcs.engine.waits.read_waits import PodReadWaits, ReadWaits
+from tdcs.engine.readers.read_waits import PodReadWaits, ReadWaits
 from tdcs.policy.data_stall import Stall
 
 JOB = ("n", "train")

@@ -12,14 +12,14 @@ from tdcs.api import names
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
 from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import is_private, open_plain_file
-from tdcs.engine.holder_table import HolderTable
-from tdcs.engine.read_failure import ReadFailure
+from tdcs.engine.readers.holder_table import HolderTable
+from tdcs.engine.readers.read_failure import ReadFailure
 from tdcs.listing.folder import open_manifest_file
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import BadManifestError
 from tdcs.policy.slots import SLOTS
-from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
-from tdcs.reader.version_tree import VersionTree
+from tdcs.reader.versions.registration import ReaderFolder, Registration, write_atomically
+from tdcs.reader.versions.version_tree import VersionTree
 
 _log: Final = logging.getLogger(__name__)
 

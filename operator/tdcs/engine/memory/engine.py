@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Self
 
 from tdcs.api import names
-from tdcs.engine.memory_state import Files, MemoryState, MemoryWorker
+from tdcs.engine.memory.state import Files, MemoryState, MemoryWorker
 from tdcs.engine.paths import canonical_uri, check_mountable, check_same_store, checked_path, inside, store_of
 from tdcs.engine.protocol import (
     Block,

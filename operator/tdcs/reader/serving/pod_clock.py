@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tdcs.engine.waits.pod_wait_table import PodWaitTable, WaitOrigin
+from tdcs.engine.readers.pod_wait_table import PodWaitTable, WaitOrigin
 
 _log: Final = logging.getLogger(__name__)
 

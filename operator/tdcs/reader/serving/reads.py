@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tdcs.engine.waits.pod_wait_table import WaitOrigin
-from tdcs.reader.content_buffer import ContentBuffer
+from tdcs.engine.readers.pod_wait_table import WaitOrigin
 from tdcs.reader.counters import Count, Counters
 from tdcs.reader.fuse import protocol as fuse_protocol
-from tdcs.reader.open_versions import OpenVersion, OpenVersions
 from tdcs.reader.peers.connection import kept
 from tdcs.reader.peers.fetch import PART_BYTES, Key, Waiter, part_of
 from tdcs.reader.peers.fetches import Fetches, Poller
-from tdcs.reader.place_shares import PlaceShares
-from tdcs.reader.pod_clock import PodClock, Wait
-from tdcs.reader.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
+from tdcs.reader.serving.content_buffer import ContentBuffer
+from tdcs.reader.serving.place_shares import PlaceShares
+from tdcs.reader.serving.pod_clock import PodClock, Wait
+from tdcs.reader.serving.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
+from tdcs.reader.versions.open_versions import OpenVersion, OpenVersions
 
 _log: Final = logging.getLogger(__name__)
 

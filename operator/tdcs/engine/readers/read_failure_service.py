@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
+from tdcs.engine.readers.read_failure import READ_FAILURES_PATH, ReadFailure
 
 LONGEST_REPORT: Final = 16 << 10
 """Bytes of a report."""

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from tdcs.engine.agents import AgentState
-from tdcs.engine.holder_table import HOLDERS_PATH, LEAST_SECONDS, HolderTable, table_of, table_seconds
+from tdcs.engine.readers.holder_table import HOLDERS_PATH, LEAST_SECONDS, HolderTable, table_of, table_seconds
 
 MOST_WAIT_SECONDS: Final = 60.0
 

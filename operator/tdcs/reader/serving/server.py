@@ -15,12 +15,12 @@ from tdcs.reader.fuse import protocol as fuse_protocol
 from tdcs.reader.fuse.holder import Session
 from tdcs.reader.fuse.request_memory import RequestMemory
 from tdcs.reader.fuse.session import SessionEndedError
-from tdcs.reader.open_versions import OpenVersions
 from tdcs.reader.peers.connection import PeerConnection
-from tdcs.reader.place_shares import PlaceShares
-from tdcs.reader.pod_clock import PodClock
-from tdcs.reader.reads import Reads
-from tdcs.reader.version_tree import parse_node
+from tdcs.reader.serving.place_shares import PlaceShares
+from tdcs.reader.serving.pod_clock import PodClock
+from tdcs.reader.serving.reads import Reads
+from tdcs.reader.versions.open_versions import OpenVersions
+from tdcs.reader.versions.version_tree import parse_node
 
 _log: Final = logging.getLogger(__name__)
 

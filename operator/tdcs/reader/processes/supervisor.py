@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tdcs.reader import child_process
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse import holder
 from tdcs.reader.fuse.holder import Session
-from tdcs.reader.open_versions import OpenVersions
-from tdcs.reader.pod_clock import open_pod_clock
-from tdcs.reader.registration import ReaderFolder, ReadersPresent
-from tdcs.reader.server import Server
+from tdcs.reader.processes import child_process
+from tdcs.reader.serving.pod_clock import open_pod_clock
+from tdcs.reader.serving.server import Server
+from tdcs.reader.versions.open_versions import OpenVersions
+from tdcs.reader.versions.registration import ReaderFolder, ReadersPresent
 from tdcs.trust.contexts import client_contexts
 
 _log: Final = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ ROOT/readers            locked, shared, by the processes of a reader that can se
 ROOT/keepers            locked, shared, by a reader that has the session, from before its processes can serve
 ROOT/serving            locked by the process that serves the session
 
-Where the reader is not root, the folders and files that it writes are its user's (`tdcs.engine.reader_files`); the
-others are root's.
+Where the reader is not root, the folders and files that it writes are its user's
+(`tdcs.engine.readers.reader_files`); the others are root's.
 """
 
 import fcntl
@@ -25,8 +25,8 @@ from typing import Final
 import msgspec
 
 from tdcs.api import names
-from tdcs.engine import reader_files
-from tdcs.engine.waits.pod_wait_table import POD_WAITS
+from tdcs.engine.readers import reader_files
+from tdcs.engine.readers.pod_wait_table import POD_WAITS
 
 DRAFT: Final = ".new"
 """What follows a file's name while it is written."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tdcs.api import names
-from tdcs.engine.waits.pod_wait_table import POD_WAITS
+from tdcs.engine.readers.pod_wait_table import POD_WAITS
 
 HOLDERS: Final = "holders"
 FAILURES: Final = "failures"

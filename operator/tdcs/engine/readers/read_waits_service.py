@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from tdcs.engine.waits.read_waits import READ_WAITS_PATH, ReadWaits
+from tdcs.engine.readers.read_waits import READ_WAITS_PATH, ReadWaits
 
 TakeWaits = Callable[[ReadWaits], bool]
 """Takes a report; whether it does: an operator that stands by does not."""

@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from tdcs.engine.holder_table import HOLDERS_PATH, Holder, HolderTable
-from tdcs.engine.read_failure import READ_FAILURES_PATH
+from tdcs.engine.readers.holder_table import HOLDERS_PATH, Holder, HolderTable
+from tdcs.engine.readers.read_failure import READ_FAILURES_PATH
 from tdcs.engine.transport.operator_client import OperatorClient, RequestRefusedError
 from tdcs.reader.counters import Counters
 from tdcs.reader.exposition import registry_of
-from tdcs.reader.registration import DRAFT, ReaderFolder, Registration, write_atomically
-from tdcs.reader.supervisor import HANG_SECONDS, ReaderSettings
+from tdcs.reader.processes.supervisor import HANG_SECONDS, ReaderSettings
+from tdcs.reader.versions.registration import DRAFT, ReaderFolder, Registration, write_atomically
 from tdcs.trust.contexts import client_contexts, server_contexts
 from tdcs.trust.metrics_server import serve_metrics
 

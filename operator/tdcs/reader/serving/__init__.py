@@ -1,0 +1,1 @@
+"""Answering a session: requests taken and shared out, reads, what is fetched ahead, and what is kept of it."""
