@@ -79,7 +79,6 @@ def run(*, reporter: Reporter) -> None:
     """Prepare what is missing, train on a cold dataset, on a warm one, with a parameter server; print the table. Then
     read a larger bucket directly and with TDCS, and print what that gains."""
     begin = time.monotonic()
-    introduce(reporter=reporter)
     kubectl = Kubectl()
     tags = images.ensure(SYSTEM_IMAGES, reporter=reporter)
     with ThreadPoolExecutor(max_workers=1) as beside:
@@ -322,7 +321,7 @@ def _training(job: Object | None) -> str | None:
         raise LocalError(what="the training job failed", why=str(failed.get("message", "")))
     conditions = (job or {}).get("status", {}).get("conditions", [])
     return next(
-        (f"{found['type']}: {found['message']}" for found in reversed(conditions) if found.get("message")),
+        (str(found["message"]) for found in reversed(conditions) if found.get("message")),
         "the operator has not looked at it yet",
     )
 
