@@ -188,7 +188,7 @@ def train(
     reporter: Reporter,
     kubectl: Kubectl,
     example: Example,
-    seconds: float = 420,
+    seconds: float = 900,
     seen: Callable[[Object], None] = lambda _: None,
 ) -> Run:
     """Run an example TrainingJob, from a clean start to its end, and measure."""
@@ -210,7 +210,7 @@ def train(
     with reporter.step(f"TrainingJob {name}") as step:
         kubectl.wait(
             look,
-            what=f"TrainingJob {NAMESPACE}/{name} did not succeed",
+            what=f"TrainingJob {NAMESPACE}/{name} has not succeeded yet",
             seconds=seconds,
             step=step,
             explain=lambda: kubectl("describe", "trainingjobs.tdcs.io", name, "-n", NAMESPACE),
