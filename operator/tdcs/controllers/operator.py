@@ -317,18 +317,26 @@ class Operator:
     def _begin_work(self) -> None:
         self._working = True
         self._gangs.start()
+        first_look = asyncio.create_task(self._look_at_certificates())
         self._workers = [
-            asyncio.create_task(self._work(resource))
-            for resource, count in PASSES_AT_ONCE.items()
-            for _ in range(count)
+            first_look,
+            *(
+                asyncio.create_task(self._work(resource, first_look))
+                for resource, count in PASSES_AT_ONCE.items()
+                for _ in range(count)
+            ),
+            asyncio.create_task(self._resync()),
         ]
-        self._workers.append(asyncio.create_task(self._resync()))
         if self.context.settings.kueue:
             checks = KueueChecks(context=self.context, on_workload=self._handlers.on_workload)
             self._workers.append(asyncio.create_task(checks.run()))
         if self._certificates is not None:
             self._workers.append(asyncio.create_task(self._certificates.keep()))
         self._tasks += self._workers
+
+    async def _look_at_certificates(self) -> None:
+        if self._certificates is not None:
+            await self._certificates.refresh()
 
     async def _lead(self, lease: Lease) -> None:
         await lease.acquire()
@@ -343,8 +351,10 @@ class Operator:
                 worker.cancel()
             self._on_lease_lost()
 
-    async def _work(self, resource: Resource) -> None:
+    async def _work(self, resource: Resource, first_look: asyncio.Task[None]) -> None:
         queue = self.context.queue
+        # Without a certificate no cache can be asked, which would be said of every Dataset.
+        await asyncio.wait([first_look])
         while True:
             key = await queue.get(lane=resource)
             failed = False

@@ -15,12 +15,15 @@ from tdcs.controllers.context import Settings, WorkKey
 from tdcs.controllers.operator import Operator
 from tdcs.controllers.process import startup
 from tdcs.controllers.process.health import StaleError
+from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import trimmed
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object, ObjectList, WatchEvent
 from tdcs.kube.errors import ForbiddenError, KubeError, UnavailableError
 from tdcs.kube.lease import Lease, LeaseLostError
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, PRELOADS, TRAINING_JOBS, Resource
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, PRELOADS, SECRETS, TRAINING_JOBS, Resource
+from tdcs.trust.identity import Identity
+from tdcs.trust.settings import TrustSettings
 
 
 @pytest.fixture
@@ -380,4 +383,42 @@ async def test_passes_that_hang_hold_up_no_other_kind(
         operator.context.queue.add(WorkKey(resource, "n", "x"))
     await operator.start()
     await eventually_async(lambda: len(done) == len(others), deadline=60)
+    await operator.stop()
+
+
+class SlowSecrets(ScriptedApi):
+    """An API server that lists Secrets when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = asyncio.Event()
+        self.asked_for_secrets = False
+
+    async def list(self, resource: Resource, **asked: object) -> ObjectList:
+        if resource is SECRETS:
+            self.asked_for_secrets = True
+            await self.may.wait()
+        return await super().list(resource, **asked)
+
+
+async def test_no_pass_begins_before_the_operator_has_its_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api = SlowSecrets()
+    settings = TrustSettings(provider="selfSigned", prefix="tdcs-trust")
+    certificates = Certificates(api=api, namespace="tdcs-system", settings=settings)
+    engine = MemoryEngine(sources={}, workers={})
+    operator = Operator(api=api, caches=MemoryCaches(engine), settings=Settings(), certificates=certificates)
+    identities: list[Identity] = []
+
+    async def call(key: WorkKey) -> None:
+        identities.append(certificates.identify())
+
+    monkeypatch.setattr(operator, "_passes", {DATASETS: call, CACHE_CLUSTERS: call})
+    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
+    await operator.start()
+    await eventually_async(lambda: api.asked_for_secrets, deadline=60)
+    assert len(operator.context.queue) == 1
+    api.may.set()
+    await eventually_async(lambda: identities, deadline=60)
     await operator.stop()
