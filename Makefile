@@ -96,7 +96,7 @@ autoscaling: venv ## the cache scaled by a HorizontalPodAutoscaler, with a real 
 	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/data/test_cache_autoscaler.py
 	@$(LOCAL) up
 	@$(LOCAL) images tdcs alluxio store toolbox
-	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -s -n0 -o timeout_func_only=true e2e/test_autoscaling.py
+	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -s -n0 -o timeout_func_only=true e2e/install/test_autoscaling.py
 
 package: venv ## the files of a release into .local/release: chart, OCI layout, krew's plugin, notes; RELEASE_URL=https://... of its files
 	@$(LOCAL) package --url "$(RELEASE_URL)"

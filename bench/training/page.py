@@ -121,7 +121,7 @@ Three seeds say little: seed by seed, `stash` took 0.89, 0.70 and 1.50 times the
 }
 """When a table was measured, and on which code where that has changed since; whoever measures again writes it anew."""
 
-COMMANDS = {"cluster": "TDCS_DEEP=1 python -m pytest e2e/test_slow_links.py"}
+COMMANDS = {"cluster": "TDCS_DEEP=1 python -m pytest e2e/training/test_slow_links.py"}
 """Where a table is not written by the benchmark of its name."""
 
 

@@ -18,7 +18,7 @@ from e2e.attacks.outside import Outside
 from e2e.attacks.tenant import Tenant, rights
 from e2e.chaos.nodes import Node
 from e2e.conftest import FAILED, RESTRICTED, describe
-from e2e.pods import NOBODY, UNPRIVILEGED
+from e2e.support.pods import NOBODY, UNPRIVILEGED
 from tdcs.api import names
 from tdcs_local import demo
 from tdcs_local.kind import images, release

@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.attacks.conftest import CACHE, INSIDE, SECRET, SECRETS, World
-from e2e.pods import pod
+from e2e.support.pods import pod
 from tdcs.api import names
 
 TIER = f"/var/lib/tdcs/cache/{CACHE}"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from e2e.attacks.conftest import BUCKET, VICTIM, World
-from e2e.pods import pod
+from e2e.support.pods import pod
 from tdcs.api import names
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Object

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from e2e.chaos.plan import SPARE_SECONDS
-from e2e.read_on import AWAY
+from e2e.support.read_on import AWAY
 
 _ERROR_NUMBER = re.compile(r": \[Errno (\d+)\] ")
 LEAST_SHARE = 1 / 4
@@ -88,7 +88,7 @@ Sums = Mapping[str, str | None]
 
 
 def reads_of(text: str) -> Reads:
-    """What a pod has written, see `e2e.read_on`. A line that a kill or a power cut has broken counts for nothing."""
+    """What a pod has written, see `e2e.support.read_on`; a line that a kill or a power cut broke does not count."""
     files, longest, last, failed, printed = 0, 0.0, 0.0, list[FailedRead](), list[str]()
     slow = list[SlowRead]()
     for line in text.splitlines():

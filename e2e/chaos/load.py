@@ -31,8 +31,8 @@ from e2e.chaos.objects import NAMESPACE
 from e2e.chaos.plan import Change
 from e2e.chaos.source import Source
 from e2e.conftest import RESTRICTED
-from e2e.jobs import PRINT_CHECKSUMS, expected_digest
-from e2e.pods import finished
+from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest
+from e2e.support.pods import finished
 from tdcs_local.errors import LocalError
 from tdcs_local.kind.kubectl import Kubectl, Object, condition
 from tdcs_local.progress import Reporter

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from e2e import read_on
 from e2e.chaos import read_version
 from e2e.chaos.nodes import RESULTS
-from e2e.jobs import reading_job
-from e2e.pods import pod
+from e2e.support import read_on
+from e2e.support.jobs import reading_job
+from e2e.support.pods import pod
 from tdcs_local.kind.kubectl import Object
 from tdcs_local.store import datasets
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.support.waiting import eventually
 
 from e2e.chaos import source_proxy
-from e2e.pods import NOBODY, UNPRIVILEGED
+from e2e.support.pods import NOBODY, UNPRIVILEGED
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, Object

@@ -11,8 +11,8 @@ from tests.support.claimed_jobs import KIND, PODS, jobs_with_claim
 from tests.support.claimed_pods import CLAIM, volumes
 
 from e2e.conftest import describe
-from e2e.jobs import PRINT_CHECKSUMS, expected_digest
-from e2e.pods import NOBODY, UNPRIVILEGED
+from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest
+from e2e.support.pods import NOBODY, UNPRIVILEGED
 from tdcs_local import demo
 from tdcs_local.kind.kubectl import Kubectl, Object, unmet
 

@@ -12,8 +12,8 @@ from tests.support.ecosystem.kueue import KUEUE_API
 from tests.support.report import record
 
 from e2e.ecosystem import managers
-from e2e.jobs import PRINT_CHECKSUMS, expected_digest, reading_job, succeeded
-from e2e.pods import NOBODY, UNPRIVILEGED
+from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest, reading_job, succeeded
+from e2e.support.pods import NOBODY, UNPRIVILEGED
 from tdcs_local.errors import LocalError
 from tdcs_local.kind.kubectl import Kubectl, Object, condition
 

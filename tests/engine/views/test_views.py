@@ -60,7 +60,7 @@ async def test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turn
     assert (volume / "parts/large.bin").is_symlink()
 
 
-@pytest.mark.deep("with agents on a cluster: e2e/test_views.py")
+@pytest.mark.deep("with agents on a cluster: e2e/data/test_views.py")
 async def test_a_published_version_is_shown_from_the_manifest_of_the_nodes_agent(own_bench: Bench) -> None:
     dataset = await own_bench.mount(contents(small=50, large=True))
     published = await own_bench.notice(dataset)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e import read_on
 from e2e.chaos import read_version
 from e2e.chaos.checks import (
     Belongings,
@@ -30,6 +29,7 @@ from e2e.chaos.checks import (
     too_little,
     wrong_reads,
 )
+from e2e.support import read_on
 
 NAMES = ("node-1", "node-2")
 

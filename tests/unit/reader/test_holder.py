@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import eventually
 
-from tdcs.reader.processes import child_process, supervisor
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse import holder, session
 from tdcs.reader.fuse.holder import Holder, Session
+from tdcs.reader.processes import child_process, supervisor
 from tdcs.reader.processes.supervisor import ReaderSettings, Supervisor
 from tdcs.reader.versions.registration import ReaderFolder, ReadersPresent
 

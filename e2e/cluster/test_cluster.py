@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from e2e.pods import finished, pod
+from e2e.support.pods import finished, pod
 from tdcs_local.kind.kubectl import Kubectl
 
 GPU = "nvidia.com/gpu"

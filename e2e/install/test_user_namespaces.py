@@ -8,8 +8,8 @@ import json
 import pytest
 
 from e2e.conftest import describe
-from e2e.jobs import reading_job
-from e2e.pods import pod
+from e2e.support.jobs import reading_job
+from e2e.support.pods import pod
 from tdcs.api import names
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.progress import Reporter

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import RESTRICTED, describe
-from e2e.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
+from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
 from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.progress import Reporter
 from tdcs_local.store import datasets, operations

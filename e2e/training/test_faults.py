@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from e2e.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
-from e2e.reading import SYSTEM
+from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
+from e2e.support.reading import SYSTEM
 from tdcs_local import demo
 from tdcs_local.kind.kubectl import Kubectl, condition
 from tdcs_local.progress import Reporter

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from e2e.pods import NOBODY, UNPRIVILEGED
+from e2e.support.pods import NOBODY, UNPRIVILEGED
 from tdcs_local import demo
 from tdcs_local.kind.kubectl import Kubectl, condition
 from tdcs_local.store import operations

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from e2e.metrics import metrics_of
-from e2e.test_network import AGENT, BLOCKS, MASTER, OPERATOR, SYSTEM, WORKER
+from e2e.install.test_network import AGENT, BLOCKS, MASTER, OPERATOR, SYSTEM, WORKER
+from e2e.support.metrics import metrics_of
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, condition
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.jobs import logs_of, reading_job, succeeded
-from e2e.reading import (
+from e2e.support.jobs import logs_of, reading_job, succeeded
+from e2e.support.reading import (
     checks,
     failures,
     reading_pod,
@@ -191,7 +191,7 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
 
 
 @pytest.mark.deep(
-    "e2e/test_remote_reads.py::test_no_read_fails_while_reader_agent_and_plugin_are_killed_and_upgraded"
+    "e2e/data/test_remote_reads.py::test_no_read_fails_while_reader_agent_and_plugin_are_killed_and_upgraded"
 )
 def test_an_upgrade_of_the_node_plugin_in_the_middle_of_an_epoch_costs_no_read(
     default_release_after: None,

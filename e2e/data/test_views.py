@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.support.waiting import at_this_load
 
-from e2e.jobs import PRINT_CHECKSUMS, expected_digest
-from e2e.pods import pod
-from e2e.reading import SYSTEM, pod_on, run_reader, shell
+from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest
+from e2e.support.pods import pod
+from e2e.support.reading import SYSTEM, pod_on, run_reader, shell
 from tdcs_local import demo
 from tdcs_local.errors import LocalError
 from tdcs_local.kind.kubectl import Kubectl

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from e2e.pods import NOBODY, UNPRIVILEGED
+from e2e.support.pods import NOBODY, UNPRIVILEGED
 from tdcs_local import demo
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, condition

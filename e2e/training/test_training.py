@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from e2e.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
+from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import cluster, images, release
 from tdcs_local.kind.kubectl import Kubectl
@@ -138,7 +138,7 @@ def test_every_worker_reads_the_very_bytes_that_the_store_holds(
 
 
 @pytest.mark.deep(
-    "e2e/test_training.py::test_the_same_three_pods_share_the_nodes_with_the_data_when_the_extender_is_on"
+    "e2e/training/test_training.py::test_the_same_three_pods_share_the_nodes_with_the_data_when_the_extender_is_on"
 )
 def test_ten_jobs_of_ten_run_on_the_nodes_with_the_data(
     loaded: dict[str, int], kubectl: Kubectl, toolbox: str

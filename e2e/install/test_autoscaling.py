@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from tests.support.ecosystem.go_modules import fetches
 
-from e2e import monitoring
-from e2e.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
+from e2e.support import monitoring
+from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition

@@ -15,7 +15,7 @@ from tests.support.monitoring import (
     prometheus_program,
 )
 
-from e2e import metrics
+from e2e.support import metrics
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, release
 from tdcs_local.kind.kubectl import Kubectl, Object

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from bench.training import records
 
-from e2e.jobs import logs_of, succeeded
+from e2e.support.jobs import logs_of, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import cluster, images
 from tdcs_local.kind.kubectl import Kubectl
@@ -27,7 +27,9 @@ from tdcs_local.paths import CHECKOUT, EXAMPLES
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
-pytestmark = pytest.mark.deep("the same jobs without slow links: e2e/test_training.py, tests/training")
+pytestmark = pytest.mark.deep(
+    "the same jobs without slow links: e2e/training/test_training.py, tests/training"
+)
 MBIT = 100
 TEMPLATE = EXAMPLES / "trainingjob-pipeline.yaml"
 CLAIM = "checkpoints"

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from e2e.pods import finished, pod
+from e2e.support.pods import finished, pod
 from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
@@ -17,7 +17,7 @@ BUCKET = "e2e-link"
 SIZE = 64 << 20
 TRIES = 5
 RATES = {"50mbit": 50e6, "200mbit": 200e6}
-DEEP = pytest.mark.deep("the quicker link: e2e/test_store_link.py")
+DEEP = pytest.mark.deep("the quicker link: e2e/cluster/test_store_link.py")
 EACH_RATE = pytest.mark.parametrize("rate", [pytest.param("50mbit", marks=DEEP), "200mbit"])
 
 

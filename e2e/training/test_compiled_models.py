@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.jobs import logs_of, succeeded
+from e2e.support.jobs import logs_of, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, condition

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from e2e import read_on
 from e2e.conftest import describe
-from e2e.pods import pod
+from e2e.support import read_on
+from e2e.support.pods import pod
 from tdcs_local import demo
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, Object

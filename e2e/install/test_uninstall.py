@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from e2e.pods import finished
+from e2e.support.pods import finished
 from tdcs_local import demo
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release

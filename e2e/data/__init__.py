@@ -1,0 +1,1 @@
+"""What pods read, where its bytes are, and what survives what."""

@@ -1,0 +1,1 @@
+"""TDCS as it is installed, and uninstalled: chart, certificates, network, rights, bills of materials, autoscaling."""
