@@ -59,7 +59,7 @@ def shared_folder(privileged_namespace: str) -> dict[str, Any]:
 
 
 @pytest.mark.deep(
-    "the remote-read client's mount, in every pod that reads through it: e2e/test_remote_reads.py"
+    "the remote-read client's mount, in every pod that reads through it: e2e/data/test_remote_reads.py"
 )
 def test_a_fuse_mount_made_by_a_privileged_pod_is_readable_by_an_unprivileged_one(
     kubectl: Kubectl,

@@ -90,7 +90,7 @@ def test_a_job_that_starts_cold_runs_where_its_data_is_being_loaded(cold: Cold) 
         pytest.param(
             demo.SECOND,
             id="all-reduce",
-            marks=pytest.mark.deep("the same with parameter servers: e2e/test_training.py"),
+            marks=pytest.mark.deep("the same with parameter servers: e2e/training/test_training.py"),
         ),
         pytest.param(demo.PARAMETER_SERVER, id="parameter servers"),
     ],
