@@ -186,6 +186,7 @@ def demo() -> None:
     from tdcs_local import demo as demonstration
 
     reporter = Reporter()
+    demonstration.introduce(reporter=reporter)
     lifecycle.up(reporter=reporter)
     demonstration.run(reporter=reporter)
 

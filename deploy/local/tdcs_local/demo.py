@@ -79,7 +79,6 @@ def run(*, reporter: Reporter) -> None:
     """Prepare what is missing, train on a cold dataset, on a warm one, with a parameter server; print the table. Then
     read a larger bucket directly and with TDCS, and print what that gains."""
     begin = time.monotonic()
-    introduce(reporter=reporter)
     kubectl = Kubectl()
     tags = images.ensure(SYSTEM_IMAGES, reporter=reporter)
     with ThreadPoolExecutor(max_workers=1) as beside:
@@ -189,7 +188,7 @@ def train(
     reporter: Reporter,
     kubectl: Kubectl,
     example: Example,
-    seconds: float = 420,
+    seconds: float = 900,
     seen: Callable[[Object], None] = lambda _: None,
 ) -> Run:
     """Run an example TrainingJob, from a clean start to its end, and measure."""
@@ -211,7 +210,7 @@ def train(
     with reporter.step(f"TrainingJob {name}") as step:
         kubectl.wait(
             look,
-            what=f"TrainingJob {NAMESPACE}/{name} did not succeed",
+            what=f"TrainingJob {NAMESPACE}/{name} has not succeeded yet",
             seconds=seconds,
             step=step,
             explain=lambda: kubectl("describe", "trainingjobs.tdcs.io", name, "-n", NAMESPACE),
@@ -322,7 +321,7 @@ def _training(job: Object | None) -> str | None:
         raise LocalError(what="the training job failed", why=str(failed.get("message", "")))
     conditions = (job or {}).get("status", {}).get("conditions", [])
     return next(
-        (f"{found['type']}: {found['message']}" for found in reversed(conditions) if found.get("message")),
+        (str(found["message"]) for found in reversed(conditions) if found.get("message")),
         "the operator has not looked at it yet",
     )
 

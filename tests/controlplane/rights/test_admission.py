@@ -111,6 +111,7 @@ ENDPOINTS = [
     "https://kubernetes.default.SVC", "http://metadata.google.internal", "http://169.254.169.254",
     "http://169.254.169.254:80/", "http://[fe80::1]:80", "http://100.100.100.200", "http://0.0.0.0", "http://224.0.0.1",
     "http://250.0.0.1", "http://8.8.8.8", "http://s.cluster.local",
+    "http://[::ffff:169.254.169.254]", "http://[::ffff:7f00:1]", "http://0x7f.1", "http://127.1",
 ]  # fmt: skip
 FILES = ["file:///etc", "file:///nfs/all", "file:///nfs//all/deep/", "file:///nfs/all2", "file:///nfs/others"]
 

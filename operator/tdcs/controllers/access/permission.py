@@ -80,7 +80,7 @@ def source_permission(
     where = f"{verdict.host} (spec.source.options.endpoint)"
     if not answer.known:
         text = f"{where} is being looked up, to see that it is not inside the cluster"
-        return Permission(unknown=Problem(reason="EndpointUnknown", message=text))
+        return Permission(unknown=Problem(reason="EndpointLookup", message=text))
     if answer.failure:
         text = f"{where} has no address: {answer.failure}. Correct the endpoint, or see the cluster's DNS"
         return Permission(unknown=Problem(reason="EndpointUnknown", message=text))

@@ -317,6 +317,8 @@ def state_of(findings: list[Finding]) -> DatasetState:
         CACHE_STARTING: "Pending",
         "CacheUnavailable": "Pending",
         NO_CACHE_NODE: "Pending",
+        "EndpointLookup": "Pending",
+        "KeysUnchecked": "Pending",
     }
     return early.get(ready.reason if ready is not None else "", "Failed")
 

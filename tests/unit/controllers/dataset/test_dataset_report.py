@@ -48,6 +48,19 @@ def placement_of(*nodes: str, unplaced: int = 0, eligible: int = 9, **want: obje
     )
 
 
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        ("EndpointLookup", "Pending"),
+        ("EndpointUnknown", "Failed"),
+        ("KeysUnchecked", "Pending"),
+        ("SourceRefused", "Failed"),
+    ],
+)
+def test_what_waits_for_an_answer_has_not_failed(reason: str, state: str) -> None:
+    assert conditions.state_of(conditions.blocked(reason=reason, message="why")) == state
+
+
 def test_progress_reads_like_a_sentence() -> None:
     ready = conditions.loading(progress=PROGRESS, uri=URI, placement=placement_of("a", "b"))[-1]
     assert ready.message == "1.2 MB of 3.0 MB on 2 nodes"
