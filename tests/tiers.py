@@ -6,8 +6,9 @@
     python tests/tiers.py --rights        compare the rights that the chart grants with those used, too
     python tests/tiers.py --again         try failed tests of the tiers with real servers once more, and name them
 
-The run stops at the first tier that fails. The e2e tier makes the local cluster when there is
-none and removes it again; a cluster that was there before is used and left alone.
+The run stops at the first tier that fails; lint, types and contracts run at once. The e2e tier makes
+the local cluster when there is none and removes it again; a cluster that was there before is used and
+left alone.
 """
 
 import argparse
@@ -19,12 +20,15 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import indent
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".local" / "logs"
+READING = ("lint", "types", "contracts")
+"""The tiers that run at once; what each command prints comes when it has ended."""
 RIGHTS = "TDCS_RIGHTS"
 """Names the folder in which tiers with an API server record which rights TDCS's accounts used."""
 KEPT_RIGHTS = 5
@@ -99,14 +103,16 @@ def main(argv: Sequence[str]) -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     used = folder_for_rights(LOGS / "rights") if options.rights else None
     os.environ[RIGHTS] = str(used or "")
-    chosen = options.tiers or list(TIERS)
+    groups = at_once(options.tiers or list(TIERS))
+    chosen = [name for names in groups for name in names]
     rows: list[tuple[str, float, TierResult]] = []
-    for name in chosen:
-        print(f"\n=== {name} " + "=" * (70 - len(name)), flush=True)
-        begin = time.monotonic()
-        outcome = TIERS[name](Wishes(keep=options.keep, again=options.again, rights=options.rights))
-        rows.append((name, time.monotonic() - begin, outcome))
-        if not outcome.ok:
+    wishes = Wishes(keep=options.keep, again=options.again, rights=options.rights)
+    for names in groups:
+        title = ", ".join(names)
+        print(f"\n=== {title} " + "=" * (70 - len(title)), flush=True)
+        with ThreadPoolExecutor(len(names)) as pool:
+            rows += pool.map(lambda name: (name, *timed(name, wishes)), names)
+        if not all(outcome.ok for _, _, outcome in rows):
             break
     else:
         if used and any(used.iterdir()):
@@ -115,6 +121,19 @@ def main(argv: Sequence[str]) -> int:
             compared = checks((sys.executable, "-m", "tests.support.rights", "compare", str(used)))
             rows.append(("rights", time.monotonic() - begin, compared))
     return report(rows, not_run=chosen[len(rows) :])
+
+
+def at_once(chosen: Sequence[str]) -> list[list[str]]:
+    """Tiers one after the other; but those that only read the checkout, a core each at most, run together."""
+    reading = [name for name in chosen if name in READING]
+    return [reading][: len(reading)] + [[name] for name in chosen if name not in READING]
+
+
+def timed(name: str, wishes: Wishes) -> tuple[float, TierResult]:
+    """Run a tier: the seconds that it took, and what it did."""
+    begin = time.monotonic()
+    outcome = TIERS[name](wishes)
+    return time.monotonic() - begin, outcome
 
 
 def folder_for_rights(parent: Path) -> Path:
@@ -155,11 +174,24 @@ def run(*command: str) -> bool:
     return status_of(*command) == 0
 
 
-def status_of(*command: str) -> int:
-    """Run a command in the checkout, its output shown; its exit status."""
-    print("$", " ".join(command).replace(sys.executable, "python"), flush=True)
+def status_of(*command: str, whole: bool = False) -> int:
+    """Run a command in the checkout, its output shown, with `whole` when it has ended; its exit status."""
+    line = "$ " + " ".join(command).replace(sys.executable, "python")
+    if not whole:
+        print(line, flush=True)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **LOCAL, "PATH": path}).returncode
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **LOCAL, "PATH": path},
+        stdout=subprocess.PIPE if whole else None,
+        stderr=subprocess.STDOUT if whole else None,
+        text=True,
+    )
+    if whole:
+        sys.stdout.write(f"{line}\n{done.stdout}")
+        sys.stdout.flush()
+    return done.returncode
 
 
 # What the first tests need; a fixture of theirs brings the large training image meanwhile.
@@ -169,11 +201,11 @@ ABSENT = 1  # what `status --quiet` says of a cluster that is not there, not eve
 LOCAL = {"PYTHONPATH": str(ROOT / "deploy" / "local"), "PYTHONDONTWRITEBYTECODE": ""}
 
 
-def checks(*commands: tuple[str, ...]) -> TierResult:
-    """Run checks that are not pytest; each counts as one test."""
+def checks(*commands: tuple[str, ...], whole: bool = False) -> TierResult:
+    """Run checks that are not pytest; each counts as one test. With `whole`, what one prints is shown in one piece."""
     outcome = TierResult()
     for command in commands:
-        good = run(*command)
+        good = status_of(*command, whole=whole) == 0
         outcome.add(TierResult(ok=good, passed=int(good), failed=int(not good)))
     return outcome
 
@@ -263,17 +295,18 @@ def lint(_: Wishes) -> TierResult:
         ("ruff", "format", "--check", "."),
         # -E: a page that was read before gives its warnings again.
         ("sphinx-build", "-qEW", "--keep-going", "-b", "html", "docs", str(ROOT / ".local" / "docs")),
+        whole=True,
     )
 
 
 def types(_: Wishes) -> TierResult:
     """Types, strictly."""
-    return checks(("mypy", *(path for path in TYPED if any((ROOT / path).rglob("*.py")))))
+    return checks(("mypy", *(path for path in TYPED if any((ROOT / path).rglob("*.py")))), whole=True)
 
 
 def contracts(_: Wishes) -> TierResult:
     """The contracts between the layers."""
-    return checks(("lint-imports",))
+    return checks(("lint-imports",), whole=True)
 
 
 def training(wishes: Wishes) -> TierResult:
@@ -352,7 +385,7 @@ TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "lint": lint,
     "types": types,
     "contracts": contracts,
-    "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *together(2)),
+    "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *together(3)),
     # Agents, readers and node plugins as they run on a node, and what is measured of them in small.
     "processes": lambda wishes: pytest("tests/processes", *together(3), again=wishes.again),
     "training": training,

@@ -196,8 +196,9 @@ class Bench:
                 await eventually_async(lambda: self._ready(cluster) == self._size.mounts, deadline=300)
             await self._settled(cluster)
             # At rest is an operator that has seen everything at rest once: a mount is not, in its first half minute.
-            heard = cluster.datasets.observer.view("default").since
-            await asyncio.sleep(max(heard + UNHEARD_SECONDS + 1 - time.monotonic(), 0))
+            if rest_seconds:
+                heard = cluster.datasets.observer.view("default").since
+                await asyncio.sleep(max(heard + UNHEARD_SECONDS + 1 - time.monotonic(), 0))
             for number in range(self._size.mounts):
                 cluster.context.queue.add(WorkKey(DATASETS, "n", f"d{number}"))
             await self._settled(cluster)

@@ -58,6 +58,9 @@ def shared_folder(privileged_namespace: str) -> dict[str, Any]:
     return {"name": "shared", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
 
 
+@pytest.mark.deep(
+    "the remote-read client's mount, in every pod that reads through it: e2e/data/test_remote_reads.py"
+)
 def test_a_fuse_mount_made_by_a_privileged_pod_is_readable_by_an_unprivileged_one(
     kubectl: Kubectl,
     workers: list[str],

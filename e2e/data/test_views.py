@@ -131,6 +131,9 @@ def test_a_pod_where_no_data_is_reads_through_fuse_and_reads_on_after_its_client
     assert printed == [f"{sums[file.removeprefix('./')]}  {file}" for file in files]
 
 
+@pytest.mark.deep(
+    "e2e/data/test_remote_reads.py::test_no_read_fails_while_reader_agent_and_plugin_are_killed_and_upgraded"
+)
 def test_a_plugin_that_is_replaced_disturbs_no_reader_and_serves_new_pods(
     held: dict[str, int], kubectl: Kubectl, toolbox: str, readers: list[str]
 ) -> None:

@@ -84,8 +84,20 @@ def test_a_job_that_starts_cold_runs_where_its_data_is_being_loaded(cold: Cold) 
     )  # one node may have got a little more than the other by then; a third one: 0.5 or 0
 
 
-def test_later_jobs_run_on_the_nodes_with_the_data_and_read_nothing_from_the_source(
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            demo.SECOND,
+            id="all-reduce",
+            marks=pytest.mark.deep("the same with parameter servers: e2e/training/test_training.py"),
+        ),
+        pytest.param(demo.PARAMETER_SERVER, id="parameter servers"),
+    ],
+)
+def test_a_later_job_runs_on_the_nodes_with_the_data_and_reads_nothing_from_the_source(
     cold: Cold,
+    example: demo.Example,
     kubectl: Kubectl,
     reporter: Reporter,
     capsys: pytest.CaptureFixture[str],
@@ -94,25 +106,22 @@ def test_later_jobs_run_on_the_nodes_with_the_data_and_read_nothing_from_the_sou
 
     The workers of the latter read their weights in the order of a plan, as the trace of every step shows.
     """
-    warm = [
-        demo.train(reporter=reporter, kubectl=kubectl, example=example)
-        for example in (demo.SECOND, demo.PARAMETER_SERVER)
-    ]
-    for run in warm:
-        readers = [pod for pod in run.pods if "-ps-0-" not in pod["pod"]]
-        assert len(readers) >= 2
-        assert {pod["node"] for pod in readers} <= set(cold.held)
-        assert run.locality == 1.0
-        assert run.local_share == 1.0
-        # Nothing but the odd metadata request may reach the source.
-        assert run.source_bytes < 0.01 * sum(cold.held.values())
-    log = kubectl("logs", "-n", demo.NAMESPACE, f"job/{demo.PARAMETER_SERVER.name}-chief", "--tail=-1")
-    epochs = [json.loads(line) for line in log.splitlines() if line.startswith('{"epoch"')]
-    print("\n".join(map(str, epochs)))
-    assert [line["order_kept"] for line in epochs] == [1.0, 1.0]
-    demo.show([cold.run, *warm])
+    run = demo.train(reporter=reporter, kubectl=kubectl, example=example)
+    readers = [pod for pod in run.pods if "-ps-0-" not in pod["pod"]]
+    assert len(readers) >= 2
+    assert {pod["node"] for pod in readers} <= set(cold.held)
+    assert run.locality == 1.0
+    assert run.local_share == 1.0
+    # Nothing but the odd metadata request may reach the source.
+    assert run.source_bytes < 0.01 * sum(cold.held.values())
+    if example is demo.PARAMETER_SERVER:
+        log = kubectl("logs", "-n", demo.NAMESPACE, f"job/{example.name}-chief", "--tail=-1")
+        epochs = [json.loads(line) for line in log.splitlines() if line.startswith('{"epoch"')]
+        print("\n".join(map(str, epochs)))
+        assert [line["order_kept"] for line in epochs] == [1.0, 1.0]
+    demo.show([cold.run, run])
     table = capsys.readouterr().out
-    names = (each.name for each in (demo.FIRST, demo.SECOND, demo.PARAMETER_SERVER))
+    names = (demo.FIRST.name, example.name)
     nodes = (node.removeprefix(f"{cluster.name()}-") for node in cold.held)
     assert all(words in table for words in (*names, "nowhere", *nodes))
 
@@ -149,6 +158,9 @@ def test_ten_jobs_of_ten_run_on_the_nodes_with_the_data(
     assert set(placed) <= set(loaded)
 
 
+@pytest.mark.deep(
+    "tests/controlplane/extender/test_extender_placement.py::test_without_the_extender_pods_are_placed_without_regard_to_data_until_it_is_back"
+)
 def test_with_the_extender_off_the_same_job_is_placed_without_regard_to_data(
     loaded: dict[str, int], kubectl: Kubectl, workers: list[str], toolbox: str, without_extender: None
 ) -> None:

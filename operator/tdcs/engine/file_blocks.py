@@ -5,7 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tdcs.engine.alluxio.sources import BLOCK_SIZE
+BLOCK_SIZE = 1 << 30
+"""A file up to this size is one block, and so one file on the disk of the node that holds it, which can be read without
+Alluxio. Blocks of the usual 64 MiB would scatter every larger file; and each of them would make the source send more
+than the block, because a read asks for all the rest of the file and is broken off at the block's end."""
 
 
 def block_count(size: int) -> int:

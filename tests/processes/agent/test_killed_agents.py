@@ -103,7 +103,18 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
             agent.process.kill()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        1,
+        pytest.param(
+            2,
+            marks=pytest.mark.deep(
+                "tests/processes/agent/test_killed_agents.py::test_agents_that_are_killed_at_random_moments_end_with_what_they_shall_hold"
+            ),
+        ),
+    ],
+)
 async def test_agents_that_are_killed_at_random_moments_end_with_what_they_shall_hold(
     pair: Pair, seed: int
 ) -> None:

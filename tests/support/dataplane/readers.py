@@ -7,7 +7,6 @@ import shutil
 import socket
 import sys
 import tempfile
-import threading
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,66 +16,21 @@ from typing import Final
 import msgspec
 import psutil
 import xxhash
+from tests.support.dataplane import giver_process
 from tests.support.dataplane.agents import Version, cached_files, make_version
 from tests.support.ports import free_ports
 from tests.support.processes import Process
 
-from tdcs.agent.disk.tier import Disk, note_hash
-from tdcs.agent.mount.rate import Rate
-from tdcs.agent.peers.block_service import BlockService
-from tdcs.agent.peers.frames import News
-from tdcs.agent.source.access import open_source
-from tdcs.agent.source.limits import RateLimit
-from tdcs.agent.transfer.source_relay import SourceRelay
+from tdcs.agent.disk.tier import note_hash
 from tdcs.api import names
 from tdcs.engine.agents import ALL_SLOTS, SourceAccess
 from tdcs.engine.readers.holder_table import Holder, HolderTable
 from tdcs.planning.manifest import Manifest
 from tdcs.reader.fuse import session
 from tdcs.reader.versions.registration import ReaderFolder, Registration, write_atomically
-from tdcs.trust.contexts import Contexts
-from tdcs.trust.identity import TrustFolder
 
 JOURNAL = "journal-of-readers"
 CLUSTER = "default"
-
-_GIVER = """
-import sys, threading
-from pathlib import Path
-from tests.support.dataplane.readers import serve_blocks
-serve_blocks(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], trust=sys.argv[5])
-threading.Event().wait()
-"""
-
-
-class _Relayed:
-    """What a relay needs of a mount."""
-
-    def __init__(self, source: SourceAccess) -> None:
-        self.source = open_source(source)
-        self.limit = RateLimit()
-        self.source_bytes = Rate()
-
-
-def serve_blocks(tier: Path, host: str, port: int, source: str = "", *, trust: str = "") -> BlockService:
-    """An agent's block service over a tier's folder; with `source` (a `SourceAccess` in JSON) it reads for others, with
-    `trust` (a folder with a certificate) it speaks TLS."""
-    disk = Disk(tier)
-    disk.prepare()
-    read_source = None
-    if source:
-        mount = _Relayed(msgspec.json.decode(source, type=SourceAccess))
-        relay = SourceRelay(mount=lambda _: mount, stopped=threading.Event())  # type: ignore[arg-type, return-value]
-        read_source = relay.read
-    service = BlockService(
-        disk=disk,
-        journal=JOURNAL,
-        feed=lambda *_: News(1, 0, ()),
-        read_source=read_source,
-        tls=Contexts(TrustFolder(Path(trust))).server if trust else None,
-    )
-    service.start(host=host, port=port)
-    return service
 
 
 def _listens(address: str) -> bool:
@@ -101,8 +55,8 @@ class Giver:
         self.process = Process(
             name=name,
             argv=[
-                *(sys.executable, "-c", _GIVER),
-                *(str(self.tier), "127.0.0.1", str(port), access, str(trust or "")),
+                *(sys.executable, "-m", giver_process.__name__),
+                *(str(self.tier), str(port), JOURNAL, access, str(trust or "")),
             ],
             log=folder / f"{name}.log",
             env={**os.environ, "PYTHONPATH": ":".join(["operator", "deploy/local", "."])},

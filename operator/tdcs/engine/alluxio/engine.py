@@ -14,14 +14,9 @@ from tdcs.engine.alluxio.errors import engine_error
 from tdcs.engine.alluxio.master import Master
 from tdcs.engine.alluxio.mount_uri import mount_uri
 from tdcs.engine.alluxio.rpc import RpcFailureError
-from tdcs.engine.alluxio.sources import (
-    BLOCK_SIZE,
-    mount_properties,
-    mounted_digest,
-    mounted_store,
-    plain_reason,
-)
+from tdcs.engine.alluxio.sources import mount_properties, mounted_digest, mounted_store, plain_reason
 from tdcs.engine.alluxio.worker_blocks import OpenBlockError, UnknownBlockError, WorkerBlocks, journal_id
+from tdcs.engine.file_blocks import BLOCK_SIZE
 from tdcs.engine.paths import canonical_uri, check_mountable, check_same_store, checked_path, inside
 from tdcs.engine.protocol import (
     CachedFile,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from tdcs.api.source_uri import REGION, canonical_endpoint, is_folder
 from tdcs.engine.alluxio.mount_uri import source_uri
+from tdcs.engine.file_blocks import BLOCK_SIZE
 from tdcs.engine.paths import canonical_uri, store_of
 from tdcs.engine.protocol import Source, SourceError
 
@@ -21,11 +22,6 @@ still the same.
 
 _STORE_PROPERTY = "tdcs.source.store"
 """Another one, which stays the same whatever keys and address the store is asked with."""
-
-BLOCK_SIZE = 1 << 30
-"""A file up to this size is one block, and so one file on the disk of the node that holds it, which can be read without
-Alluxio. Blocks of the usual 64 MiB would scatter every larger file; and each of them would make the source send more
-than the block, because a read asks for all the rest of the file and is broken off at the block's end."""
 
 _S3_OPTIONS = ("endpoint", "pathStyle", "region")
 

@@ -1,0 +1,61 @@
+"""The process of a `Giver`: an agent's block service over a tier's folder, and nothing else of an agent.
+
+    python -m tests.support.dataplane.giver_process FOLDER PORT JOURNAL SOURCE TRUST
+
+It is started with most tests of readers, and imports only what it needs: to import the rest of an agent takes longer
+than most of them read.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from tdcs.agent.disk.tier import Disk
+from tdcs.agent.mount.rate import Rate
+from tdcs.agent.peers.block_service import BlockService
+from tdcs.agent.peers.frames import News
+from tdcs.agent.source.access import open_source
+from tdcs.agent.source.limits import RateLimit
+from tdcs.agent.transfer.source_relay import SourceRelay
+from tdcs.engine.agents import SourceAccess
+from tdcs.trust.contexts import Contexts
+from tdcs.trust.identity import TrustFolder
+
+
+class _Relayed:
+    """What a relay needs of a mount."""
+
+    def __init__(self, source: SourceAccess) -> None:
+        self.source = open_source(source)
+        self.limit = RateLimit()
+        self.source_bytes = Rate()
+
+
+def serve_blocks(tier: Path, port: int, *, journal: str, source: str, trust: str) -> None:
+    """An agent's block service over a tier's folder; with `source` (a `SourceAccess` in JSON) it reads for others, with
+    `trust` (a folder with a certificate) it speaks TLS."""
+    disk = Disk(tier)
+    disk.prepare()
+    read_source = None
+    if source:
+        mount = _Relayed(msgspec.json.decode(source, type=SourceAccess))
+        relay = SourceRelay(mount=lambda _: mount, stopped=threading.Event())  # type: ignore[arg-type, return-value]
+        read_source = relay.read
+    service = BlockService(
+        disk=disk,
+        journal=journal,
+        feed=lambda *_: News(1, 0, ()),
+        read_source=read_source,
+        tls=Contexts(TrustFolder(Path(trust))).server if trust else None,
+    )
+    service.start(host="127.0.0.1", port=port)
+
+
+if __name__ == "__main__":
+    folder, port, journal, source, trust = sys.argv[1:]
+    serve_blocks(Path(folder), int(port), journal=journal, source=source, trust=trust)
+    threading.Event().wait()

@@ -1,0 +1,59 @@
+"""In which order tiers run, and which at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests import tiers
+from tests.tiers import READING, TierResult, Wishes
+
+Tiers = dict[str, Callable[[Wishes], TierResult]]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tiers:
+    """Tiers that pass; those that only read the checkout pass when all of them run."""
+    met = threading.Barrier(len(READING), timeout=30)
+
+    def read(_: Wishes) -> TierResult:
+        met.wait()
+        return TierResult(passed=1)
+
+    found: Tiers = {**dict.fromkeys(READING, read), "unit": lambda _: TierResult(passed=1)}
+    monkeypatch.setenv(tiers.RIGHTS, "")
+    monkeypatch.setattr(tiers, "LOGS", tmp_path)
+    monkeypatch.setattr(tiers, "TIERS", found)
+    return found
+
+
+def test_what_only_reads_the_checkout_runs_at_once_and_first(
+    made: Tiers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tiers.main(["unit", *READING]) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if " ok " in line]
+    assert rows == [*READING, "unit"]
+
+
+def test_one_of_them_that_fails_hides_no_other_and_nothing_else_runs(
+    made: Tiers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passes = made["lint"]
+    made["lint"] = lambda wishes: TierResult(ok=not passes(wishes).ok, failed=1)
+    assert tiers.main([*READING, "unit"]) == 1
+    said = capsys.readouterr().out
+    assert [line.split()[1] for line in said.splitlines() if line.startswith(READING)] == [
+        "FAILED",
+        "ok",
+        "ok",
+    ]
+    assert "unit          not run, because an earlier tier failed" in said
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_a_check_prints_is_shown(capfd: pytest.CaptureFixture[str], whole: bool) -> None:
+    outcome = tiers.checks(("sh", "-c", "echo out; echo wrong >&2; exit 3"), whole=whole)
+    assert (outcome.ok, outcome.failed) == (False, 1)
+    assert {"out", "wrong"} <= {*"".join(capfd.readouterr()).splitlines()}
