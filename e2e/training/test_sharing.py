@@ -104,9 +104,6 @@ def read(kubectl: Kubectl, namespace: str, job: str) -> tuple[float, float]:
     return float(begin), float(ended)
 
 
-@pytest.mark.deep(
-    "tests/controlplane/data/test_cache_sharing.py::test_jobs_take_turns_at_a_dataset_that_lets_one_read_also_over_a_restart"
-)
 def test_with_suspend_the_jobs_of_a_dataset_run_one_after_another(
     shared: str, kubectl: Kubectl, toolbox: str
 ) -> None:
