@@ -71,7 +71,11 @@ def command(control: str, targets: tuple[str, ...], timeout: float, report: Path
         click.echo("the network does not enforce NetworkPolicies, or one of them admits strangers", err=True)
         sys.exit(1)
     if not found.control or found.unnamed:
-        what = "names were not found" if found.control else f"{control} is not reached either"
+        what = (
+            "names were not found, as long as their pods are not Ready"
+            if found.control
+            else f"{control} is not reached either"
+        )
         click.echo(f"nothing is proven: {what}", err=True)
         sys.exit(2)
 

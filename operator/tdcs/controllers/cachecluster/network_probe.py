@@ -74,7 +74,8 @@ def conclusion(report: ProbeReport | None, *, trusted: bool) -> Finding:
     kind = names.NETWORK_ISOLATED
     if report is None:
         text = (
-            "the pod that tries to reach the cache ended without a report; it is tried again within the hour"
+            "the pod that tries to reach the cache ended without a report, as on a node that is overloaded; it is "
+            "tried again within the hour, and helm test tries the same at once"
         )
         return finding(kind, None, "ProbeFailed", text)
     if report.reached:

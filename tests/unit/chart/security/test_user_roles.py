@@ -18,8 +18,10 @@ VIEW = set(itertools.product(["tdcs.io"], TEAMS, READ)) | {
         "trainingjobs/scale",
     )
 }
-EDIT = set(itertools.product(["tdcs.io"], TEAMS, WRITE)) | set(
-    itertools.product(["tdcs.io"], ("datasets/scale", "trainingjobs/scale"), ("update", "patch"))
+EDIT = (
+    VIEW
+    | set(itertools.product(["tdcs.io"], TEAMS, WRITE))
+    | set(itertools.product(["tdcs.io"], ("datasets/scale", "trainingjobs/scale"), ("update", "patch")))
 )
 CLUSTER_VIEW = {
     *itertools.product(["tdcs.io"], ("cacheclusters", "datachecks"), READ),
