@@ -72,7 +72,7 @@ def command(control: str, targets: tuple[str, ...], timeout: float, report: Path
         sys.exit(1)
     if not found.control or found.unnamed:
         what = (
-            "names were not found, as long as their pods are not Ready"
+            "names were not found, which they are not before their pods are Ready"
             if found.control
             else f"{control} is not reached either"
         )
