@@ -58,6 +58,18 @@ class LazyGroup(click.Group):
         found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), "command", None)
         return found if isinstance(found, click.Command) else None
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a subcommand; the sentence with which it ends may have words of others, which give no orders either."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            from tdcs.cli.console import (
+                printable_lines,  # of rich and pydantic, which most processes of pods lack
+            )
+
+            vars(error).update(message=printable_lines(error.message))  # click calls it final
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of subcommands, without importing any of them."""
         own = {name: command.get_short_help_str() for name, command in self.commands.items()}

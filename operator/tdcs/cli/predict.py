@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from tdcs.cli.console import Console
 from tdcs.cli.input import inputs_checked
 from tdcs.controllers.humanize import human
 from tdcs.simulate.job_scenario import KEYS, REQUIRED, read_scenario, shown_name

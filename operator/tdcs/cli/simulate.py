@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tdcs.cli.console import Console
 from tdcs.cli.input import inputs_checked
 from tdcs.controllers.humanize import human
 from tdcs.simulate import paper

@@ -92,10 +92,17 @@ def plain_folder(path: str | bytes, *, make: bool = False, mode: int = 0o755) ->
 
 
 def open_plain_file(path: str | bytes, flags: int = os.O_RDONLY, *, mode: int = 0o600) -> int:
-    """A descriptor of the file at an absolute path, no step of which is a symbolic link. Raises OSError."""
+    """A descriptor of the regular file at an absolute path, no step of which is a symbolic link. Raises OSError.
+
+    It does not wait: who owns the file can put a pipe in its place, or hold a lease of it.
+    """
     above, name = os.path.split(os.fsencode(path))
     with plain_folder(above) as folder:
-        return open_beneath(folder, name, flags | os.O_NOFOLLOW, mode=mode)
+        found = open_beneath(folder, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode=mode)
+    if stat.S_ISREG(os.fstat(found).st_mode):
+        return found
+    os.close(found)
+    raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
 
 
 def replace_plain_file(path: str | bytes, content: bytes) -> None:

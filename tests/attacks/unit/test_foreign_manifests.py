@@ -6,6 +6,8 @@ The node plugin is root, and puts links where a manifest's names say; plugin and
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
 import os
 import struct
 import subprocess
@@ -18,15 +20,17 @@ import pytest
 from tests.unit.csi.views.builders import PATH, builder_of, listed, put_blocks
 
 from tdcs.api import names
+from tdcs.csi.versions import manifests as version_manifests
 from tdcs.csi.versions.folders import VersionFolder, dataset_folder
-from tdcs.csi.versions.manifests import Manifests, load
+from tdcs.csi.versions.manifests import LARGEST_COPY, Manifests, clear_drafts, largest_copy, load
 from tdcs.csi.views.plan import plan
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
 from tdcs.csi.volume import Volume
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.result import ManifestUnavailableError
 from tdcs.planning.manifest import Manifest
-from tdcs.planning.manifest_format import Header
+from tdcs.planning.manifest_format import DIGEST_LENGTH, Header
 from tdcs.reader.versions.open_versions import OpenVersions
 from tdcs.reader.versions.registration import ReaderFolder, Registration
 
@@ -172,3 +176,100 @@ def test_the_remote_read_client_maps_no_manifest_that_others_may_change(
     given = Registration(cluster="default", path=PATH, manifest=node.version.manifest)
     (folder.versions / name).write_bytes(msgspec.json.encode(given))
     assert (OpenVersions(folder=folder, node="here").named(name) is not None) is shown
+
+
+def test_a_manifest_longer_than_any_is_not_copied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its owner makes it so long at no cost; the copy would fill the disk."""
+    node = Node(tmp_path)
+    os.truncate(node.given, LARGEST_COPY + 1)
+    with pytest.raises(ManifestUnavailableError):
+        node.plugins_manifest()
+    assert f"it has {LARGEST_COPY + 1} bytes, of which a node takes" in caplog.text
+    assert os.listdir(node.version.path) == []
+
+
+@pytest.mark.parametrize(
+    ("free", "most"), [(0, 0), (400, 100), (4 * LARGEST_COPY, LARGEST_COPY), (1 << 50, LARGEST_COPY)]
+)
+def test_a_copy_leaves_most_of_the_disk_free(free: int, most: int) -> None:
+    assert largest_copy(free=free) == most
+
+
+class GrowingFile(io.BufferedReader):
+    """A file that becomes longer whenever something is read of it, for as long as the test would wait."""
+
+    grown = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.grown < 64:
+            self.grown += 1
+            os.truncate(self.fileno(), os.fstat(self.fileno()).st_size + (2 << 20))
+        return super().read(size)
+
+
+def test_a_manifest_that_grows_while_it_is_copied_is_copied_as_far_as_it_was_long(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    with GrowingFile(io.FileIO(node.given, "r+")) as given:
+        assert version_manifests._copy(given, node.version)
+        assert given.grown <= 2
+    assert load(node.version) is not None
+
+
+def test_a_pipe_in_the_place_of_a_manifest_is_not_waited_for(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    Path(node.version.path).mkdir(parents=True)
+    for place in (node.given, Path(node.version.manifest)):
+        place.unlink(missing_ok=True)
+        os.mkfifo(place)
+    script = """
+import sys
+from tdcs.csi.versions.folders import VersionFolder
+from tdcs.csi.versions.manifests import load
+from tdcs.engine.confined_path import open_plain_file
+assert load(VersionFolder(path=sys.argv[1])) is None
+try:
+    open_plain_file(sys.argv[2])
+except OSError as error:
+    print(error.strerror)
+"""
+    words = [sys.executable, "-c", script, node.version.path, str(node.given)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "it is no regular file"
+
+
+async def test_long_manifests_of_one_cache_keep_no_other_cache_waiting(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    other = Volume(cluster="other", parts=VOLUME.parts)
+    root = str(node.top / "cache")
+    given = node.top / "cache/other" / names.AGENT_MANIFESTS
+    given.mkdir(parents=True)
+    wrong = [hashlib.sha256(str(number).encode()).hexdigest()[:DIGEST_LENGTH] for number in range(12)]
+    for digest in wrong:
+        (given / digest).touch()
+        os.truncate(given / digest, 256 << 20)
+    manifests = Manifests(cache_root=root, address=None, lister=no_lister)
+    folder = dataset_folder(cache_root=root, volume=other)
+    copies = [
+        asyncio.create_task(manifests.of(volume=other, folder=folder, digest=digest)) for digest in wrong
+    ]
+    await asyncio.sleep(0)  # they are asked for first
+    found = await manifests.of(volume=VOLUME, folder=node.folder, digest=node.digest)
+    assert found.digest == node.digest
+    assert not any(copy.done() for copy in copies)
+    for copy in copies:
+        copy.cancel()
+    await asyncio.gather(*copies, return_exceptions=True)
+    await manifests.close()
+
+
+def test_what_a_killed_process_left_of_a_copy_goes_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.plugins_manifest()
+    old, new = (Path(node.version.path) / f"manifest.new-{name}" for name in ("old", "new"))
+    for draft in (old, new):
+        draft.touch()
+    os.utime(old, (0, 0))
+    clear_drafts(node.version)
+    assert not old.exists()
+    assert new.exists()
+    assert load(node.version) is not None

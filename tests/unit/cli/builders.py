@@ -3,9 +3,9 @@
 import io
 from typing import Any
 
-from rich.console import Console
 from tests.unit.controllers.builders import NOW, dataset
 
+from tdcs.cli.console import Console
 from tdcs.cli.explain.command import show
 from tdcs.cli.explain.job import Report
 from tdcs.kube.api import Object

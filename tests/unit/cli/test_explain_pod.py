@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from rich.console import Console
 from tests.unit.cli.builders import held, node, pod
 
+from tdcs.cli.console import Console
 from tdcs.cli.explain.command import show_pod
 from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod
 from tdcs.kube.api import Object

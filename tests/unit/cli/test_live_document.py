@@ -5,9 +5,9 @@ import re
 from typing import Any
 
 import pytest
-from rich.console import Console
 from tests.support.live_world import cluster
 
+from tdcs.cli.console import Console
 from tdcs.cli.live.document import (
     DatasetRow,
     Document,

@@ -8,10 +8,10 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from rich.console import Console
 from tests.support.api_stand_in import ApiStandIn
 from tests.unit.controllers.server import Server
 
+from tdcs.cli.console import Console
 from tdcs.cli.main import main
 from tdcs.cli.status.command import show
 from tdcs.cli.status.world import World, check_namespace

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import click
 from pydantic import ValidationError
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.cli.api_client import api_client, list_known, object_options
+from tdcs.cli.console import Console
 from tdcs.cli.explain.dataset import explain_dataset
 from tdcs.cli.explain.job import PodPlace, Report, World, explain
 from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+import rich.console
+from rich.console import ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -43,7 +44,7 @@ class View:
         self._contact: Final = contact
         self._lines: Final = lines
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
         """The whole view."""
         layout = _Layout(width=options.max_width)
         document = self._document

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
 from rich.live import Live
 
 from tdcs.cli.api_client import api_client, connection_options
+from tdcs.cli.console import Console
 from tdcs.cli.live.document import document
 from tdcs.cli.live.terminal import View
 from tdcs.cli.live.watches import Watches

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from tdcs.api import names
 from tdcs.cli.api_client import api_client, connection_options
+from tdcs.cli.console import Console
 from tdcs.cli.input import inputs_checked
 from tdcs.cli.plan.dry_run import check_children, check_job
 from tdcs.cli.plan.forecast import Forecast, Speeds

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 from pydantic import ValidationError
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -18,6 +18,7 @@ from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.trainingjob import TrainingJob
 from tdcs.cli import dataset_use
 from tdcs.cli.api_client import api_client, connection_options
+from tdcs.cli.console import Console
 from tdcs.cli.problems import problems
 from tdcs.cli.status.operator_lease import silence
 from tdcs.cli.status.world import World, check_namespace, read_world

@@ -1,7 +1,7 @@
 """Answers the AdmissionChecks of Kueue that ask for data, and has loaded ahead what the first Workloads lack.
 
-Nothing is remembered but when a sentence was last written, or a refusal logged, and copies that were handed out and
-cannot be seen yet: a restart reads the states from the Workloads.
+Nothing is remembered but when a sentence was last written, a refusal logged, or data first asked for, and copies that
+were handed out and cannot be seen yet: a restart reads the states from the Workloads.
 """
 
 import asyncio
@@ -72,6 +72,8 @@ class KueueChecks:
         self._clock = clock
         self._said: dict[tuple[str, str], float] = {}
         self._refusals: dict[str, float] = {}
+        self._asked: dict[Key, float] = {}
+        """When it was first asked for that a Dataset is loaded ahead."""
         self._copies = CopyAssignments(stores=context.stores)
         api = context.api
         self._checks = Informer(api=api, resource=ADMISSION_CHECKS)
@@ -128,6 +130,7 @@ class KueueChecks:
             if (check.get("spec") or {}).get("controllerName") == names.KUEUE_CONTROLLER
         }
         await self._free_unchecked(checks)
+        asked: dict[Key, float] = {}
         for name, check in checks.items():
             spec, problem = self._spec_of(check)
             await self._report_active(check, problem=problem)
@@ -152,12 +155,20 @@ class KueueChecks:
                     await self._answer(workload, answer, check=name, datasets=own)
             failed = [key for key in datasets if self._has_failed(key)]
             ahead = to_load_ahead(
-                workloads, spec=spec, datasets=datasets, failed=failed, now=self._context.now()
+                workloads,
+                spec=spec,
+                datasets=datasets,
+                failed=failed,
+                asked={key: self._clock() - at for key, at in self._asked.items()},
+                now=self._context.now(),
             )
             for workload, dataset in ahead:
+                key = workload.key[0], dataset
+                asked[key] = self._asked.get(key, self._clock())
                 await self._load_ahead(workload, dataset=dataset)
             there = {each.uid for each in workloads}
             self._said = {key: at for key, at in self._said.items() if key[0] != name or key[1] in there}
+        self._asked = asked
 
     def _datasets(self, workloads: Sequence[CheckedWorkload]) -> dict[Key, KnownDataset]:
         """The Datasets that Workloads mount about which there is something to say: others are not even read."""
@@ -359,6 +370,6 @@ class KueueChecks:
 
 
 def _preload_key(dataset: Key) -> Key:
-    """The Preload that loads a Dataset ahead."""
+    """The Preload that loads a Dataset ahead, each its own."""
     namespace, name = dataset
-    return namespace, f"ahead-{name}"[:63].rstrip("-")
+    return namespace, names.dns_label(f"ahead-{name}")

@@ -1,6 +1,7 @@
 """Whether a Workload's data lets it start: the states of the AdmissionCheck tdcs.io/data. Pure."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,13 @@ LONGEST_SECONDS = 3600
 UNHELD_SECONDS = (10, 60)
 """Bounds of the time after which Kueue takes the quota of a Workload back that cannot be put on hold. Kueue 0.19 keeps
 the quota until then, and each time costs an eviction."""
+
+STALLED_SECONDS = 600
+"""So long after it was first asked for, data keeps its place among what is loaded ahead, however slowly it comes: it
+may wait until others are loaded."""
+
+SLOWEST_SECONDS = 86_400
+"""Later it keeps the place only if it comes so fast that all is there in this time."""
 
 
 class DataState(StrEnum):
@@ -158,44 +166,105 @@ def to_load_ahead(
     spec: DataCheckSpec,
     datasets: Mapping[Key, KnownDataset],
     failed: Collection[Key],
+    asked: Mapping[Key, float],
     now: str,
 ) -> list[tuple[CheckedWorkload, str]]:
     """What to load of the Datasets of the first Workloads that wait for quota, each once.
 
     The first `look_ahead` in the queue are loaded for, and as many that wait for their data only (on hold, or until
-    Kueue takes their quota back): these must not keep others from theirs. Workloads that wait for data that cannot be
-    loaded are not counted.
+    Kueue takes their quota back): these must not keep others from theirs. Namespaces are taken in turn: however many
+    Workloads one has, and of whatever priority, the first of each other comes before its second. Workloads that wait
+    for data that cannot be loaded, or comes too slowly, are not counted.
 
     Args:
         workloads: with this check.
         spec: of the DataCheck.
         datasets: that they mount.
         failed: Datasets that were loaded ahead in vain.
+        asked: how many seconds ago it was first asked for that a Dataset is loaded ahead.
         now: the time.
     """
     waiting = sorted(
         (each for each in workloads if not each.closed and (each.reserved_since is None or each.retries)),
         key=lambda each: each.order,
     )
+    candidates = [
+        _candidate(each, spec=spec, datasets=datasets, failed=failed, asked=asked, now=now)
+        for each in waiting
+    ]
     found: dict[Key, CheckedWorkload] = {}
     left = dict.fromkeys((True, False), spec.look_ahead)
-    for workload in waiting:
-        data_only = workload.on_hold or workload.reserved_since is not None
-        if not left[data_only]:
-            continue
-        own = [(workload.key[0], name) for name in workload.claims]
-        states = {
-            key: _readiness(key[1], datasets[key], percent=spec.percent, now=now)
-            for key in own
-            if key in datasets
-        }
-        lacking = {key: each.mounted for key, each in states.items() if each.lacks}
-        for key, mounted in lacking.items():
-            if mounted:
-                found.setdefault(key, workload)
-        if all(mounted and key not in failed for key, mounted in lacking.items()):
-            left[data_only] -= 1
+    for each in _in_turn(candidates):
+        if left[each.data_only]:
+            for key in each.loadable:
+                found.setdefault(key, each.workload)
+            left[each.data_only] -= each.counted
     return [(workload, name) for (_, name), workload in found.items()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A Workload for which may be loaded ahead.
+
+    Attributes:
+        workload: it waits.
+        data_only: for its data, and not for quota.
+        loadable: Datasets that it lacks and that are mounted.
+        counted: whether it takes a place.
+    """
+
+    workload: CheckedWorkload
+    data_only: bool
+    loadable: tuple[Key, ...]
+    counted: bool
+
+
+def _candidate(
+    workload: CheckedWorkload,
+    *,
+    spec: DataCheckSpec,
+    datasets: Mapping[Key, KnownDataset],
+    failed: Collection[Key],
+    asked: Mapping[Key, float],
+    now: str,
+) -> _Candidate:
+    keys = [(workload.key[0], name) for name in workload.claims]
+    states = {
+        key: _readiness(key[1], datasets[key], percent=spec.percent, now=now)
+        for key in keys
+        if key in datasets
+    }
+    lacking = {key: each.mounted for key, each in states.items() if each.lacks}
+    return _Candidate(
+        workload=workload,
+        data_only=workload.on_hold or workload.reserved_since is not None,
+        loadable=tuple(key for key, mounted in lacking.items() if mounted),
+        counted=all(
+            mounted
+            and key not in failed
+            and not _is_stalled(datasets[key], percent=spec.percent, seconds=asked.get(key, 0.0))
+            for key, mounted in lacking.items()
+        ),
+    )
+
+
+def _is_stalled(known: KnownDataset, *, percent: int, seconds: float) -> bool:
+    """Whether data comes too slowly that was asked for so many seconds ago."""
+    if seconds < STALLED_SECONDS:
+        return False
+    expected = seconds_to_load([known.dataset], percent=percent)
+    return expected is None or expected > SLOWEST_SECONDS
+
+
+def _in_turn(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """The first of each namespace, then the second of each; those that take no place go with the next that does."""
+    turns: Counter[tuple[bool, str]] = Counter()
+    found = []
+    for each in candidates:
+        queue = each.data_only, each.workload.key[0]
+        found.append((turns[queue], each))
+        turns[queue] += each.counted
+    return [each for _, each in sorted(found, key=lambda row: row[0])]
 
 
 def _readiness(name: str, known: KnownDataset, *, percent: int, now: str) -> DatasetReadiness:

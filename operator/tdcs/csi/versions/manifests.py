@@ -6,15 +6,19 @@ over, may write to the agent's file at any time, also after it was checked.
 
 import asyncio
 import contextlib
+import errno
+import functools
 import hashlib
 import logging
 import os
+import secrets
 import socket
-import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from tdcs.api import names
 from tdcs.csi.versions.folders import MANIFEST, STAGING, DatasetFolder, VersionFolder, tiers_of
@@ -35,11 +39,21 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-_DRAFT: Final = ".new"
-_PIECE: Final = 1 << 20
-_copying: Final = threading.Lock()
-"""One copy at a time, so that no two have the same draft."""
+LARGEST_COPY: Final = 8 << 30
+"""Bytes of the longest manifest that a node takes: as many as the operator's volume has by default for all of them
+together, and those of a hundred million files. The operator's own bound (`manifest_bytes`) is not known here."""
 
+_FREE_SHARE: Final = 4
+"""A copy takes no more than this part of what is free: kubelet would begin to evict pods."""
+
+_ABANDONED_SECONDS: Final = 60.0
+"""A draft that nothing was written to for so long is of a process that was killed."""
+
+_DRAFT: Final = f"{MANIFEST}.new-"
+_PIECE: Final = 1 << 20
+
+P = ParamSpec("P")
+T = TypeVar("T")
 MakeLister = Callable[[str, ManifestFolder], Lister]
 """The lister of a cache cluster that writes into a folder."""
 
@@ -64,6 +78,7 @@ class Manifests:
         self._stagings: Final[dict[Path, ManifestFolder]] = {}
         self._session: aiohttp.ClientSession | None = None
         self._fetchers: Final[dict[Path, ManifestFetcher]] = {}
+        self._threads: Final[dict[str, ThreadPoolExecutor]] = {}
 
     async def of(self, *, volume: Volume, folder: DatasetFolder, digest: str) -> Manifest:
         """The manifest of this digest.
@@ -71,7 +86,7 @@ class Manifests:
         Raises ManifestUnavailableError when it is not to be had, OSError when the disk does not take it.
         """
         version = folder.of(digest)
-        found = await asyncio.to_thread(self._here, version, self._tiers(volume))
+        found = await self._in_turn(volume, self._here, version, self._tiers(volume))
         if found is not None:
             return found
         staging = self._staging(volume)
@@ -84,21 +99,31 @@ class Manifests:
             manifest_url(address=each, digest=digest, secure=secure)
             for each in await _addresses(self._address)
         ]
-        await self._fetcher(staging).fetch(digest=digest, urls=urls)
-        return await asyncio.to_thread(_move, staging, version)
+        await self._fetcher(staging).fetch(digest=digest, urls=urls, most=LARGEST_COPY)
+        return await self._in_turn(volume, _move, staging, version)
 
     async def listed(self, *, volume: Volume, folder: DatasetFolder) -> Manifest:
         """The manifest of a listing that begins now. Raises EngineError."""
         staging = self._staging(volume)
         listed = await self._lister(volume.cluster, staging).list(path=volume.path)
-        return await asyncio.to_thread(_move, staging, folder.of(listed.digest))
+        return await self._in_turn(volume, _move, staging, folder.of(listed.digest))
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End what is under way, but for copies that have begun."""
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.clear()
         for fetcher in self._fetchers.values():
             await fetcher.close()
         if self._session is not None:
             await self._session.close()
+
+    async def _in_turn(self, volume: Volume, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do this in the one thread of a cache: its files may be long, and keep no other cache's waiting."""
+        if volume.cluster not in self._threads:
+            self._threads[volume.cluster] = ThreadPoolExecutor(max_workers=1, thread_name_prefix="manifests")
+        call = functools.partial(work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads[volume.cluster], call)
 
     def _tiers(self, volume: Volume) -> list[str]:
         return tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
@@ -131,9 +156,14 @@ class Manifests:
             return found
         for tier in tiers:
             file = os.path.join(tier, names.AGENT_MANIFESTS, version.version)
-            with contextlib.suppress(OSError), open(open_plain_file(file), "rb") as given:
-                if _copy(given, version):
-                    return load(version)
+            try:
+                with open(open_plain_file(file), "rb") as given:
+                    if _copy(given, version):
+                        return load(version)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _log.warning("manifest %s of the agent is not taken: %s", file, error.strerror)
         return None
 
 
@@ -188,16 +218,25 @@ def _move(staging: ManifestFolder, version: VersionFolder) -> Manifest:
 
 def _copy(given: BufferedReader, version: VersionFolder) -> bool:
     """Have a copy of an open file in the version's folder, if it is the version's manifest. Raises OSError."""
-    draft, digest = f"{MANIFEST}{_DRAFT}", hashlib.sha256()
-    with _copying, plain_folder(version.path, make=True) as folder:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft, dir_fd=folder)
+    draft, digest = f"{_DRAFT}{secrets.token_hex(8)}", hashlib.sha256()
+    left = os.fstat(given.fileno()).st_size
+    with plain_folder(version.path, make=True) as folder:
+        space = os.fstatvfs(folder)
+        most = largest_copy(free=space.f_bavail * space.f_frsize)
+        if left > most:
+            raise OSError(
+                errno.EFBIG,
+                f"it has {left} bytes, of which a node takes {most}: {LARGEST_COPY} at the most, and no more than "
+                f"1/{_FREE_SHARE} of what is free on the disk",
+                version.manifest,
+            )
         made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
         try:
             with open(made, "wb") as copy:
-                while piece := given.read(_PIECE):
+                while piece := given.read(min(left, _PIECE)):
                     digest.update(piece)  # of what is copied, whatever the file becomes meanwhile
                     copy.write(piece)
+                    left -= len(piece)  # no further than it was long: it may grow without end
             if digest.hexdigest()[:DIGEST_LENGTH] != version.version:
                 return False
             os.rename(draft, MANIFEST, src_dir_fd=folder, dst_dir_fd=folder)
@@ -205,6 +244,23 @@ def _copy(given: BufferedReader, version: VersionFolder) -> bool:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
+
+
+def largest_copy(*, free: int) -> int:
+    """Bytes of the longest manifest that is copied to a disk with so many free bytes."""
+    return min(LARGEST_COPY, free // _FREE_SHARE)
+
+
+def clear_drafts(version: VersionFolder) -> None:
+    """Remove what killed processes left of copies. Raises OSError."""
+    with plain_folder(version.path) as folder:
+        for name in os.listdir(f"/proc/self/fd/{folder}"):
+            if not name.startswith(_DRAFT):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # its copy is finished
+                written = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+                if time.time() - written > _ABANDONED_SECONDS:
+                    os.unlink(name, dir_fd=folder)
 
 
 def _digest(file: BufferedReader) -> str:

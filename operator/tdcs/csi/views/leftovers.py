@@ -11,7 +11,7 @@ from typing import Final
 from tdcs.api import names
 from tdcs.csi import mount, mountinfo
 from tdcs.csi.versions.folders import NOTICED, TREE, DatasetFolder, dataset_folders
-from tdcs.csi.versions.manifests import load
+from tdcs.csi.versions.manifests import clear_drafts, load
 from tdcs.csi.views.overlay import parse_shown
 from tdcs.csi.views.view import clear, clear_gone
 from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
@@ -50,7 +50,8 @@ def clear_abandoned(
     read: Collection[str] = (),
 ) -> None:
     """Remove trees that are not looked after and that no pod is shown, such as those of an earlier format: their links
-    keep bytes on the disk; and the folders of datasets that have no version here any more. Run it in a thread.
+    keep bytes on the disk; the folders of datasets that have no version here any more; and what is left of copies of
+    manifests. Run it in a thread.
 
     Args:
         cache_root: Folder with the caches' folders.
@@ -65,6 +66,8 @@ def clear_abandoned(
     }
     for _, _, folder in dataset_folders(cache_root=cache_root):
         for version in folder.versions():
+            with contextlib.suppress(OSError):  # such as a folder that goes meanwhile
+                clear_drafts(version)
             tail = os.path.join(names.VIEWS_FOLDER, os.path.basename(folder.path), version.version, TREE)
             if (
                 version.path in known

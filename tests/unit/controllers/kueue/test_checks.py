@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
@@ -13,6 +14,7 @@ from tests.unit.kube.fake import error
 
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.kueue import controller, copy_assignments
+from tdcs.controllers.kueue.verdict import STALLED_SECONDS
 from tdcs.controllers.kueue.workload import copies_read
 from tdcs.kube.api import Object
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, NotFoundError, UnavailableError
@@ -335,6 +337,42 @@ def test_what_the_first_that_waits_lacks_is_preloaded_once_and_goes_with_it() ->
     (owner,) = made["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Workload", "w", "uid-w")
     assert world.look() == []
+
+
+def test_each_dataset_with_a_long_name_has_a_preload_of_its_own_with_a_valid_name() -> None:
+    world = World()
+    long = [f"{'x' * 60}a", f"{'x' * 60}b", f"{'y' * 56}.b", f"{'z' * 246}.com"]
+    world.put(DATA_CHECKS, {"metadata": {"name": "all"}, "spec": {"lookAhead": len(long)}})
+    parameters = {"apiGroup": "tdcs.io", "kind": "DataCheck", "name": "all"}
+    world.server.store(ADMISSION_CHECKS)["", "data"]["spec"]["parameters"] = parameters
+    for number, name in enumerate(long):
+        world.dataset(name, 40)
+        world.put(WORKLOADS, workload(f"w-{number}", name, reserved=None))
+    world.look()
+
+    preloads = world.server.store(PRELOADS)
+    assert sorted(made["spec"]["datasetRef"]["name"] for made in preloads.values()) == sorted(long)
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) for _, name in preloads)
+    assert world.look() == []
+
+
+def test_data_that_does_not_come_gives_its_place_up_after_a_time_and_is_loaded_all_the_same() -> None:
+    world = World()
+    world.put(DATA_CHECKS, {"metadata": {"name": "one"}, "spec": {"lookAhead": 1}})
+    parameters = {"apiGroup": "tdcs.io", "kind": "DataCheck", "name": "one"}
+    world.server.store(ADMISSION_CHECKS)["", "data"]["spec"]["parameters"] = parameters
+    for number, name in enumerate(("stuck", "next")):
+        world.dataset(name, 0)
+        world.put(WORKLOADS, workload(f"w-{number}", name, reserved=None, created=number))
+    for second, expected in (
+        (0, []),
+        (STALLED_SECONDS - 1, []),
+        (STALLED_SECONDS, [("n", "ahead-next")]),
+        (STALLED_SECONDS + 2, [("n", "ahead-next")]),
+    ):
+        world.seconds = second
+        world.look()
+        assert set(world.server.store(PRELOADS)) == {("n", "ahead-stuck"), *expected}
 
 
 @pytest.mark.parametrize(("reserved", "loaded"), [(None, True), (100, False)])

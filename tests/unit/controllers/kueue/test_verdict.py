@@ -10,6 +10,8 @@ from tests.unit.controllers.builders import dataset
 
 from tdcs.api.kueue.datacheck import DataCheckSpec
 from tdcs.controllers.kueue.verdict import (
+    SLOWEST_SECONDS,
+    STALLED_SECONDS,
     DataState,
     KnownDataset,
     Verdict,
@@ -36,6 +38,7 @@ def workload(
     true: tuple[str, ...] = (),
     held: bool = False,
     owner: str = "Job",
+    namespace: str = "n",
     **spec: Any,
 ) -> Object:
     """A Workload that mounts these claims; `reserved`: when it got its quota, None: it has none; `held`: on hold."""
@@ -49,7 +52,7 @@ def workload(
     check = {"name": CHECK, "state": state, "message": "", "lastTransitionTime": at(reserved or 0)}
     return {
         "metadata": {
-            "namespace": "n",
+            "namespace": namespace,
             "name": name,
             "uid": f"uid-{name}",
             "creationTimestamp": at(created),
@@ -251,6 +254,7 @@ def ahead(
     datasets: Mapping[tuple[str, str], KnownDataset],
     *,
     failed: Collection[tuple[str, str]] = (),
+    asked: Mapping[tuple[str, str], float] | None = None,
     look_ahead: int = 1,
 ) -> list[tuple[str, str]]:
     """For which Workloads which Datasets are loaded ahead."""
@@ -259,6 +263,7 @@ def ahead(
         spec=DataCheckSpec(look_ahead=look_ahead),
         datasets=datasets,
         failed=failed,
+        asked=asked or {},
         now=at(110),
     )
     return [(each.key[1], name) for each, name in found]
@@ -287,6 +292,56 @@ def test_data_that_cannot_be_loaded_keeps_no_other_from_being_loaded_ahead(held:
     }
     found = ahead(waiting, datasets, failed={("n", "failed")})
     assert found == [("failed", "failed"), ("fine", "fine")]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_what_many_workloads_of_a_namespace_lack_is_loaded_ahead_in_turn_with_what_others_lack(
+    held: bool,
+) -> None:
+    state = "Retry" if held else "Pending"
+    waiting = [
+        workload(
+            f"{namespace}-{number}",
+            "pictures" if namespace == "few" else f"pictures-{number}",
+            reserved=None,
+            state=state,
+            held=held,
+            namespace=namespace,
+            priority=priority,
+        )
+        for namespace, priority in (("many", 9), ("few", 0))
+        for number in range(4)
+    ]
+    datasets = {("many", f"pictures-{number}"): known(0) for number in range(4)}
+    datasets["few", "pictures"] = known(0)
+    found = [name for name, _ in ahead(waiting, datasets, look_ahead=3)]
+    assert found == ["many-0", "few-0", "many-1"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "keeps"),
+    [
+        (STALLED_SECONDS - 1, 0, True),  # it may have to wait until others are loaded
+        (STALLED_SECONDS, 0, False),
+        (STALLED_SECONDS, 1, False),
+        (STALLED_SECONDS, 1000, True),
+    ],
+)
+def test_data_that_comes_too_slowly_keeps_its_place_for_a_time_only(
+    seconds: float, rate: int, keeps: bool
+) -> None:
+    waiting = [
+        workload(name, name, reserved=None, state="Retry", held=True, created=second)
+        for second, name in enumerate(("slow", "fine", "late"))
+    ]
+    slow = known(0, rate=rate).dataset
+    assert slow is not None
+    assert slow.status is not None
+    status = slow.status.model_copy(update={"wanted_bytes": 1000 * SLOWEST_SECONDS})
+    slow = slow.model_copy(update={"status": status})
+    datasets = {("n", "fine"): known(0), ("n", "late"): known(0), ("n", "slow"): KnownDataset(dataset=slow)}
+    found = [name for name, _ in ahead(waiting, datasets, asked={("n", "slow"): seconds})]
+    assert found == (["slow"] if keeps else ["slow", "fine"])
 
 
 @given(

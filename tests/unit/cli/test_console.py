@@ -1,0 +1,85 @@
+"""Texts of tenants and stores in an administrator's terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from rich.live import Live
+from rich.table import Table
+
+import tdcs.cli
+from tdcs.cli.console import Console
+from tdcs.cli.main import LazyGroup
+from tdcs.cli.status.command import show
+from tdcs.cli.status.world import World
+
+EVIL = "limits[\x1bc\x1b]0;title\x07\x1bP+q\x1b\\\x9b2J\u202e\r]: Invalid value"
+"""Resets the terminal, names its window, asks it, clears it, turns the reading round, and overwrites its line."""
+
+RICHS_OWN = re.compile(r"\x1b\[[0-9;?]*[mhlHJKA]")
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def in_memory(*, terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=200)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_escape_sequences_of_a_tenants_object_are_shown_and_not_obeyed(terminal: bool) -> None:
+    condition = {"type": "Ready", "status": "False", "reason": "ChildRefused", "message": f"the Job: {EVIL}"}
+    job = {
+        "kind": "TrainingJob",
+        "metadata": {"namespace": "evil", "name": "x"},
+        "spec": {"datasets": [{"name": EVIL}]},
+        "status": {"state": "Failed", "reason": EVIL, "conditions": [condition]},
+    }
+    console = in_memory(terminal=terminal)
+    show(World(jobs=[job]), namespace="evil", console=console, now="2026-01-02T00:00:00Z")
+    text = RICHS_OWN.sub("", shown(console))
+    assert all(one.isprintable() for one in text.replace("\n", "")), text
+    assert text.count(r"limits[\x1bc\x1b]0;title") == 4  # two cells, and two lines on what is wrong
+
+
+def test_what_is_shown_live_is_shown_so_too() -> None:
+    console = in_memory(terminal=True)
+    table = Table("Name")
+    table.add_row(EVIL)
+    with Live(console=console, auto_refresh=False) as live:
+        live.update(table, refresh=True)
+    assert r"\x1bc" in shown(console)
+    assert "\x1bc" not in shown(console)
+
+
+@pytest.mark.parametrize("kind", [click.ClickException, click.UsageError])
+def test_the_sentence_with_which_a_command_ends_is_shown_so_too(kind: type[click.ClickException]) -> None:
+    group = LazyGroup("tdcs")
+
+    @group.command()
+    def refused() -> None:
+        raise kind(f"the API server says: {EVIL}\nsee there")
+
+    found = CliRunner().invoke(group, ["refused"], color=True)
+    assert found.exit_code == kind.exit_code
+    assert r"limits[\x1bc\x1b]0;title\x07" in found.output
+    assert found.output.endswith("\nsee there\n")
+    assert not re.search(r"[\x1b\x07\x9b]", found.output)
+
+
+def test_every_command_writes_to_that_console() -> None:
+    """Those of the local cluster are a program of their own."""
+    others = [
+        str(path)
+        for path in Path(tdcs.cli.__file__).parent.rglob("*.py")
+        if path.name != "console.py"
+        and re.search(r"rich\.console import .*\bConsole\b", path.read_text("utf-8"))
+    ]
+    assert others == []
