@@ -19,7 +19,7 @@ from aiohttp import web
 
 from tdcs.engine.agents import NO_SLOTS, AgentState, Assignment, MountState, PartState
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.result import Listed, listed
+from tdcs.listing.result import listed
 from tdcs.planning.manifest_format import Totals
 from tdcs.policy import slots
 
@@ -129,22 +129,18 @@ async def run_fleet(*, port: int, nodes: int, mounts: int, files: int, folder: M
     known = {digest_of(number): each for number in range(1, mounts)}
     real = {digest: listed(folder.open(digest)).totals for digest in folder.digests()}
     everything = {**known, **real}
-    sums = {
-        digest: msgspec.msgpack.encode(Listed(digest=digest, totals=one))
-        for digest, one in everything.items()
-    }
 
     fleet = Fleet(nodes=nodes, sizes={digest: one.sizes for digest, one in everything.items()})
 
-    async def totals(request: web.Request) -> web.Response:
-        return web.Response(body=sums[request.match_info["digest"]])
+    async def manifest(request: web.Request) -> web.FileResponse:
+        return web.FileResponse(folder.file(request.match_info["digest"]))
 
     app = web.Application(client_max_size=64 << 20)
     app.add_routes(
         [
             web.get("/{node}/v1/state", fleet.state),
             web.put("/{node}/v1/assignments", fleet.assign),
-            web.get("/{node}/v1/manifests/{digest}/totals", totals),
+            web.get("/{node}/v1/manifests/{digest}", manifest),
             web.get("/spread/{mount}", fleet.spread),
         ]
     )

@@ -187,12 +187,12 @@ class Limits(Model):
     """How large the sources of Datasets may be. One beyond a limit is not mounted, or not listed again."""
 
     files: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Files of all sources of this CacheCluster together, for the master knows each of them, and each of its blocks: a
-    larger one counts once for every GiB of it. Left out, as many as its heap has room for, 1.5 KiB each: 262,144 with
+    """Files and folders of all sources of this CacheCluster together, for the master knows each of them, and each block
+    of a file: a larger one counts once for every GiB of it, and a folder, also one in the key of an object, once, and
+    once more for every 256 bytes of its path. Left out, as many as its heap has room for, 1.5 KiB each: 262,144 with
     the built-in 384 MiB. For more give it a larger heap (spec.master.jvmOptions)."""
     files_per_dataset: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Files of one source, counted as for `files`; left out, as many as of all. A shared folder may have as many
-    folders."""
+    """Files and folders of one source, counted as for `files`; left out, as many as of all."""
     bytes_per_dataset: (
         Annotated[
             Quantity,

@@ -87,7 +87,8 @@ class Caches(Protocol):
         ...
 
     async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
-        """What decisions need of a manifest; raises `ManifestUnavailableError` when no URL gives it."""
+        """What decisions need of a manifest: its sums, which are added up here, since no digest proves what others say
+        of them. Raises `ManifestUnavailableError` when no URL gives it."""
         ...
 
     async def close(self) -> None:
@@ -181,8 +182,7 @@ class CachePool:
 
     async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
         """See `Caches`."""
-        if self._fetcher is not None:
-            return await self._fetcher.totals(digest=digest, urls=urls)
+        await self.fetch(digest=digest, urls=urls)
         return await asyncio.to_thread(lambda: listed(self.folder.open(digest)))
 
     async def close(self) -> None:

@@ -252,7 +252,7 @@ class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         folder: its path on the node.
-        files: so many may be there, each of which counts as often as `block_count` says, and as many folders.
+        files: so many files and folders may be there, which count as often as `block_count` and `folder_count` say.
         bytes: of all of them together; None: any.
         seconds: so long the count may take.
     """
@@ -270,7 +270,7 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
         files: that were seen.
         counted: the same as limits count them, see `block_count`.
         largest: the one that counts the most, if that is more than once, by its path below the folder.
-        folders: that were seen, the folder itself not among them.
+        folders: that were seen, the folder itself not among them, as limits count them, see `folder_count`.
         bytes: of these files.
         cut_off: whether the time was over before.
         failure: why not all of it can be counted; empty when it can.

@@ -1,4 +1,6 @@
-"""How many files and bytes a source may have, counted while it is listed, so that a listing ends where the limit is."""
+"""How many files, folders and bytes a source may have, counted while it is listed, so that a listing ends where the
+limit is.
+"""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -6,7 +8,9 @@ from typing import Final, Protocol
 import msgspec
 
 from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile, block_count, large_file
+from tdcs.engine.file_folders import LONG_PATH, FolderCounter
 from tdcs.engine.protocol import CachedFile, LimitExceededError, Source
+from tdcs.planning.manifest_format import encoded
 
 _LONGEST_NAME: Final = 200
 """Characters of a file's name in a message."""
@@ -19,7 +23,7 @@ class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What one listing may give.
 
     Attributes:
-        files: at most so many, each of which counts as often as `block_count` says.
+        files: at most so many files and folders, which count as often as `block_count` and `folder_count` say.
         bytes: of all files together; None: any.
         files_field: where the number of files was set, for people: a field of a CacheCluster.
         bytes_field: the same of the bytes.
@@ -41,12 +45,14 @@ class SourcesSize(msgspec.Struct, frozen=True, kw_only=True):
     """Files and bytes of sources, as far as these have been counted or listed.
 
     Attributes:
-        files: as limits count them, see `block_count`.
-        bytes: of all of them together.
+        files: these and their folders, as limits count them, see `ListingLimit`.
+        folders: how many of these the folders are.
+        bytes: of all files together.
         largest: the one that counts the most, if that is more than once.
     """
 
     files: int = 0
+    folders: int = 0
     bytes: int = 0
     largest: LargeFile = NO_LARGE_FILE
 
@@ -83,7 +89,7 @@ class LimitCount:
 
     Attributes:
         names: files that came one by one, each of which is one here.
-        files: all, as limits count them.
+        files: all, and their folders, as limits count them.
         bytes: of all.
     """
 
@@ -95,25 +101,26 @@ class LimitCount:
         self.files = 0
         self.bytes = 0
         self._folders = 0
+        self._counter = FolderCounter()
         self._largest = NO_LARGE_FILE
 
     @property
     def size(self) -> SourcesSize:
         """What has come so far."""
-        return SourcesSize(files=self.files, bytes=self.bytes, largest=self._largest)
+        return SourcesSize(files=self.files, folders=self._folders, bytes=self.bytes, largest=self._largest)
 
     def add(self, *, files: int, size: int, folders: int = 0, largest: LargeFile = NO_LARGE_FILE) -> None:
         """Count further files with so many bytes together; raises LimitExceededError beyond the limit.
 
-        A cache's master keeps the name of a folder as it keeps a file's: as many folders as files are allowed.
+        A cache's master keeps the name of a folder as it keeps a file's, so both are counted together.
 
         Args:
             files: as limits count them.
             size: bytes of all.
-            folders: how many more.
+            folders: further ones, as limits count them.
             largest: of these files.
         """
-        self.files += files
+        self.files += files + folders
         self.bytes += size
         self._folders += folders
         self._largest = max(self._largest, largest)
@@ -121,39 +128,45 @@ class LimitCount:
         if limit is None:
             return
         if self.files > limit.files:
-            raise self._error(f"it has more than {limit.files} files{self._why()}", limit.files_field)
-        if self._folders > limit.files:
-            raise self._error(f"it has more than {limit.files} folders", limit.files_field)
+            what = "files and folders" if self._folders else "files"
+            raise self._error(f"it has more than {limit.files} {what}{self._why()}", limit.files_field)
         if limit.bytes is not None and self.bytes > limit.bytes:
             raise self._error(f"its files have more than {limit.bytes} bytes", limit.bytes_field)
 
     def add_size(self, size: SourcesSize) -> None:
         """Count a source that has been counted; raises LimitExceededError."""
-        self.add(files=size.files, size=size.bytes, largest=size.largest)
+        files = size.files - size.folders
+        self.add(files=files, size=size.bytes, folders=size.folders, largest=size.largest)
 
-    def add_sizes(self, sizes: Sequence[int], *, largest: LargeFile) -> None:
-        """Count files of these sizes; raises LimitExceededError."""
+    def add_sizes(self, sizes: Sequence[int], *, folders: int, largest: LargeFile) -> None:
+        """Count files of these sizes, and so many folders; raises LimitExceededError."""
         self.names += len(sizes)
-        self.add(files=sum(map(block_count, sizes)), size=sum(sizes), largest=largest)
+        self.add(files=sum(map(block_count, sizes)), size=sum(sizes), folders=folders, largest=largest)
 
     def add_page(self, page: Sequence[CachedFile]) -> None:
         """Count a page of a listing; raises LimitExceededError."""
         largest = max((large_file(file.length, file.path) for file in page), default=NO_LARGE_FILE)
-        self.add_sizes([file.length for file in page], largest=largest)
+        folders = sum(self._counter.add(encoded(file.path)) for file in page)
+        self.add_sizes([file.length for file in page], folders=folders, largest=largest)
 
     def _why(self) -> str:
-        """How there can be more than people see, when there is a large file."""
-        if not self._largest.size:
-            return ""
-        name = repr(self._largest.name[:_LONGEST_NAME]) if self._largest.name else "one"
-        size, times = self._largest.size, block_count(self._largest.size)
-        return f", of which each counts once for every GiB of it, {name} of {size} bytes as {times}"
+        """How there can be more than people see, when there are folders or a large file."""
+        reasons = []
+        if self._folders:
+            more = f"once more for every {LONG_PATH} bytes of its path"
+            reasons.append(f"each folder counts once, and {more}, {self._folders} so far")
+        if self._largest.size:
+            name = repr(self._largest.name[:_LONGEST_NAME]) if self._largest.name else "one"
+            size, times = self._largest.size, block_count(self._largest.size)
+            reasons.append(f"each file counts once for every GiB of it, {name} of {size} bytes as {times}")
+        return f", of which {', and '.join(reasons)}" if reasons else ""
 
     def _error(self, reason: str, field: str) -> LimitExceededError:
         return LimitExceededError(
             attempted=f"list {self._what}",
             reason=f"{reason}: {field}",
-            remedy="Name a folder with less in spec.source.uri, pack small files together, or ask the administrator of "
-            "the CacheCluster for a higher limit, for which its master may need a larger heap (spec.master.jvmOptions)",
+            remedy="Name a folder with less in spec.source.uri, pack small files together, give them names with fewer "
+            "folders, or ask the administrator of the CacheCluster for a higher limit, for which its master may need a "
+            "larger heap (spec.master.jvmOptions)",
             path=self._path,
         )

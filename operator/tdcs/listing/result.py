@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile, block_count_of_all, large_file
+from tdcs.engine.file_folders import folder_count_of_all
 from tdcs.engine.protocol import (
     EngineError,
     EngineUnavailableError,
@@ -45,12 +46,16 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
     """The result that belongs to a manifest."""
-    totals = manifest.totals()
+    totals, folders = manifest.totals(), folder_count_of_all(manifest.folder_lengths[1:])
     return Listed(
         digest=manifest.digest,
         totals=totals,
         size=SourcesSize(
-            files=block_count_of_all(manifest.lengths), bytes=totals.file_bytes, largest=_largest(manifest)
+            # The master knows those, too, that no folder tree can hold.
+            files=block_count_of_all(manifest.lengths) + folders + manifest.header.skipped_count,
+            folders=folders,
+            bytes=totals.file_bytes,
+            largest=_largest(manifest),
         ),
         skipped_count=manifest.header.skipped_count,
         skipped=manifest.header.skipped,

@@ -1,4 +1,5 @@
-"""Counts the objects of a bucket at the store, page by page and no further than a limit, before a cache learns a name.
+"""Counts the objects of a bucket, and the folders in their names, at the store, page by page and no further than a
+limit, before a cache learns a name.
 
 An Alluxio master that lists a source keeps all names of it, and has no memory left where there are millions.
 """
@@ -6,12 +7,13 @@ An Alluxio master that lists a source keeps all names of it, and has no memory l
 import asyncio
 import html
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
 from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile, block_count
+from tdcs.engine.file_folders import FolderCounter
 from tdcs.engine.protocol import Source, SourceError
 from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize
@@ -36,8 +38,8 @@ _SECONDS_OF_A_PAGE: Final = 2.0
 
 _FOUND: Final = re.compile(
     rb"<Size>(\d{1,19})</Size>|<NextContinuationToken>([^<]{1,8192})</NextContinuationToken>"
+    rb"|<Key>([^<]{1,8192})</Key>|<Contents>"
 )
-_KEY: Final = re.compile(rb"<Key>([^<]*)</Key>")
 _LONGEST: Final = 8300
 """Bytes: no match is longer."""
 
@@ -71,8 +73,8 @@ class SourceSize:
     async def __call__(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
     ) -> SourcesSize:
-        """Count the objects of a bucket, as far as the limit. A folder is not counted here, and of a store that gives
-        no listing the cache's own says why.
+        """Count the objects of a bucket and their folders, as far as the limit. A folder of nodes is not counted here,
+        and of a store that gives no listing the cache's own says why.
 
         Args:
             source: with its keys.
@@ -106,21 +108,29 @@ class SourceSize:
     async def _count(self, source: Source, uri: SourceUri, count: LimitCount) -> None:
         async with open_session(self._timeout) as session:
             token, empty = "", 0
+            counter = FolderCounter(below=_below(uri))
             while empty < _EMPTY_PAGES:
                 before = count.names
                 url = page_url(source, uri, names=_PAGE, token=token)
-                token = await _count_page(session, url, count)
+                token = await _count_page(session, url, count, counter)
                 if not token:
                     return
                 empty = 0 if count.names > before else empty + 1
 
 
-async def _count_page(session: aiohttp.ClientSession, url: str, count: LimitCount) -> str:
+def _below(uri: SourceUri) -> bytes:
+    """What all keys of a source have before its own names."""
+    return f"{uri.path}/".encode() if uri.path else b""
+
+
+async def _count_page(
+    session: aiohttp.ClientSession, url: str, count: LimitCount, folders: FolderCounter
+) -> str:
     """Count what a page names, as it comes; gives the token of the next one, empty when none is to be had.
 
     Follows no redirection.
     """
-    page, length = ListingPage(), 0
+    page, length = ListingPage(folders), 0
     try:
         async with ask(session, url) as answer:
             if answer.status != 200:
@@ -129,45 +139,58 @@ async def _count_page(session: aiohttp.ClientSession, url: str, count: LimitCoun
                 length += len(part)
                 if length > _LARGEST_PAGE:
                     break
-                count.add_sizes(page.add(part), largest=page.largest)
+                found = page.add(part)
+                count.add_sizes(found.sizes, folders=found.folders, largest=page.largest)
     except (aiohttp.ClientError, TimeoutError, ValueError):
         return ""  # away, too slow, no HTTP, or no address
     return page.token
 
 
+class Objects(NamedTuple):
+    """Objects of a listing: their sizes, and their further folders, see `FolderCounter`."""
+
+    sizes: list[int]
+    folders: int
+
+
 class ListingPage:
     """The text of a page of a listing, taken in part by part and not kept.
+
+    Args:
+        folders: counts those of the keys; it has counted those of the pages before.
 
     Attributes:
         token: of the next page, as far as the text has come; empty for none.
         largest: the object that counts the most of all so far, if that is more than once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folders: FolderCounter) -> None:
         self.token = ""
         self.largest = NO_LARGE_FILE
+        self._counter: Final = folders
+        self._name = ""
+        """Of the object that is being read; empty where its size comes first."""
         self._rest = b""
 
-    def add(self, part: bytes) -> list[int]:
-        """Take in a further part of the text; gives the sizes of the objects that it completes."""
-        text, end, sizes = self._rest + part, 0, []
+    def add(self, part: bytes) -> Objects:
+        """Take in a further part of the text; gives what it completes."""
+        text, end, sizes, folders = self._rest + part, 0, [], 0
         for found in _FOUND.finditer(text):
-            if found[1] is not None:
-                size = int(found[1])
-                sizes.append(size)
-                if size > self.largest.size and block_count(size) > 1:
-                    self.largest = LargeFile(size, _name(text[end : found.start()]))
-            else:
-                self.token = self.token or _text(found[2])
             end = found.end()
+            size, token, key = found.groups()
+            if size is not None:
+                sizes.append(int(size))
+                if sizes[-1] > self.largest.size and block_count(sizes[-1]) > 1:
+                    self.largest = LargeFile(sizes[-1], self._name)
+            elif token is not None:
+                self.token = self.token or _text(token)
+            elif key is not None:
+                self._name = _text(key)
+                folders += self._counter.add(self._name.encode())
+            else:
+                self._name = ""
         self._rest = text[max(end, len(text) - _LONGEST) :]
-        return sizes
-
-
-def _name(before: bytes) -> str:
-    """The name of an object by what a store says of it before its size; empty where the name comes later."""
-    found = _KEY.search(before.rpartition(b"<Contents>")[2])
-    return _text(found[1]) if found is not None else ""
+        return Objects(sizes, folders)
 
 
 def _text(escaped: bytes) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import IO, Final
 
 import aiohttp
-import msgspec
 from aiohttp import web
 from aiohttp.client import _RequestContextManager
 from yarl import URL
@@ -17,9 +16,7 @@ from tdcs.listing.folder import ManifestFolder, is_digest
 from tdcs.listing.limit import LARGEST_MANIFEST
 from tdcs.listing.result import (
     MANIFEST_PATH,
-    Listed,
     ManifestUnavailableError,
-    listed,
     manifest_url,
 )
 from tdcs.planning.manifest_format import DIGEST_LENGTH
@@ -34,7 +31,6 @@ __all__ = [
     "manifest_url",
 ]
 
-TOTALS: Final = "/totals"
 WAIT: Final = "wait"
 """In a request for a manifest: seconds for which it is waited until the manifest is there."""
 
@@ -52,7 +48,6 @@ _NEXT_SECONDS: Final = AWAITED_SECONDS + 2.0
 
 _BYTES: Final = "application/octet-stream"
 _PIECE: Final = 1 << 22
-_LARGEST_TOTALS: Final = 1 << 20
 _IDLE_SECONDS: Final = 30.0
 
 
@@ -65,8 +60,8 @@ def manifest_routes(
 ) -> list[web.RouteDef]:
     """Routes that serve the folder's manifests; 404 for others.
 
-    `GET /v1/manifests/{digest}` gives a manifest, sent by the kernel.
-    `GET /v1/manifests/{digest}/totals` gives the sums over its files (`Listed`), which is all that decisions need.
+    `GET /v1/manifests/{digest}` gives a manifest, sent by the kernel. Nothing else is said of it: what the digest does
+    not prove would have to be believed.
 
     Args:
         folder: where they are.
@@ -92,15 +87,7 @@ def manifest_routes(
                 raise missing(digest)
         return web.FileResponse(folder.file(digest), headers={"Content-Type": _BYTES})
 
-    async def totals(request: web.Request) -> web.Response:
-        digest = request.match_info["digest"]
-        try:
-            found = await asyncio.to_thread(lambda: listed(folder.open(digest)))
-        except (ValueError, FileNotFoundError) as error:
-            raise missing(digest) from error
-        return web.Response(body=msgspec.msgpack.encode(found), content_type=_BYTES)
-
-    return [web.get(MANIFEST_PATH + "{digest}", get), web.get(MANIFEST_PATH + "{digest}" + TOTALS, totals)]
+    return [web.get(MANIFEST_PATH + "{digest}", get)]
 
 
 def _wait_of(request: web.Request) -> float:
@@ -168,32 +155,6 @@ class ManifestFetcher:
     def fetches(self, digest: str) -> bool:
         """Whether a manifest is on its way."""
         return digest in self._running
-
-    async def totals(self, *, digest: str, urls: Sequence[str]) -> Listed:
-        """The sums over a manifest's files: of the one in the folder, else from the first URL that gives them.
-
-        Raises:
-            ManifestUnavailableError: No URL gave them.
-        """
-        if self._folder.has(digest):  # one look at the disk, less than the way to a thread
-            return await asyncio.to_thread(lambda: listed(self._folder.open(digest)))
-        for url in urls:
-            try:
-                async with self._get(f"{url}{TOTALS}", idle_seconds=self._idle_seconds) as response:
-                    response.raise_for_status()
-                    content = await response.content.read(_LARGEST_TOTALS)
-                    while piece := await response.content.read(_LARGEST_TOTALS):
-                        content += piece
-                        if len(content) > _LARGEST_TOTALS:
-                            raise ValueError("sums of more than a mebibyte")
-                found = msgspec.msgpack.decode(content, type=Listed)
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError, msgspec.MsgspecError):
-                continue
-            if found.digest == digest:
-                return found
-        raise ManifestUnavailableError(
-            f"the sums of manifest {digest} are not to be had: the mount is listed"
-        )
 
     async def close(self) -> None:
         """End what is under way."""

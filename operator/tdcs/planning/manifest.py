@@ -88,6 +88,11 @@ class Manifest:
         text, ends = self._folders.tobytes(), self._folder_ends.tolist()
         return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
+    @property
+    def folder_lengths(self) -> npt.NDArray[np.uint64]:
+        """Bytes of the paths of all folders, in the same order."""
+        return np.diff(self._folder_ends, prepend=np.uint64(0))
+
     def in_folder(self, folder: int) -> range:
         """Numbers of the files that lie directly in a folder."""
         return range(int(self.folder_files[folder]), int(self.folder_files[folder + 1]))

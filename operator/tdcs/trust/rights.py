@@ -32,7 +32,6 @@ CONTROL_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
         "POST /v1/forget": frozenset({Role.OPERATOR}),
         "POST /v1/count": frozenset({Role.OPERATOR}),
         "GET /v1/manifests/{digest}": frozenset({Role.OPERATOR, Role.AGENT, Role.READER}),
-        "GET /v1/manifests/{digest}/totals": frozenset({Role.OPERATOR, Role.AGENT, Role.READER}),
     }
 )
 """Requests to an agent's control port: method and route."""
@@ -40,7 +39,6 @@ CONTROL_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
 OPERATOR_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
     {
         "GET /v1/manifests/{digest}": frozenset({Role.AGENT, Role.READER}),
-        "GET /v1/manifests/{digest}/totals": frozenset({Role.AGENT, Role.READER}),
         "GET /v1/holders/{cluster}": frozenset({Role.READER}),
         "POST /v1/read-failures": frozenset({Role.READER}),
         "POST /v1/read-waits": frozenset({Role.READER}),

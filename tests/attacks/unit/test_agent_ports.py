@@ -41,15 +41,14 @@ REQUESTS = (
     ("POST", "/v1/forget"),
     ("POST", "/v1/count"),
     ("GET", "/v1/manifests/{digest}"),
-    ("GET", "/v1/manifests/{digest}/totals"),
     ("GET", "/metrics"),
     ("GET", "/nowhere"),
 )
 NO_FOLDER = FolderLimit(folder="/none", files=1, seconds=1)
 ALLOWED = {
     Role.OPERATOR: {path for _, path in REQUESTS if path != "/nowhere"},
-    Role.AGENT: {"/v1/manifests/{digest}", "/v1/manifests/{digest}/totals"},
-    Role.READER: {"/v1/manifests/{digest}", "/v1/manifests/{digest}/totals"},
+    Role.AGENT: {"/v1/manifests/{digest}"},
+    Role.READER: {"/v1/manifests/{digest}"},
     Role.MONITOR: {"/metrics"},
 }
 BLOCK_READERS = {Role.AGENT, Role.READER}

@@ -32,15 +32,14 @@ from tdcs.trust.roles import Role
 FAILURE = ReadFailure(cluster="default", mount="/datasets/1f", node="a", path="x", reason="lost", stale=False)
 REQUESTS = {
     "manifest": ("GET", "/v1/manifests/{digest}", b""),
-    "totals": ("GET", "/v1/manifests/{digest}/totals", b""),
     "holders": ("GET", f"{HOLDERS_PATH}default?mount=/datasets/1f", b""),
     "failure": ("POST", READ_FAILURES_PATH, msgspec.json.encode(FAILURE)),
     "waits": ("POST", READ_WAITS_PATH, msgspec.json.encode(ReadWaits(node="a", pods=()))),
     "nothing": ("GET", "/v1/state", b""),
 }
 ALLOWED = {
-    Role.AGENT: {"manifest", "totals"},
-    Role.READER: {"manifest", "totals", "holders", "failure", "waits"},
+    Role.AGENT: {"manifest"},
+    Role.READER: {"manifest", "holders", "failure", "waits"},
 }
 
 
@@ -176,6 +175,5 @@ async def fetch(victim: Victim, contexts: Contexts, folder: Path) -> None:
     async with aiohttp.ClientSession(connector=connector) as session:
         url = manifest_url(address=victim.address, digest=digest, secure=True)
         fetcher = ManifestFetcher(folder=kept, session=session)
-        assert (await fetcher.totals(digest=digest, urls=[url])).totals.files == 1
         await fetcher.fetch(digest=digest, urls=[url])
     assert kept.has(digest)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 from tests.support.waiting import eventually_async
@@ -16,7 +18,9 @@ from tests.unit.listing.conftest import MOUNT, Serve, mounted
 
 from tdcs.controllers.caches import Cache, CachePool, Published
 from tdcs.engine.agents import AgentState, Assignment, FolderCount, FolderLimit, MountState
+from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import SourcesSize
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
 
@@ -340,3 +344,54 @@ class Followed:
         return FolderCount()
 
     async def close(self) -> None: ...
+
+
+def without_manifests(
+    engine: MemoryEngine, folder: ManifestFolder, session: aiohttp.ClientSession
+) -> CachePool:
+    """The caches of an operator that has lost all manifests."""
+    cache = Cache(engine=engine, agents=Followed({}), lister=LocalLister(engine=engine, folder=folder))
+    pool = CachePool(
+        make=lambda _: cache, folder=folder, fetcher=ManifestFetcher(folder=folder, session=session)
+    )
+    pool.published = lambda digest: Published(cluster="default", most=MB)
+    return pool
+
+
+async def test_sums_are_of_the_manifest_that_the_digest_proves_whatever_an_agent_says_of_them(
+    folder: ManifestFolder, tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    engine = await mounted({"a": 5, "b/c": 7})
+    true = await LocalLister(engine=engine, folder=folder).list(path=MOUNT)
+    size = SourcesSize(files=1 << 62, bytes=-1)
+    false = msgspec.msgpack.encode(msgspec.structs.replace(true, size=size, seconds=math.inf))
+
+    async def lie(request: web.Request) -> web.Response:
+        if request.path.endswith("/totals"):
+            return web.Response(body=false)
+        return web.Response(body=folder.file(true.digest).read_bytes())
+
+    agent = web.Application()
+    agent.router.add_get("/{path:.*}", lie)
+    url = manifest_url(address=await serve(agent), digest=true.digest)
+    own = ManifestFolder(tmp_path / "own")
+    found = await without_manifests(engine, own, session).totals(digest=true.digest, urls=(url,))
+    assert found == msgspec.structs.replace(true, seconds=0.0)
+    assert own.digests() == {true.digest}
+
+
+async def test_sums_of_a_manifest_with_another_digest_are_not_to_be_had(
+    folder: ManifestFolder, tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    engine = await mounted({"a": 5})
+    true = await LocalLister(engine=engine, folder=folder).list(path=MOUNT)
+
+    async def longer(request: web.Request) -> web.Response:
+        return web.Response(body=folder.file(true.digest).read_bytes() + b"\0")
+
+    agent = web.Application()
+    agent.router.add_get("/{path:.*}", longer)
+    url = manifest_url(address=await serve(agent), digest=true.digest)
+    pool = without_manifests(engine, ManifestFolder(tmp_path / "own"), session)
+    with pytest.raises(ManifestUnavailableError):
+        await pool.totals(digest=true.digest, urls=(url,))

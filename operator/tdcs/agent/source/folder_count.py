@@ -13,6 +13,7 @@ from typing import Final
 from tdcs.engine.agents import FolderCount, FolderLimit
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
 from tdcs.engine.file_blocks import NO_LARGE_FILE, block_count, large_file
+from tdcs.engine.file_folders import folder_count
 
 _LOOK: Final = 1_000
 """Names between two looks at the clock."""
@@ -61,7 +62,7 @@ def _count(entries: Iterable[_Entry], limit: FolderLimit, *, root: int) -> Folde
             cut_off = True
             break
         if _is_folder(entry):
-            folders += 1
+            folders += folder_count(len(path.removeprefix(b"./")))
         else:
             length = _length(entry, path, folder=os.fsencode(limit.folder), root=root)
             files += 1
@@ -69,7 +70,7 @@ def _count(entries: Iterable[_Entry], limit: FolderLimit, *, root: int) -> Folde
             size += length
             if length > largest.size:
                 largest = large_file(length, path.decode("utf-8", "replace").removeprefix("./"))
-        if max(counted, folders) > limit.files or (limit.bytes is not None and size > limit.bytes):
+        if counted + folders > limit.files or (limit.bytes is not None and size > limit.bytes):
             break
     return FolderCount(
         files=files, counted=counted, largest=largest, folders=folders, bytes=size, cut_off=cut_off

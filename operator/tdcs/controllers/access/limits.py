@@ -1,4 +1,4 @@
-"""How many files and bytes the source of a Dataset may have, by the limits of its CacheCluster. Pure."""
+"""How many files, folders and bytes the source of a Dataset may have, by the limits of its CacheCluster. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,11 +9,12 @@ from tdcs.engine.alluxio import profile
 from tdcs.listing.limit import LARGEST_MANIFEST, ListingLimit, SourcesSize
 
 FILE_BYTES: Final = 1536
-"""What a master's heap holds of a file with one block: a KiB of the file, and half of one of the block."""
+"""What a master's heap holds of a file with one block: a KiB of the file, and half of one of the block. Of a folder it
+holds a KiB, which counts as a file."""
 
-
-MANIFEST_FILE_BYTES: Final = 4096
-"""More than a manifest has of a file on average: some 60 bytes, and 4,000 for the longest path."""
+MANIFEST_FILE_BYTES: Final = 512
+"""No manifest has more of what counts as a file: of a file its name of at most 255 bytes, a tag of 128 and 50 bytes
+with its block, of a folder 12 and its path, which has fewer than 256 bytes for each time that the folder counts."""
 
 
 def files_of_heap(spec: CacheClusterSpec) -> int:

@@ -36,6 +36,10 @@ CHANGED_SHARE = 2.0
 FETCH_SECONDS = 5.0
 """So long a pass waits for a manifest that the operator has lost."""
 
+RECOVER_SECONDS = 300.0
+"""So long a version from before a restart may take to come from agents; then the mount is listed. A manifest of a
+million files takes some two seconds, one after the other of each cache."""
+
 MANIFEST_HOLDERS = 3
 """So many agents are named to others as places where a manifest can be had."""
 
@@ -242,7 +246,11 @@ class MountManifests:
 
     async def _recover(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
         """The version before a restart. It was let in: no limit keeps it out."""
-        found = await self.caches.totals(digest=digest, urls=urls)
+        try:
+            async with asyncio.timeout(RECOVER_SECONDS):
+                found = await self.caches.totals(digest=digest, urls=urls)
+        except TimeoutError:
+            raise ManifestUnavailableError(f"no agent has given manifest {digest} in time") from None
         self.size = found.size
         return found
 

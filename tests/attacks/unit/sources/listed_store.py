@@ -67,7 +67,7 @@ class Store:
 
 def listing(number: int, *, names: int = 1000, size: int = 5, more: bool = True) -> bytes:
     items = b"".join(
-        b"<Contents><Key>%d//&amp;</Key><Size>%d</Size></Contents>" % (n, size) for n in range(names)
+        b"<Contents><Key>many/%d&amp;</Key><Size>%d</Size></Contents>" % (n, size) for n in range(names)
     )
     token = b"<NextContinuationToken>%d</NextContinuationToken>" % (number + 1) if more else b""
     return b"<ListBucketResult>" + items + token + b"</ListBucketResult>"

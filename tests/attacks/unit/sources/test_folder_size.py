@@ -12,6 +12,7 @@ import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,10 +21,11 @@ from tests.support.dataplane.agents import running_agent
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.service import http
-from tdcs.agent.source import folder_count
+from tdcs.agent.source import folder_count as folder_counting
 from tdcs.agent.source.folder_count import count_folder
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import AgentError, AgentState, FolderCount, FolderLimit
+from tdcs.engine.file_folders import folder_count
 from tdcs.engine.protocol import EngineUnavailableError, LimitExceededError, Source, SourceError
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.limit import ListingLimit, SourcesSize, uncounted
@@ -31,6 +33,7 @@ from tdcs.listing.limit import ListingLimit, SourcesSize, uncounted
 PATH = "/datasets/1f"
 FILES, BYTES = 3_000, 5
 FOLDERS = 2
+WHOLE = SourcesSize(files=FILES + FOLDERS, folders=FOLDERS, bytes=FILES * BYTES)
 
 
 @pytest.fixture
@@ -51,8 +54,9 @@ def limit(folder: Path, *, files: int = 10**6, size: int | None = None, seconds:
 def test_all_is_counted_and_no_more_than_one_file_beyond_the_limit(folder: Path) -> None:
     whole = FolderCount(files=FILES, counted=FILES, folders=FOLDERS, bytes=FILES * BYTES)
     assert count_folder(limit(folder)) == count_folder(limit(folder, size=10**9)) == whole
-    assert count_folder(limit(folder, files=FILES)).files == FILES
-    assert count_folder(limit(folder, files=700)).files == 701
+    assert count_folder(limit(folder, files=FILES + FOLDERS)) == whole
+    few = count_folder(limit(folder, files=700))
+    assert few.files + few.folders == 701
     assert count_folder(limit(folder, size=999)).files == 200
 
 
@@ -135,7 +139,7 @@ def test_a_folder_that_cannot_be_looked_through_is_not_counted_so_far(
 
 
 def test_a_count_ends_with_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_count, "_LOOK", 100)
+    monkeypatch.setattr(folder_counting, "_LOOK", 100)
     found = count_folder(limit(folder, seconds=-1.0))
     assert found.cut_off
     assert found.files < FILES
@@ -145,8 +149,8 @@ def test_a_count_of_empty_folders_ends_with_its_time(tmp_path: Path, monkeypatch
     for number in range(50):
         (tmp_path / f"{number}").mkdir()
     times = iter([0.0, *[1.0] * 20, *[3.0] * 100])
-    monkeypatch.setattr(folder_count, "_LOOK", 1)
-    monkeypatch.setattr(folder_count, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(folder_counting, "_LOOK", 1)
+    monkeypatch.setattr(folder_counting, "time", SimpleNamespace(monotonic=lambda: next(times)))
     assert count_folder(limit(tmp_path, seconds=2.0)) == FolderCount(folders=20, cut_off=True)
 
 
@@ -162,7 +166,10 @@ def test_folders_deeper_than_a_path_can_name_are_counted_so_far(tmp_path: Path) 
     before = len(os.listdir("/proc/self/fd"))
     found = count_folder(limit(tmp_path, size=10**9))
     subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # Python's own ways to remove it recurse
-    assert 1_000 < found.folders < 2_100
+    depth = 1 + list(accumulate(folder_count(2 * deeper - 1) for deeper in range(1, 2_101))).index(
+        found.folders
+    )
+    assert 1_000 < depth < 2_100
     assert found.files == 0
     assert len(os.listdir("/proc/self/fd")) <= before
 
@@ -196,21 +203,25 @@ async def check(agents: HttpAgents, folder: Path, **allowed: int) -> SourcesSize
 
 
 async def test_an_agent_counts_and_the_limit_is_named(agents: HttpAgents, folder: Path) -> None:
-    assert await check(agents, folder, files=FILES) == SourcesSize(files=FILES, bytes=FILES * BYTES)
-    with pytest.raises(LimitExceededError, match=r"more than 2999 files: spec\.limits"):
-        await check(agents, folder, files=FILES - 1)
+    assert await check(agents, folder, files=FILES + FOLDERS) == WHOLE
+    with pytest.raises(
+        LimitExceededError, match=r"more than 3001 files and folders,.* 2 so far: spec\.limits"
+    ):
+        await check(agents, folder, files=FILES + FOLDERS - 1)
     for number in range(FILES + 1):
         (folder / f"empty-{number}").mkdir()
-    with pytest.raises(LimitExceededError, match=rf"more than {FILES} folders: spec\.limits"):
-        await check(agents, folder, files=FILES)
+    with pytest.raises(
+        LimitExceededError, match=rf"more than {2 * FILES} files and folders,.*: spec\.limits"
+    ):
+        await check(agents, folder, files=2 * FILES)
     with pytest.raises(LimitExceededError, match="more than 100 bytes"):
-        await check(agents, folder, files=FILES, bytes=100)
+        await check(agents, folder, files=3 * FILES, bytes=100)
 
 
 async def test_a_folder_that_takes_too_long_is_no_small_one(
     agents: HttpAgents, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_count, "_LOOK", 100)
+    monkeypatch.setattr(folder_counting, "_LOOK", 100)
     size = FolderSize(agents, others=uncounted, seconds=0.0)
     with pytest.raises(SourceError, match="and there are more"):
         await size(Source(uri=f"file://{folder}"), ListingLimit(files=FILES), path=PATH)
@@ -285,20 +296,16 @@ async def test_folders_that_hang_keep_no_other_from_being_counted(
 
             async def count(at: Path, namespace: str) -> SourcesSize:
                 source = Source(uri=f"file://{at}")
-                return await size(source, ListingLimit(files=FILES), path=PATH, namespace=namespace)
+                return await size(source, ListingLimit(files=FILES + FOLDERS), path=PATH, namespace=namespace)
 
             # Any number of one namespace, which has two places, then as many namespaces as the first agent has places.
             hanging = [asyncio.create_task(count(slow, "n-0")) for _ in range(20)]
             await eventually_async(lambda: len(begun) == 2, deadline=20)
-            assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(
-                files=FILES, bytes=FILES * BYTES
-            )
+            assert await asyncio.wait_for(count(folder, "other"), 10) == WHOLE
             hanging.append(asyncio.create_task(count(slow, "n-1")))
             hanging.append(asyncio.create_task(count(slow, "n-2")))
             await eventually_async(lambda: len(begun) == 4, deadline=20)
-            assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(
-                files=FILES, bytes=FILES * BYTES
-            )
+            assert await asyncio.wait_for(count(folder, "other"), 10) == WHOLE
             goes_on.set()
             assert await asyncio.gather(*hanging) == [SourcesSize()] * 22
         finally:

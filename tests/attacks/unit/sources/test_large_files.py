@@ -126,18 +126,18 @@ async def test_an_agent_counts_them_and_the_file_is_named(folder: Path, tmp_path
         await eventually_async(lambda: "b" in client.states(), deadline=20)
         size = FolderSize(client, others=uncounted)
         source = Source(uri=f"file://{folder}")
-        found = await size(source, ListingLimit(files=8192), path=PATH, namespace="n")
-        assert (found.files, found.bytes) == (8192, 8 * TIB)
+        found = await size(source, ListingLimit(files=8193), path=PATH, namespace="n")
+        assert (found.files, found.folders, found.bytes) == (8193, 1, 8 * TIB)
         with pytest.raises(
             LimitExceededError, match=rf"'deep/l\ufffd' of {8 * TIB} bytes as 8192.*spec\.limits"
         ):
-            await size(source, ListingLimit(files=8191), path=PATH, namespace="n")
+            await size(source, ListingLimit(files=8192), path=PATH, namespace="n")
         await client.close()
 
 
 @pytest.fixture
 def engine() -> MemoryEngine:
-    sources = {"s3://large": {"a/b": 3 * GIB}, "s3://small": {"a": 5, "b": 5}}
+    sources = {"s3://large": {"a": 3 * GIB}, "s3://small": {"a": 5, "b": 5}}
     return MemoryEngine(sources=sources, workers={"a": 100 * GIB}, block_size=GIB)
 
 
@@ -146,7 +146,7 @@ async def test_a_listing_ends_at_a_file_of_too_many_blocks_and_writes_nothing(
 ) -> None:
     await engine.mount(path=PATH, source=Source(uri="s3://large"))
     lister = LocalLister(engine=engine, folder=ManifestFolder(tmp_path))
-    with pytest.raises(LimitExceededError, match=rf"'a/b' of {3 * GIB} bytes as 3: spec\.limits"):
+    with pytest.raises(LimitExceededError, match=rf"'a' of {3 * GIB} bytes as 3: spec\.limits"):
         await lister.list(path=PATH, limit=ListingLimit(files=2))
     assert not ManifestFolder(tmp_path).digests()
     assert (await lister.list(path=PATH, limit=ListingLimit(files=3))).totals.files == 1

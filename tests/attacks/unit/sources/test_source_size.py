@@ -20,6 +20,7 @@ from tests.unit.controllers.cluster import Cluster
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.access.limits import listing_limit
+from tdcs.engine.file_folders import FolderCounter
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import (
     EngineUnavailableError,
@@ -199,8 +200,8 @@ def test_a_size_of_thousands_of_digits_is_no_size() -> None:
 
 @pytest.mark.parametrize("length", [1, 7, 64])
 def test_names_count_wherever_a_page_is_cut_as_it_comes(length: int) -> None:
-    text, page = listing(0, names=40, size=123), ListingPage()
-    sizes = [size for at in range(0, len(text), length) for size in page.add(text[at : at + length])]
+    text, page = listing(0, names=40, size=123), ListingPage(FolderCounter())
+    sizes = [size for at in range(0, len(text), length) for size in page.add(text[at : at + length]).sizes]
     assert sizes == [123] * 40
     assert page.token == "1"
 

@@ -57,12 +57,12 @@ def manifests(lister: Refusing, tmp_path: Path) -> MountManifests:
     )
 
 
-async def advance(manifests: MountManifests, limit: ListingLimit) -> None:
+async def advance(manifests: MountManifests, limit: ListingLimit, *, digest: str = "") -> None:
     """One pass with this limit, and the end of the listing that it may begin."""
     manifests.advance(
         due=True,
         changed=False,
-        digest="",
+        digest=digest,
         urls=(),
         unheard=False,
         asked={},
@@ -102,4 +102,19 @@ async def test_a_limit_that_falls_and_rises_to_what_was_met_is_no_higher_one(
 ) -> None:
     for files in (100, 90, 95, 100):
         await advance(manifests, ListingLimit(files=files))
+    assert len(lister.limits) == 1
+
+
+async def test_a_version_that_no_agent_gives_in_time_is_listed(
+    manifests: MountManifests, lister: Refusing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def drop_by_drop(*, digest: str, urls: tuple[str, ...]) -> Listed:
+        await asyncio.Event().wait()
+        raise AssertionError(digest, urls)
+
+    monkeypatch.setattr(manifests.caches, "totals", drop_by_drop)
+    monkeypatch.setattr("tdcs.controllers.mounts.manifests.RECOVER_SECONDS", 0.0, raising=False)
+    await advance(manifests, ListingLimit(files=1), digest="0" * 32)
+    assert not lister.limits
+    await advance(manifests, ListingLimit(files=1), digest="0" * 32)
     assert len(lister.limits) == 1

@@ -1,0 +1,175 @@
+"""Objects with many folders in their names: a cache's master, and each manifest, has an entry for every one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+import pytest
+from tests.attacks.unit.sources.listed_store import Store, set_limits
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.agent.source.folder_count import count_folder
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.controllers.access.limits import MANIFEST_FILE_BYTES, listing_limit, manifest_bytes
+from tdcs.engine.agents import FolderLimit
+from tdcs.engine.file_folders import FolderCounter
+from tdcs.engine.memory import MemoryEngine
+from tdcs.engine.protocol import LimitExceededError, Source
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import ListingLimit, SourcesSize
+from tdcs.listing.lister import LocalLister
+from tdcs.listing.source_size import ListingPage, SourceSize
+
+PATH, URI = "/datasets/1f", "s3://bucket/many"
+DEFAULT = listing_limit(CacheClusterSpec(), cluster="default", others=0)
+
+
+def deep(number: int) -> str:
+    """With the prefix `many/` a key of 1,021 bytes, of the 1,024 that S3 allows, in 505 folders."""
+    return f"{number:06}/" + "a/" * 504 + "f"
+
+
+def wide(number: int) -> str:
+    """As long, in four folders, of which the last is its own."""
+    return "/".join(("b" * 250, "c" * 250, "d" * 250, f"{number:0>250}", "f"))
+
+
+def page(keys: Iterable[str], *, size_first: bool = False) -> bytes:
+    def item(key: str) -> str:
+        parts = [f"<Key>{key}</Key>", "<Size>5</Size>"]
+        return f"<Contents>{''.join(reversed(parts) if size_first else parts)}</Contents>"
+
+    return f"<ListBucketResult>{''.join(map(item, keys))}</ListBucketResult>".encode()
+
+
+def counted(text: bytes, limit: ListingLimit = DEFAULT) -> SourcesSize:
+    with Store(page=lambda _: (200, {}, text)) as store:
+        return asyncio.run(SourceSize()(store.source, limit, path=PATH))
+
+
+async def listed(folder: ManifestFolder, names: Iterable[str], limit: ListingLimit = DEFAULT) -> SourcesSize:
+    engine = MemoryEngine(sources={URI: dict.fromkeys(names, 5)}, workers={"a": 1 << 30}, block_size=1 << 20)
+    await engine.mount(path=PATH, source=Source(uri=URI))
+    return (await LocalLister(engine=engine, folder=folder).list(path=PATH, limit=limit)).size
+
+
+def test_a_thousand_objects_with_half_a_million_folders_are_refused_at_the_store_and_the_reason_named() -> (
+    None
+):
+    with pytest.raises(LimitExceededError) as caught:
+        counted(page(f"many/{deep(number)}" for number in range(1000)))
+    text = str(caught.value)
+    assert "it has more than 262144 files and folders, of which each folder counts once" in text
+    assert "once more for every 256 bytes of its path" in text
+    assert "spec.limits.files of CacheCluster default" in text
+    assert "fewer folders" in text
+
+
+async def test_a_listing_of_them_ends_there_too_and_writes_nothing(tmp_path: Path) -> None:
+    folder = ManifestFolder(tmp_path)
+    with pytest.raises(LimitExceededError, match="more than 262144 files and folders"):
+        await listed(folder, map(deep, range(1000)))
+    assert not folder.digests()
+
+
+KEYS: dict[str, tuple[list[str], int]] = {
+    "none": (["a", "b"], 2),
+    "shared": (["a/1", "a/2", "a/b/1", "a/z", "b/1"], 5 + 3),
+    "of like names": (["a-b/1", "a/1", "a/b", "ab/1"], 4 + 3),
+    "a marker": (["a/", "a/1"], 2 + 1),
+    "of 255 and of 256 bytes": ([f"{'a' * 255}/1", f"{'b' * 255}/c/1"], 2 + 1 + 3),
+    "of 767 bytes and more": (["/".join(("a" * 255, "b" * 255, "c" * 255, "d", "1"))], 1 + 1 + 2 + 3 + 4),
+    "of other letters": ([f"{'ä' * 127}/1", f"{'ä' * 127}/ö/1"], 2 + 1 + 2),
+}
+
+
+@pytest.mark.parametrize("size_first", [False, True])
+@pytest.mark.parametrize(("keys", "count"), KEYS.values(), ids=KEYS)
+def test_each_folder_counts_once_and_once_more_for_every_256_bytes_of_its_path(
+    keys: list[str], count: int, size_first: bool
+) -> None:
+    text = page((f"many/{key}" for key in keys), size_first=size_first)
+    assert counted(text, ListingLimit(files=count)).files == count
+    with pytest.raises(LimitExceededError, match=f"more than {count - 1} files"):
+        counted(text, ListingLimit(files=count - 1))
+
+
+@pytest.mark.parametrize(
+    ("keys", "count"),
+    [pytest.param(*found, id=name) for name, found in KEYS.items() if name != "a marker"],
+)
+async def test_a_listing_and_its_manifest_count_alike(tmp_path: Path, keys: list[str], count: int) -> None:
+    folder = ManifestFolder(tmp_path)
+    assert (await listed(folder, keys, ListingLimit(files=count))).files == count
+    with pytest.raises(LimitExceededError, match=f"more than {count - 1} files"):
+        await listed(folder, keys, ListingLimit(files=count - 1))
+
+
+def test_an_agent_counts_alike(tmp_path: Path) -> None:
+    names, count = KEYS["of 767 bytes and more"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(b"x" * 5)
+    found = count_folder(FolderLimit(folder=str(tmp_path), files=count, seconds=60.0))
+    assert found.counted + found.folders == count
+    found = count_folder(FolderLimit(folder=str(tmp_path), files=count - 2, seconds=60.0))
+    assert found.files == 0  # it ends at the last folder
+
+
+def test_an_escaped_slash_is_one_and_a_store_that_sorts_falsely_counts_more() -> None:
+    assert counted(page(["many/a&#x2F;b&#47;c"])).files == 3
+    assert counted(page(["many/a/1", "many/b/1", "many/a/2", "many/b/2"])).files == 4 + 4
+    assert counted(page(["a/1", "b/2"])).files == 2 + 2  # below another prefix than it was asked for
+
+
+@pytest.mark.parametrize("length", [1, 7, 64])
+def test_folders_count_wherever_a_page_is_cut_as_it_comes(length: int) -> None:
+    text, cut = page(["many/a/b/1", "many/a/c/2"]), ListingPage(FolderCounter(below=b"many/"))
+    found = [cut.add(text[at : at + length]) for at in range(0, len(text), length)]
+    assert sum(each.folders for each in found) == 3
+    assert [size for each in found for size in each.sizes] == [5, 5]
+
+
+@pytest.mark.parametrize("name", [deep, wide])
+async def test_what_limits_allow_bounds_the_bytes_of_a_manifest(
+    tmp_path: Path, name: Callable[[int], str]
+) -> None:
+    """Of the worst names: long ones in their own long folders, and as many folders as a name can have."""
+    folder = ManifestFolder(tmp_path)
+    size = await listed(folder, [name(number) for number in range(100)])
+    (digest,) = folder.digests()
+    written = len(folder.file(digest).read_bytes())
+    assert written <= size.files * MANIFEST_FILE_BYTES
+    spec = CacheClusterSpec.model_validate({"limits": {"filesPerDataset": size.files}})
+    assert written <= manifest_bytes(spec)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    sources = {"s3://deep": {"a/b/c/1": 5}, "s3://flat": {"1": 5, "2": 5}}
+    engine = MemoryEngine(sources=sources, workers={"a": 1 << 30})
+    async with Cluster(engine=engine, nodes={"a": {}}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("limit", ["files", "filesPerNamespace"])
+async def test_the_folders_of_a_dataset_are_not_left_to_others_and_its_status_has_files(
+    cluster: Cluster, limit: str
+) -> None:
+    await cluster.create_cache(limits={limit: 5})
+    await cluster.create_keys()
+    await cluster.create_dataset("deep", source={"uri": "s3://deep"})
+    await cluster.until_state("Ready", "deep")
+    assert cluster.status("deep")["totalFiles"] == 1
+    await cluster.create_dataset("flat", source={"uri": "s3://flat"})
+    await cluster.until(lambda: cluster.condition("Ready", "flat").get("reason") == "LimitExceeded")
+    assert f"more than 1 files: what spec.limits.{limit}" in cluster.condition("Ready", "flat")["message"]
+    # After a restart the version is known by its manifest, and is as large.
+    await cluster.stop()
+    await cluster.start()
+    await cluster.until_state("Ready", "deep")
+    await cluster.until(lambda: "more than 1 files" in cluster.condition("Ready", "flat")["message"])
+    await set_limits(cluster, **{limit: 6})
+    await cluster.until_state("Ready", "flat")
