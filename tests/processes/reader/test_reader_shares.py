@@ -1,4 +1,5 @@
-"""Reads that wait for the source of one dataset, by the hundred, keep no read of another dataset waiting."""
+"""Reads that wait for the source of one dataset, by the hundred, keep no read of another dataset waiting, and what one
+program asks for ahead makes no read fail, of its own or of others."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ pytestmark = needs_fuse
 SLOW = "/datasets/slow"
 MANY = 700
 PATIENCE = 6.0
-LARGE = 1 << 20
+STEP = 8192
+ASKED = 2000
+LARGE = ASKED * STEP
 
 
 class Tenants:
@@ -155,6 +158,15 @@ def _read_slowly(tenants: Tenants, count: int) -> dict[str, Future[bytes]]:
     return found
 
 
+def _ask_ahead(tenants: Tenants) -> bytes:
+    """Ask the kernel for places of the slow dataset's large file, and wait for none."""
+    file = os.open(tenants.slow / "large", os.O_RDONLY)
+    for offset in range(0, LARGE, STEP):
+        os.posix_fadvise(file, offset, 4096, os.POSIX_FADV_WILLNEED)
+    os.close(file)
+    return b""
+
+
 def test_a_few_reads_of_a_slow_source_have_connections_of_their_own(tenants: Tenants) -> None:
     _read_slowly(tenants, 12)
     tenants.check_honest(1)
@@ -163,16 +175,34 @@ def test_a_few_reads_of_a_slow_source_have_connections_of_their_own(tenants: Ten
 def test_what_one_thread_asks_for_ahead_leaves_the_kernel_room_for_others(tenants: Tenants) -> None:
     """Reads ahead wait for no thread, and the kernel bounds them for all files of a session together."""
 
-    def ask() -> bytes:
-        file = os.open(tenants.slow / "large", os.O_RDONLY)
-        for offset in range(0, LARGE, 8192):
-            os.posix_fadvise(file, offset, 4096, os.POSIX_FADV_WILLNEED)
-        os.close(file)
-        return b""
-
-    thread, _ = _begin(ask)
+    thread, _ = _begin(lambda: _ask_ahead(tenants))
     _all_wait([thread])
     tenants.check_honest(1)
+
+
+def test_what_one_program_asks_for_ahead_fails_no_read_of_the_same_dataset(tenants: Tenants) -> None:
+    """The kernel takes all of it at once, more than a version may have, and the program then reads what it asked for
+    first, or last, or in between, beside others that read other files."""
+    own = []
+    for place in (0, ASKED // 2, ASKED - 1):
+
+        def ask(place: int = place) -> bytes:
+            _ask_ahead(tenants)
+            with (tenants.slow / "large").open("rb", buffering=0) as file:
+                file.seek(place * STEP)
+                return file.read(4096)
+
+        own.append(_begin(ask))
+    _all_wait([thread for thread, _ in own])
+    others = _read_slowly(tenants, 30)
+    assert not any(content.done() for _, content in own)
+    tenants.check_honest(1)
+    tenants.gate.set()
+    large = (tenants.slow_files / "large").read_bytes()
+    for place, (_, content) in zip((0, ASKED // 2, ASKED - 1), own, strict=True):
+        assert content.result(60) == large[place * STEP :][:4096], place
+    for name, content in others.items():
+        assert content.result(60) == (tenants.slow_files / name).read_bytes()
 
 
 def test_hundreds_of_waiting_reads_leave_places_to_others_and_outlive_the_process_that_serves(

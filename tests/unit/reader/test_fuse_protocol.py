@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from tdcs.reader.fuse import protocol
+from tdcs.reader.fuse.request_memory import PLACES
 
 NEWER = 0xFFFF_FFFF
 """A kernel that offers everything, passthrough and io_uring too."""
@@ -53,3 +54,9 @@ def test_a_kernel_that_is_too_old_or_speaks_something_else_is_refused_by_its_ver
 def test_passthrough_and_io_uring_are_not_asked_for_where_they_are_offered() -> None:
     flags = answered(init(minor=45, flags=NEWER))[1]
     assert not flags & 1 << 30, "FUSE_INIT_EXT: without it the kernel reads no flags beyond 32 bits"
+
+
+def test_all_that_waits_is_below_the_kernels_bound_and_one_program_may_not_ask_for_far_more() -> None:
+    answer = protocol.init_answer(init(minor=31, flags=NEWER), unique=42)
+    *_, bound, congested = struct.unpack_from("<IIIIHH", answer, protocol.ANSWER.size)
+    assert PLACES <= congested < bound < 2 * PLACES

@@ -53,6 +53,7 @@ def test_reads_that_wait_at_once_share_the_time_of_their_pod(world: World) -> No
     world.now += 100 * SECOND  # none waits
     world.clock.end(world.begin(11), WaitOrigin.PEER)
     assert world.waits() == {POD: (4, 3)}
+    assert [world.clock.uid(thread) for thread in (11, 13, 0)] == [POD, "", ""]
 
 
 def test_pods_that_wait_at_once_each_wait_for_all_of_it(world: World) -> None:

@@ -27,6 +27,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.noted: list[tuple[int, str, bool]] = []
         self.errors: list[int] = []
+        self.answered: list[int] = []
         self.free = 100
         self.counters = Counters()
         self.versions = [_opened(folder, number) for number in (1, 2)]
@@ -41,13 +42,17 @@ class Node:
         )
 
     def reply(self, place: int, pieces: Sequence[bytes | memoryview]) -> None:
-        self.errors.append(-protocol.ANSWER.unpack_from(pieces[0])[1])
+        _, error, unique = protocol.ANSWER.unpack_from(pieces[0])
+        self.errors.append(-error)
+        self.answered.append(unique)
         self.free += 1
 
-    def read(self, number: int) -> None:
+    def read(self, number: int, *, file: int = 0, unique: int = 7, thread: int = 0) -> None:
         """A read comes."""
         self.free -= 1
-        self.reads.start(self.get(number), file=0, offset=0, size=100, place=0, unique=7)
+        self.reads.start(
+            self.get(number), file=file, offset=0, size=100, place=0, unique=unique, thread=thread
+        )
 
     def note_failure(self, version: OpenVersion, *, path: str, reason: str, stale: bool) -> None:
         self.noted.append((version.number, path, stale))
@@ -116,12 +121,12 @@ def test_reads_that_wait_leave_places_to_those_of_another_dataset(
     node.reads.fetches.want = lambda _, key, waiter: waiting.append((*waiter, key))  # type: ignore[method-assign, misc]
     for _ in range(20):
         node.read(1)
-    assert len(waiting) == 5
-    assert node.errors == [errno.EIO] * 15
-    assert "5 reads of its version wait on this node already" in caplog.text
-    for _ in range(5):
+    assert len(waiting) == 4
+    assert node.errors == [errno.EIO] * 16
+    assert "4 reads of its version wait on this node already" in caplog.text
+    for _ in range(4):
         node.read(2)
-    assert len(waiting) == 10
+    assert len(waiting) == 8
     node.errors.clear()
 
     waiter, index, key = waiting.pop(0)
@@ -129,4 +134,49 @@ def test_reads_that_wait_leave_places_to_those_of_another_dataset(
     for _ in range(2):
         node.read(1)
     assert node.errors == [0, errno.EIO]
-    assert len(waiting) == 10, "another one waits in its place"
+    assert len(waiting) == 8, "another one waits in its place"
+
+
+def test_reads_of_a_thread_beyond_those_that_are_fetched_begin_in_turn_and_the_last_one_always_waits(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.free = 1000
+    waiting: list[tuple[Waiter, int, Key]] = []
+    node.reads.fetches.want = lambda _, key, waiter: waiting.append((*waiter, key))  # type: ignore[method-assign, misc]
+    for unique in range(200):
+        node.read(1, unique=unique, thread=9)
+    assert [waiter.unique for waiter, *_ in waiting] == list(range(32))  # type: ignore[attr-defined]
+    given_up = len(node.answered)
+    assert node.errors == [errno.EIO] * given_up
+    last = 199 - given_up
+    assert node.answered == list(range(last, 199)), "each gives its place up to the next one of the thread"
+    assert not node.noted, "no program sees that"
+    assert not node.counters.get(1, Count.ERRORS)
+    node.read(1, file=1, thread=10)
+    assert len(waiting) == 33, "another thread's read begins"
+
+    order = []
+    while waiting:
+        waiter, index, key = waiting.pop(0)
+        order.append(waiter.unique)  # type: ignore[attr-defined]
+        node.reads.piece(waiter, index, memoryview(bytes(100)), key=key, origin=Count.PEER_READS)
+    assert order == [*range(32), 7, *range(32, last), 199]
+    assert node.errors[given_up:] == [0] * (last + 2)
+    assert node.free == 1000
+
+
+def test_reads_that_wait_their_turn_end_together_when_what_they_are_of_has_come_meanwhile(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.free = 30_000
+    waiting: list[tuple[Waiter, int, Key]] = []
+    node.reads.fetches.want = lambda _, key, waiter: waiting.append((*waiter, key))  # type: ignore[method-assign, misc]
+    for unique in range(1200):
+        node.read(1, unique=unique, thread=9)
+    assert not node.answered
+    waiter, index, key = waiting[0]
+    node.reads.buffer.get = lambda _: bytes(100)  # type: ignore[method-assign, assignment]
+    node.reads.piece(waiter, index, memoryview(bytes(100)), key=key, origin=Count.PEER_READS)
+    assert node.errors == [0] * (1200 - 31)

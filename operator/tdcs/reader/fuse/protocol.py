@@ -72,11 +72,14 @@ OLDEST_MINOR: Final = 31
 REQUEST_BYTES: Final = 8192
 """The smallest buffer for requests that the kernel accepts."""
 LARGEST_READ: Final = 1 << 20
-_BACKGROUND: Final = 65535
+MOST_WAITING: Final = 8192
+"""How many requests may be without an answer for long."""
+_BACKGROUND: Final = MOST_WAITING + 1024
 """How many requests for which no thread waits, as those of the kernel's read-ahead are, are under way at a time: of all
-pods together, so the kernel's bound must not be reached, by reads of one slow source, say. It is the largest that there
-is; `PlaceShares` bounds what waits, by version."""
-_CONGESTED: Final = _BACKGROUND // 4 * 3
+pods together. More than can wait, so that reads of slow sources never reach this bound; and few, since a program that
+asks for more ahead is stopped there by the kernel, and all that it has asked for is taken before what others ask."""
+_CONGESTED: Final = MOST_WAITING
+"""From so many on the kernel leaves out read-ahead that nothing waits for."""
 
 FOLDER_KIND: Final = 4
 FILE_KIND: Final = 8

@@ -15,9 +15,9 @@ import os
 import struct
 from typing import Final
 
-from tdcs.reader.fuse.protocol import REQUEST, REQUEST_BYTES
+from tdcs.reader.fuse.protocol import MOST_WAITING, REQUEST, REQUEST_BYTES
 
-PLACES: Final = 8192
+PLACES: Final = MOST_WAITING
 PLACE_BYTES: Final = 512
 _FIRST: Final = 512
 """Earlier versions have so many places, `REQUEST_BYTES` long, and a holder may be of one. The first places of this

@@ -68,14 +68,17 @@ class PodClock:
     def begin(self, thread: int) -> Wait | None:
         """A read of a thread begins to wait; None when the thread is of no pod that can be seen."""
         now = self._clock()
-        until, pod = self._threads.get(thread, (0, None))
-        if now >= until:
-            pod = self._find(thread, now)
+        pod = self._pod(thread, now)
         if pod is None:
             return None
         pod.advance(now)
         pod.waiting += 1
         return Wait(pod, pod.share)
+
+    def uid(self, thread: int) -> str:
+        """Of the pod that a thread is of; empty when it is of none that can be seen."""
+        pod = self._pod(thread, self._clock())
+        return pod.uid if pod is not None else ""
 
     def end(self, wait: Wait, origin: WaitOrigin) -> None:
         """It has what it waited for, or failed."""
@@ -85,6 +88,10 @@ class PodClock:
         if not self._table.holds(pod.row, pod.uid):
             pod.row = self._table.row(pod.uid)
         self._table.add(pod.row, origin, pod.share - wait.share)
+
+    def _pod(self, thread: int, now: int) -> _Pod | None:
+        until, pod = self._threads.get(thread, (0, None))
+        return pod if now < until else self._find(thread, now)
 
     def _find(self, thread: int, now: int) -> _Pod | None:
         if len(self._threads) >= _MOST_THREADS:

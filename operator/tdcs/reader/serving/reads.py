@@ -5,6 +5,7 @@ import logging
 import os
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ from tdcs.reader.peers.connection import kept
 from tdcs.reader.peers.fetch import PART_BYTES, Key, Waiter, part_of
 from tdcs.reader.peers.fetches import Fetches, Poller
 from tdcs.reader.serving.content_buffer import ContentBuffer
-from tdcs.reader.serving.place_shares import PlaceShares
+from tdcs.reader.serving.place_shares import Asker, PlaceShares, Share
 from tdcs.reader.serving.pod_clock import PodClock, Wait
 from tdcs.reader.serving.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
 from tdcs.reader.versions.open_versions import OpenVersion, OpenVersions
@@ -39,33 +40,45 @@ class _Read:
         pieces: what has come of it so far, in order.
         wanted: for each piece its key, and the bytes of it that are asked for.
         began: when the request was taken, in seconds of the monotonic clock.
+        thread: that asks.
         wait: counts the waiting for its pod; None when it does not wait, or is of no known pod.
-        waits: whether it counts among those that wait.
+        asker: for whom it counts among those that wait; None: it does not.
+        in_turn: whether it waits for another read of its thread to end, before it begins.
     """
 
     __slots__ = (
+        "asker",
         "began",
         "file",
+        "in_turn",
         "missing",
         "pieces",
         "place",
+        "thread",
         "unique",
         "version",
         "wait",
-        "waits",
         "wanted",
     )
 
     def __init__(
-        self, *, place: int, unique: int, version: OpenVersion, file: int, wanted: list[tuple[Key, int, int]]
+        self,
+        *,
+        place: int,
+        unique: int,
+        thread: int,
+        version: OpenVersion,
+        file: int,
+        wanted: list[tuple[Key, int, int]],
     ) -> None:
-        self.place, self.unique, self.version, self.file = place, unique, version, file
+        self.place, self.unique, self.thread, self.version, self.file = place, unique, thread, version, file
         self.wanted = wanted
         self.pieces: list[bytes | memoryview | None] = [None] * len(wanted)
         self.missing = len(wanted)
         self.began = time.monotonic()
         self.wait: Wait | None = None
-        self.waits = False
+        self.asker: Asker | None = None
+        self.in_turn = False
 
 
 class Reads:
@@ -76,7 +89,7 @@ class Reads:
         counters: what happened.
         poller: watches connections.
         reply: answers requests.
-        shares: says which reads may wait: one that may not fails.
+        shares: says which reads may wait, and begin: one that may not wait fails.
         buffer_bytes: how much may be kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
@@ -114,6 +127,9 @@ class Reads:
         self._orders: Final[dict[int, tuple[FileOrder, EpochOrder]]] = {}
         self._offsets: Final = OffsetOrder()
         self._logged_at: Final[dict[tuple[int, bool], float]] = {}
+        self._in_turn: Final[dict[Asker, deque[_Read]]] = {}
+        self._turns: Final = deque[Asker]()
+        self._begins = False
 
     def start(
         self,
@@ -142,6 +158,7 @@ class Reads:
             read = _Read(
                 place=place,
                 unique=unique,
+                thread=thread,
                 version=version,
                 file=file,
                 wanted=[(key, offset, offset + size)],
@@ -156,7 +173,7 @@ class Reads:
             version.number, file, offset=offset, size=size, slack=PART_BYTES
         )
         wanted = self._pieces(version, blocks, offset=offset, size=size, parts=in_order)
-        read = _Read(place=place, unique=unique, version=version, file=file, wanted=wanted)
+        read = _Read(place=place, unique=unique, thread=thread, version=version, file=file, wanted=wanted)
         for index, (key, begin, end) in enumerate(wanted):
             self._piece_of(read, index, key, begin, end)
         if read.missing > 0 and self._pods is not None:
@@ -190,7 +207,6 @@ class Reads:
         if waiter.missing < 0:
             return
         waiter.missing = -1
-        self._ended(waiter)
         version = waiter.version
         self._waited(waiter, WaitOrigin.SOURCE)  # the last one that was to give it
         self._counters.add(version.number, Count.STALE if stale else Count.ERRORS)
@@ -205,6 +221,7 @@ class Reads:
             self._versions.note_failure(version, path=path, reason=reason, stale=stale)
         number = errno.ESTALE if stale else errno.EIO
         self._reply(waiter.place, (fuse_protocol.failure(waiter.unique, number=number),))
+        self._ended(waiter)
 
     # Inside.
 
@@ -227,7 +244,7 @@ class Reads:
         return found
 
     def _piece_of(self, read: _Read, index: int, key: Key, begin: int, end: int) -> None:
-        if read.missing < 0:
+        if read.missing < 0 or read.in_turn:
             return
         buffered = self.buffer.get(key)
         if buffered is not None:
@@ -239,12 +256,36 @@ class Reads:
         if found is not None:
             self._have(read, index, found, origin=Count.DISK_READS)
             return
-        if not read.waits and not self._shares.take(key.version):
-            count = self._shares.taken(key.version)
+        if read.asker is not None or self._may_begin(read):
+            self.fetches.want(read.version, key, waiter=(read, index))
+
+    def _may_begin(self, read: _Read) -> bool:
+        """Whether it may be fetched; else it waits its turn, or has failed."""
+        number, thread = read.version.number, read.thread
+        asker = Asker(number, self._pods.uid(thread) if self._pods is not None else "", thread)
+        others = self._in_turn.get(asker)
+        if others and self._shares.is_crowded(asker):
+            # Its thread has gone on, so it does not stand still for it, and sees no error: the kernel asks again for
+            # what is read after all. This one may be what it stands still for.
+            self._give_up(others.pop())
+            share = Share.WAITS_ITS_TURN
+        else:
+            share = self._shares.take(asker)
+        if share is Share.REFUSED:
+            count = self._shares.taken(number)
             self.failed(read, stale=False, reason=f"{count} reads of its version wait on this node already")
-            return
-        read.waits = True
-        self.fetches.want(read.version, key, waiter=(read, index))
+            return False
+        read.asker = asker
+        if share is Share.WAITS_ITS_TURN:
+            read.in_turn = True
+            self._in_turn.setdefault(asker, deque()).append(read)
+        return not read.in_turn
+
+    def _give_up(self, read: _Read) -> None:
+        """Another read takes over what it has of the shares."""
+        read.missing = -1
+        self._waited(read, WaitOrigin.SOURCE)
+        self._reply(read.place, (fuse_protocol.failure(read.unique, number=errno.EIO),))
 
     def _from_disk(self, version: OpenVersion, key: Key, begin: int, end: int) -> bytes | None:
         """Bytes of a block that lies on this node, and is as long as it should be."""
@@ -281,7 +322,6 @@ class Reads:
         read.missing -= 1
         if read.missing:
             return
-        self._ended(read)
         pieces: Sequence[bytes | memoryview] = (content,)
         size = len(content)
         if len(read.pieces) > 1:
@@ -295,12 +335,37 @@ class Reads:
         if seconds > STALL_SECONDS:
             self._counters.add(number, Count.STALLS)
         self._waited(read, WaitOrigin.SOURCE if origin is Count.SOURCE_READS else WaitOrigin.PEER)
+        self._ended(read)
 
     def _ended(self, read: _Read) -> None:
-        """It has its answer: another read of its version may wait."""
-        if read.waits:
-            read.waits = False
-            self._shares.give_back(read.version.number)
+        """It has its answer: another read of its version may wait, and the next one of its thread begins."""
+        if read.asker is None:
+            return
+        self._shares.give_back(read.asker)
+        if read.asker in self._in_turn:
+            self._turns.append(read.asker)
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        if self._begins:
+            return  # one that has begun has ended at once: the loop below goes on with the next one
+        self._begins = True
+        try:
+            while self._turns:
+                asker = self._turns.popleft()
+                others = self._in_turn.get(asker)
+                if not others:
+                    continue
+                read = others.popleft()
+                if not others:
+                    del self._in_turn[asker]
+                read.in_turn = False
+                self._shares.begin(asker)
+                for index, (key, begin, end) in enumerate(read.wanted):
+                    if read.pieces[index] is None:
+                        self._piece_of(read, index, key, begin, end)
+        finally:
+            self._begins = False
 
     def _waited(self, read: _Read, origin: WaitOrigin) -> None:
         if read.wait is not None and self._pods is not None:
