@@ -67,9 +67,13 @@ class Kubectl:
         documents = yaml.safe_dump_all(objects, sort_keys=False)
         self("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=documents)
 
-    def delete(self, resource: str, name: str, *, namespace: str | None = None, timeout: float = 120) -> None:
-        """Delete an object and wait until it is gone; nothing to delete is fine."""
-        self("delete", resource, name, "--ignore-not-found", "--wait", *_scope(namespace), timeout=timeout)
+    def delete(self, resource: str, name: str, *, namespace: str | None = None, timeout: float = 300) -> None:
+        """Delete an object and wait until it is gone, its finalizers too; nothing to delete is fine."""
+        self(
+            *("delete", resource, name, "--ignore-not-found", "--wait", *_scope(namespace)),
+            what=f"{resource} {name} is not gone yet",
+            timeout=timeout,
+        )
 
     def raw(self, path: str) -> Any:
         """GET a path of the API server, parsed as JSON (a service proxy, for instance)."""
