@@ -47,6 +47,8 @@ def problems(objects: Mapping[str, Sequence[Object]], *, now: str) -> Iterator[O
 def _complaints(obj: Object) -> list[str]:
     """The messages of conditions that are not as they should be, each once."""
     state = _status(obj).get("state", "")
+    if state == "Deleting":
+        return []  # see `_remains`: what it lacked does not matter any more
     bad: dict[str, None] = {}
     for condition in _status(obj).get("conditions") or ():
         kind, status = condition.get("type"), condition.get("status")

@@ -158,7 +158,12 @@ def test_what_is_granted_with_a_warning_is_said() -> None:
 
 def test_what_was_deleted_a_while_ago_and_is_still_there_says_why() -> None:
     deleted = obj(
-        "old", state="Deleting", conditions=[condition("Ready", "False", "still used by pod reader")]
+        "old",
+        state="Deleting",
+        conditions=[
+            condition("Ready", "False", "still used by pod reader"),
+            condition("Placed", "False", "only 1 of 2 nodes"),
+        ],
     )
     stuck = obj("stuck", state="Ready", conditions=[condition("Ready", "True", "all of it")])
     for one in (deleted, stuck):
