@@ -84,7 +84,7 @@ def why_not(
         return "it has room, and no higher score than the pod's own node: the scheduler's other preferences decide"
     return (
         "it has room now; when the pod was placed it may have been full, without the data, or left to pods that waited "
-        "for other data there"
+        "for other data there, or the extender may not have answered kube-scheduler in time"
     )
 
 
