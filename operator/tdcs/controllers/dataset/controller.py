@@ -20,6 +20,7 @@ from tdcs.controllers.dataset.key_checks import KeyChecks
 from tdcs.controllers.dataset.publisher import Publisher
 from tdcs.controllers.dataset.revoked_keys import RevokedKeys
 from tdcs.controllers.dataset.volume_origins import UNCHECKED, MountedSource, VolumeDoubt, VolumeOrigins
+from tdcs.controllers.dataset.wakes import Wakes
 from tdcs.controllers.humanize import explain_invalid
 from tdcs.controllers.mounts import checks, identity, readers
 from tdcs.controllers.mounts.deletion import dataset as deletion
@@ -39,12 +40,6 @@ from tdcs.kube.api import Object
 from tdcs.kube.objects import Key, object_key, with_finalizer
 from tdcs.kube.resources import DATASETS
 from tdcs.planning.ledger import MountLedger
-
-ROOM_SECONDS = 2.0
-"""Room that comes or goes on the nodes has Datasets looked at so often at most."""
-
-NEEDS_SECONDS = 1.0
-"""A CacheCluster is looked at so soon after its jobs need more or less of it; the needs of many mounts at once."""
 
 LOCKED_RETRY = 0.5
 """Seconds after which a Dataset is looked at again while another pass works on its mount."""
@@ -76,19 +71,20 @@ class DatasetController:
         self._clock = clock
         self._services_known = services_known
         self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
+        self._wakes = Wakes(context=context, world=lambda: self._world)
         self.observer = CacheObserver(
             caches=context.caches,
             poll_seconds=context.settings.poll_seconds,
             patience=context.settings.learning_seconds / 4,
-            on_cache=self._cache_changed,
-            on_agents=self._agents_changed,
-            on_room=self._room_changed,
+            on_cache=self._wakes.cache_changed,
+            on_agents=self._wakes.agents_changed,
+            on_room=self._wakes.room_changed,
             clock=clock,
         )
         self._world = World(
             context=context,
             observer=self.observer,
-            on_change=lambda cluster, path: self._wake(cluster, {path}),
+            on_change=lambda cluster, path: self._wakes.datasets(cluster, {path}),
             queue_order=lambda: self.queue_order(),
             clock=clock,
         )
@@ -100,9 +96,8 @@ class DatasetController:
             now=context.now,
         )
         self._publisher = Publisher(world=self._world, revoked=self._revoked)
-        context.caches.on_lost = self._manifest_lost
+        context.caches.on_lost = self._wakes.manifest_lost
         context.caches.published = self._published
-        self._needs_seen: dict[str, object] = {}
         self._key_checks = KeyChecks(
             seconds=context.settings.keys_check_seconds, clock=clock, on_done=context.queue.add
         )
@@ -291,10 +286,10 @@ class DatasetController:
         before = mount.report
         found = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
         if found is not before:
-            self._compare_needs(mount.cluster)
+            self._wakes.needs_changed(mount.cluster)
         if before is None or before.placements.keys() != found.placements.keys():
             for user in users:
-                self._wake_preloads(user.key)
+                self._wakes.preloads(user.key)
         keys, left, written = None, None, me.dataset.status.keys_refused_since if me.dataset.status else None
         if found.there:
             check_keys = self._context.caches.get(cluster=mount.cluster).check_keys
@@ -311,7 +306,7 @@ class DatasetController:
             me, mount, found, live=live, check=check, trouble=trouble or keys, shared=len(users) > 1
         )
         if not readers.serves(me.dataset) and found.problem is None:
-            self._wake_preloads(me.key)  # which wait until it serves
+            self._wakes.preloads(me.key)  # which wait until it serves
         if found.problem is not None:
             return wait
         return _sooner(wait, left, self._key_checks.seconds_left(me.key))
@@ -347,7 +342,7 @@ class DatasetController:
         if isinstance(left, Problem):
             return await self._publisher.blocked(obj, left)
         if left is None and mount is not None:
-            self._wake(mount.cluster, {mount.path})
+            self._wakes.datasets(mount.cluster, {mount.path})
         return left
 
     async def _withdraw(self, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
@@ -362,7 +357,7 @@ class DatasetController:
         if left is not None:
             return left.retry_after if isinstance(left, Problem) else volume.POLL
         if mount is not None:
-            self._wake(mount.cluster, {mount.path})
+            self._wakes.datasets(mount.cluster, {mount.path})
         return cause.retry_after
 
     async def _gone(self, key: WorkKey) -> float | None:
@@ -441,23 +436,6 @@ class DatasetController:
             patch={"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}},
         )
 
-    # Who is looked at when.
-
-    def _compare_needs(self, cluster: str) -> None:
-        """Have the CacheCluster looked at when its jobs need more or less: its status says so, and may scale it."""
-        grants = self._world.manager.grants(cluster)
-        beyond = sorted(name for name, left in grants.quotas.items() if left < 0)
-        found = (sum(grants.needed.values()), len(grants.mounts), beyond)
-        if self._needs_seen.get(cluster) != found:
-            self._needs_seen[cluster] = found
-            self._context.queue.add_after(self._context.cache_cluster_key(cluster), NEEDS_SECONDS)
-
-    def _manifest_lost(self, digest: str) -> None:
-        """Somebody needs a manifest that is nowhere: what it is of is listed."""
-        for mount in self._world:
-            if mount.manifests.lost(digest):
-                self._wake(mount.cluster, {mount.path}, after=self._context.settings.survey_seconds)
-
     def _published(self, digest: str) -> Published | None:
         """The version with this digest: of a mount that was listed, or that a cache has."""
         listed = ((mount.cluster, mount.manifests.view().listed) for mount in self._world)
@@ -467,45 +445,6 @@ class DatasetController:
             return None
         spec = self._world.spec_of(cluster) or CacheClusterSpec()
         return Published(cluster=cluster, most=manifest_bytes(spec))
-
-    def _cache_changed(self, cluster: str, paths: set[str] | None) -> None:
-        self._wake(cluster, paths)
-        self._context.queue.add(self._context.cache_cluster_key(cluster))
-
-    def _agents_changed(self, cluster: str, paths: set[str] | None) -> None:
-        self._wake(cluster, paths, after=self._context.settings.progress_seconds / 4)
-
-    def _room_changed(self, cluster: str, paths: set[str]) -> None:
-        """Room that frees itself is for those that have less than they ask for; where there is less, some must go."""
-        self._wake(cluster, paths | self._world.manager.lacking(cluster), after=ROOM_SECONDS)
-
-    def _wake(self, cluster: str, paths: set[str] | None, *, after: float = 0.0) -> None:
-        """Look soon at the Datasets of some mounts of a cluster, or of all, and at their Preloads."""
-        for key in self._users(cluster, paths):
-            if after:
-                self._context.queue.add_after(key, after)
-            else:
-                self._context.queue.add(key)
-            self._wake_preloads(key)
-
-    def _users(self, cluster: str, paths: set[str] | None) -> list[WorkKey]:
-        """The Datasets of some mounts of a cluster, or of all."""
-        stores = self._context.stores
-        if paths is None:
-            own = (key for key, obj in stores.datasets.items() if names.cache_cluster_of(obj) == cluster)
-            return [WorkKey(DATASETS, *key) for key in own]
-        found: list[WorkKey] = []
-        for path in paths:
-            mount = self._world.find(cluster=cluster, path=path)
-            seen = readers.users_of(stores=stores, cluster=cluster, path=path)
-            found += seen if mount is None else mount.users.union(seen)
-        return found
-
-    def _wake_preloads(self, dataset: WorkKey) -> None:
-        for key in readers.preload_keys(
-            stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
-        ):
-            self._context.queue.add(key)
 
 
 def _is_listed(mount: Mount, origin: Source) -> bool:
