@@ -7,11 +7,9 @@ import operator
 from functools import partial
 
 from tests.controlplane.operator_world import World, world
+from tests.controlplane.rights.stolen_objects import job, metadata, owner
 from tests.controlplane.rights.test_admission_operator import (
     Policies,
-    job,
-    metadata,
-    owner,
     policies,
     refusal,
     release,
