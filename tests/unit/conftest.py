@@ -1,5 +1,9 @@
 """What holds for all unit tests."""
 
+import sys
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A busy machine says nothing about a rule: no property fails because its examples took long. And a run says something
@@ -9,3 +13,11 @@ settings.register_profile(
 )
 settings.register_profile("others", settings.get_profile("tdcs"), derandomize=False)
 settings.load_profile("tdcs")
+
+
+@pytest.fixture(autouse=True)
+def recursion_limit() -> Iterator[None]:
+    """A Kubernetes client lets its process recurse deeper; here that ends with the test that made it."""
+    limit = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(limit)
