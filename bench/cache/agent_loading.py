@@ -40,7 +40,7 @@ from bench.cache.processors import limited
 from tests.engine.agents.agent_nodes import AgentCluster, agents_of
 from tests.support.certificates import TestAuthority
 from tests.support.dataplane.agents import Version
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agents import NO_SLOTS

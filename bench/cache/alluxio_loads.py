@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 from tests.engine.servers import AlluxioCluster, listens
-from tests.support.processes import Process
+from tests.support.programs.processes import Process
 
 from tdcs.engine.alluxio import profile
 from tdcs.engine.alluxio.profile import Role

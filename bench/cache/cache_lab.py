@@ -25,7 +25,7 @@ from botocore.config import Config
 from deploy.images.store.tdcs_store import shaping
 from tests.engine.servers import AlluxioCluster, listens, make_home, random_network
 from tests.support.certificates import TestAuthority
-from tests.support.processes import Process
+from tests.support.programs.processes import Process
 
 from tdcs.engine.protocol import Credentials, Source
 from tdcs_local import programs

@@ -34,7 +34,7 @@ from bench.cache.cache_lab import KEYS, Lab, lab
 from bench.cache.socket_bytes import SocketBytes
 from bench.control_plane.operator_scale import resident_mib
 from tests.engine.agents.agent_nodes import AgentCluster, agents_of
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.cli.caches import serve_manifests

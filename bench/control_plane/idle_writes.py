@@ -27,7 +27,7 @@ from tests.controlplane.operator_command import allow_secrets, install_rights, s
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.audit import Call, service_account
 from tests.support.kube import Kube, Object, condition
-from tests.support.processes import Process
+from tests.support.programs.processes import Process
 from tests.support.waiting import eventually
 
 NAMESPACE, RELEASE = "idle", "tdcs"

@@ -22,11 +22,11 @@ import click
 import psutil
 from tests.controlplane.extender_world import SCHEDULER, put_dataset, start_extender
 from tests.controlplane.pod_admission import admission, held_back
-from tests.support.claimed_pods import volumes
 from tests.support.controlplane import ControlPlane, Options
 from tests.support.controlplane.commands import API
 from tests.support.kube import Kube, Object
-from tests.support.objects import gpu_pod
+from tests.support.kube.claimed_pods import volumes
+from tests.support.kube.objects import gpu_pod
 from tests.support.waiting import eventually
 
 BAR_MILLISECONDS = 5.0

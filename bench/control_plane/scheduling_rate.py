@@ -35,9 +35,9 @@ from tests.controlplane.extender_world import Extender, put_dataset, start_exten
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.nodes import add_fake_nodes
 from tests.support.kube import Object
-from tests.support.objects import gpu_pod
-from tests.support.ports import free_ports
-from tests.support.processes import Process
+from tests.support.kube.objects import gpu_pod
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
 from tests.support.waiting import eventually
 
 from tdcs.api import names

@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.api_stand_in import ApiStandIn
-from tests.support.browser import Browser
-from tests.support.live_world import cluster
+from tests.support.kube.api_stand_in import ApiStandIn
+from tests.support.kube.live_world import cluster
+from tests.support.programs.browser import Browser
 
 BAR_SECONDS, BAR_MEGABYTES = 2.0, 100.0
 DATASETS = 24

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.support.claimed_pods import CLAIM
+from tests.support.kube.claimed_pods import CLAIM
 from tests.support.report import pytest_terminal_summary, record
 
 from e2e.ecosystem import managers

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.support.claimed_jobs import KIND, PODS, jobs_with_claim
-from tests.support.claimed_pods import CLAIM, volumes
+from tests.support.kube.claimed_jobs import KIND, PODS, jobs_with_claim
+from tests.support.kube.claimed_pods import CLAIM, volumes
 
 from e2e.conftest import describe
 from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest

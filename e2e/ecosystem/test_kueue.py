@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.support.claimed_pods import CLAIM
 from tests.support.ecosystem.kueue import KUEUE_API
+from tests.support.kube.claimed_pods import CLAIM
 from tests.support.report import record
 
 from e2e.ecosystem import managers

@@ -7,7 +7,7 @@ import shutil
 
 import yaml
 from tests.support.ecosystem.go_modules import manager_program
-from tests.support.monitoring import (
+from tests.support.programs.monitoring import (
     ADAPTER,
     EXTERNAL_METRICS,
     PROMETHEUS,

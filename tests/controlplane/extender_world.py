@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.controlplane import ControlPlane
-from tests.support.describe import describe
 from tests.support.kube import Kube, Object
-from tests.support.ports import free_ports
-from tests.support.processes import Process
+from tests.support.kube.describe import describe
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
 from tests.support.waiting import eventually
 
 from tdcs.controllers.volumes import objects

@@ -12,7 +12,7 @@ from tests.controlplane.operator_world import CHECKOUT, World
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import TEST_LABEL
 from tests.support.kube import KubeRequestError, Object
-from tests.support.objects import fake_node
+from tests.support.kube.objects import fake_node
 from tests.support.waiting import eventually
 
 GPU = "nvidia.com/gpu"

@@ -13,8 +13,8 @@ from typing import Any
 from tests.support.chart import rendered, rules_of
 from tests.support.controlplane import ControlPlane
 from tests.support.kube import Kube, Object
-from tests.support.ports import free_ports
-from tests.support.processes import Process
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
 
 TDCS = Path(sys.executable).parent / "tdcs"
 

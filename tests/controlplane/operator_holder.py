@@ -14,8 +14,8 @@ from tests.controlplane.operator_command import (
     start_operator,
 )
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World
-from tests.support.ports import free_ports
-from tests.support.processes import Process
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
 
 
 class Holder:

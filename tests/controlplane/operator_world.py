@@ -11,9 +11,9 @@ import pytest
 from tests.controlplane.operator_process import RunningOperator, paced_engine
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import TEST_LABEL, FakeNodes
-from tests.support.describe import describe
 from tests.support.kube import Kube, Object, condition
-from tests.support.objects import with_roles
+from tests.support.kube.describe import describe
+from tests.support.kube.objects import with_roles
 from tests.support.waiting import eventually
 
 from tdcs.engine.memory import MemoryEngine

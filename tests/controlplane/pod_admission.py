@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 import yaml
 from tests.controlplane.extender_world import CRDS, SCHEDULER, Extender, start_extender, start_scheduler
 from tests.support.certificates import TestAuthority
-from tests.support.claimed_pods import MOUNTED
 from tests.support.controlplane import ControlPlane
 from tests.support.kube import Kube, Object
-from tests.support.objects import gpu_pod
-from tests.support.ports import free_ports
+from tests.support.kube.claimed_pods import MOUNTED
+from tests.support.kube.objects import gpu_pod
+from tests.support.programs.ports import free_ports
 
 from tdcs.trust.roles import Role
 from tdcs_local import programs

@@ -13,7 +13,7 @@ import pytest
 from tests.controlplane.operator_command import install_rights, remove_cluster_wide, start_operator
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, world
 from tests.support.kube import Object, condition
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.report import Measured
 
 from tdcs.kube.resources import CACHE_CLUSTERS

@@ -17,7 +17,7 @@ from tests.engine.agents.agent_nodes import AgentCluster
 from tests.engine.servers import S3Server
 from tests.engine.views.viewing import ELSEWHERE, HERE, Bench, digest, native, sums_of
 from tests.support.chaos import Fault, PossibleFault, Step
-from tests.support.processes import Process
+from tests.support.programs.processes import Process
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUMES

@@ -20,8 +20,8 @@ from pathlib import Path
 import boto3
 from botocore.config import Config
 from tests.support.certificates import TestAuthority
-from tests.support.ports import free_ports
-from tests.support.processes import Process
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
 
 from tdcs.api import names
 from tdcs.engine.alluxio import profile

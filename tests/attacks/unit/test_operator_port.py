@@ -13,7 +13,7 @@ import pytest
 from tests.attacks.unit.strangers import strangers
 from tests.support.certificates import TestAuthority
 from tests.support.dataplane.agents import Version, fill, folder_version
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from yarl import URL
 
 from tdcs.cli.caches import serve_manifests

@@ -17,8 +17,8 @@ from tests.controlplane.data.test_operator_cache import states, worker_nodes
 from tests.controlplane.operator_world import CHECKOUT, TOTAL, World, condition_of, world
 from tests.support.ecosystem.go_modules import fetches, manager_program
 from tests.support.kube import Object
-from tests.support.monitoring import ADAPTER, Prometheus, external_metrics_api
-from tests.support.ports import free_ports
+from tests.support.programs.monitoring import ADAPTER, Prometheus, external_metrics_api
+from tests.support.programs.ports import free_ports
 
 from tdcs_local import programs
 

@@ -21,7 +21,7 @@ from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import World, world
 from tests.support.certificates import TestAuthority
 from tests.support.kube import Object, condition
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 
 from tdcs.controllers.autoscaling import service
 from tdcs.trust.identity import CERTIFICATE_FILE, KEY_FILE

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.controlplane.job_world import GPU, JobWorld
 from tests.controlplane.operator_world import CHECKOUT
-from tests.support.claimed_pods import volumes
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import TEST_LABEL
 from tests.support.ecosystem.kueue import KUEUE_API, KueueManager
 from tests.support.ecosystem.webhooks import ASKED
 from tests.support.kube import KubeRequestError, Object, condition
+from tests.support.kube.claimed_pods import volumes
 from tests.support.waiting import eventually
 
 QUOTA = 8

@@ -19,15 +19,15 @@ from tests.controlplane.extender_world import (
     start_scheduler,
 )
 from tests.controlplane.pod_admission import extender_with_webhook, gets_our_scheduler
-from tests.support.claimed_jobs import KIND, PODS, jobs_with_claim
-from tests.support.claimed_pods import CLAIM, volumes
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes
-from tests.support.describe import describe
 from tests.support.ecosystem.kubeflow import JobSetManager, TrainerManager
 from tests.support.ecosystem.webhooks import ASKED
 from tests.support.kube import Kube, Object, condition
-from tests.support.objects import GPU
+from tests.support.kube.claimed_jobs import KIND, PODS, jobs_with_claim
+from tests.support.kube.claimed_pods import CLAIM, volumes
+from tests.support.kube.describe import describe
+from tests.support.kube.objects import GPU
 from tests.support.waiting import eventually
 
 GB = 10**9

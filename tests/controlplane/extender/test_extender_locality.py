@@ -19,10 +19,8 @@ from tests.controlplane.extender_world import (
     start_extender,
     start_scheduler,
 )
-from tests.support.claimed_pods import volumes
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes
-from tests.support.describe import describe
 from tests.support.generators.random_clusters import (
     GPUS,
     GROUP,
@@ -34,8 +32,10 @@ from tests.support.generators.random_clusters import (
     random_clusters,
 )
 from tests.support.kube import Kube, Object
-from tests.support.objects import gpu_pod
-from tests.support.processes import Process
+from tests.support.kube.claimed_pods import volumes
+from tests.support.kube.describe import describe
+from tests.support.kube.objects import gpu_pod
+from tests.support.programs.processes import Process
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 

@@ -19,11 +19,11 @@ from tests.controlplane.extender_world import (
 )
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes
-from tests.support.describe import describe
 from tests.support.generators.random_clusters import GPUS, GROUP, NODES
 from tests.support.generators.random_pipelines import INDEX, Pipeline, random_pipelines
 from tests.support.kube import Kube, Object
-from tests.support.objects import gpu_pod
+from tests.support.kube.describe import describe
+from tests.support.kube.objects import gpu_pod
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 

@@ -23,8 +23,8 @@ from tests.controlplane.extender_world import (
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
 from tests.support.kube import Kube, Object
-from tests.support.objects import gpu_pod
-from tests.support.ports import free_ports
+from tests.support.kube.objects import gpu_pod
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually
 
 __all__ = ["extender"]

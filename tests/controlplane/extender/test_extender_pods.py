@@ -11,7 +11,7 @@ from tests.controlplane.extender_world import SCHEDULER, Extender, extender, lan
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes
 from tests.support.kube import Kube
-from tests.support.objects import gpu_pod
+from tests.support.kube.objects import gpu_pod
 from tests.support.waiting import eventually
 
 __all__ = ["extender"]

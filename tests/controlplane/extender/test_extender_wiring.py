@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes
-from tests.support.describe import describe
-from tests.support.objects import gpu_pod
+from tests.support.kube.describe import describe
+from tests.support.kube.objects import gpu_pod
 from tests.support.waiting import eventually
 
 PODS = 10

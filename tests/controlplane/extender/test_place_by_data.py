@@ -26,11 +26,11 @@ from tests.controlplane.pod_admission import (
     job_of,
     unnamed,
 )
-from tests.support.claimed_pods import CLAIM, NEW_PODS
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
-from tests.support.describe import describe
 from tests.support.kube import Kube, Object
+from tests.support.kube.claimed_pods import CLAIM, NEW_PODS
+from tests.support.kube.describe import describe
 from tests.support.waiting import eventually
 
 from tdcs_local import programs

@@ -11,9 +11,9 @@ import psutil
 import pytest
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import OwnControlPlane
-from tests.support.describe import describe
 from tests.support.kube import KubeRequestError
-from tests.support.objects import fake_node, gpu_pod
+from tests.support.kube.describe import describe
+from tests.support.kube.objects import fake_node, gpu_pod
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 

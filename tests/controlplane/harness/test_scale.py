@@ -11,8 +11,8 @@ import pytest
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import OwnControlPlane
 from tests.support.controlplane.nodes import add_fake_nodes
-from tests.support.describe import describe
-from tests.support.objects import gpu_pod
+from tests.support.kube.describe import describe
+from tests.support.kube.objects import gpu_pod
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.ports import free_ports
-from tests.support.processes import Process, ProcessFailed
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process, ProcessFailed
 from tests.support.waiting import eventually, eventually_async
 
 FOREVER = "import threading; threading.Event().wait()"

@@ -10,7 +10,7 @@ from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.jobs.test_jobs_gang import quota, stranger
 from tests.controlplane.operator_world import TOTAL
 from tests.support.kube import KubeRequestError, condition
-from tests.support.objects import gpu_pod
+from tests.support.kube.objects import gpu_pod
 
 __all__ = ["jobs"]
 

@@ -7,7 +7,7 @@ import re
 from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import message_of, reason_of
 from tests.support.kube import Object, condition
-from tests.support.objects import gpu_pod
+from tests.support.kube.objects import gpu_pod
 
 __all__ = ["jobs"]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import message_of, reason_of
 from tests.support.kube import Object, condition
-from tests.support.objects import counts_of
+from tests.support.kube.objects import counts_of
 
 __all__ = ["jobs"]
 

@@ -28,8 +28,8 @@ from tests.support.dataplane.agents import JOURNAL, fill, folder_version
 from tests.support.dataplane.node import cannot_mount, miniature_node, needs_fuse
 from tests.support.dataplane.readers import Giver, holder_of, reader_node, small_version, table_of
 from tests.support.kube import Object
-from tests.support.monitoring import Prometheus
-from tests.support.ports import free_ports
+from tests.support.programs.monitoring import Prometheus
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually
 
 from tdcs.agent.disk.epoch import enter_epoch

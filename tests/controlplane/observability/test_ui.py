@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.controlplane.extender_world import CRDS
-from tests.support.api_stand_in import ApiStandIn
-from tests.support.browser import Browser
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
 from tests.support.kube import Kube
-from tests.support.live_world import cluster
+from tests.support.kube.api_stand_in import ApiStandIn
+from tests.support.kube.live_world import cluster
+from tests.support.programs.browser import Browser
 
 from tdcs_local import host
 from tdcs_local.progress import Reporter

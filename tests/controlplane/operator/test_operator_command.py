@@ -23,7 +23,7 @@ from tests.controlplane.operator_world import (
     world,
 )
 from tests.support.kube import condition
-from tests.support.processes import Process
+from tests.support.programs.processes import Process
 
 __all__ = ["world"]
 

@@ -6,7 +6,7 @@ import urllib3
 from tests.controlplane.operator_world import CHECKOUT, World, message_of, reason_of, world
 from tests.support.controlplane.fixtures import TEST_LABEL, OwnControlPlane
 from tests.support.kube import KubeRequestError, condition
-from tests.support.objects import fake_node
+from tests.support.kube.objects import fake_node
 from tests.support.waiting import eventually
 
 __all__ = ["world"]

@@ -10,7 +10,7 @@ import pytest
 from tests.controlplane.operator_process import Gate, RunningOperator
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, message_of, reason_of, world
 from tests.support.kube import Object, condition
-from tests.support.objects import counts_of
+from tests.support.kube.objects import counts_of
 from tests.support.waiting import eventually
 
 from tdcs.engine.memory import Operation

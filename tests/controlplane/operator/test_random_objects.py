@@ -33,7 +33,7 @@ from tests.controlplane.operator_command import (
 from tests.controlplane.operator_world import FILES, SOURCE, STORE_KEYS, TOTAL, World, world
 from tests.support.generators.random_resources import random_object, spec_schema
 from tests.support.kube import KubeRequestError, Object, condition
-from tests.support.processes import Process
+from tests.support.programs.processes import Process
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 

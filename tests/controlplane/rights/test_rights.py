@@ -22,8 +22,8 @@ from tests.support.certificates import TestAuthority
 from tests.support.controlplane.audit import Call, service_account
 from tests.support.controlplane.fixtures import FakeNodes
 from tests.support.kube import Object, condition
-from tests.support.objects import gpu_pod
-from tests.support.ports import free_ports
+from tests.support.kube.objects import gpu_pod
+from tests.support.programs.ports import free_ports
 from tests.support.rights.exceptions import UNUSED
 from tests.support.waiting import eventually
 

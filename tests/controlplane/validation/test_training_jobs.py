@@ -5,7 +5,7 @@ import copy
 import pytest
 from tests.controlplane.validation.objects import POD, training_job
 from tests.support.kube import Kube, KubeRequestError, Object
-from tests.support.objects import role_of
+from tests.support.kube.objects import role_of
 
 ROLES = [
     ("Horovod", {"PS": 1}, "Horovod has no role PS"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.engine.servers import AlluxioCluster
 from tests.support.dataplane.agent_processes import AGENT, AgentProcess
 from tests.support.dataplane.agents import Version
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.api import names

@@ -22,7 +22,7 @@ import pytest
 from tests.engine.agents.agent_nodes import AgentCluster, AgentNode
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
 from tests.support.certificates import DAY, TestAuthority, now
-from tests.support.processes import Process
+from tests.support.programs.processes import Process
 from tests.support.report import Measured
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.server import Server

@@ -30,7 +30,7 @@ from tests.engine.contract import BLOCK_SIZE
 from tests.engine.loading import evicted, placed
 from tests.engine.servers import AlluxioCluster, FuseClient, S3Server, unmount
 from tests.support.dataplane.node import Node, dies_with_us
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually, eventually_async
 
 from tdcs.api import names

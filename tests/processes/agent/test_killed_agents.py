@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.dataplane.agent_processes import AgentProcess
 from tests.support.dataplane.agents import JOURNAL, MOUNT, fill, folder_version
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.disk.epoch import enter_epoch

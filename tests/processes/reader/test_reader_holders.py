@@ -12,7 +12,7 @@ import pytest
 from tests.support.certificates import TestAuthority
 from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import CLUSTER, JOURNAL, Giver, ReaderNode, small_version
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.cli.caches import serve_manifests

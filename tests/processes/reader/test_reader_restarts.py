@@ -26,7 +26,7 @@ from tests.support.dataplane.readers import (
     small_version,
     table_of,
 )
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 

@@ -22,8 +22,8 @@ from tests.support.controlplane.binaries import Binaries
 from tests.support.controlplane.commands import API, ETCD, KWOK, MANAGER, SCHEDULER, Layout, Options, Ports
 from tests.support.controlplane.pki import ADMINS, Pki
 from tests.support.kube import Kube
-from tests.support.ports import free_ports
-from tests.support.processes import Process
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
 from tests.support.waiting import eventually
 
 START_DEADLINE = 60.0

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from tests.support.controlplane.commands import KWOK
 from tests.support.controlplane.instance import ControlPlane
 from tests.support.kube import Object, condition
-from tests.support.objects import fake_node
+from tests.support.kube.objects import fake_node
 from tests.support.waiting import eventually
 
 

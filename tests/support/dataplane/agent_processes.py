@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.dataplane.agents import NOBODY, Version, content_of
-from tests.support.processes import Process
+from tests.support.programs.processes import Process
 
 from tdcs.agent.disk.tier import Disk
 from tdcs.api import names

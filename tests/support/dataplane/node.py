@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.support import waiting
+from tests.support import programs
 from tests.support.waiting import eventually
 
 from tdcs.csi import descriptors
@@ -24,7 +24,7 @@ NODE = "node-a"
 needs_fuse = pytest.mark.skipif(
     not os.path.exists("/dev/fuse"), reason="what FUSE clients do is not tested: there is no /dev/fuse"
 )
-DIE_WITH_PARENT = Path(waiting.__file__).with_name("die_with_parent.py")
+DIE_WITH_PARENT = Path(programs.__file__).with_name("die_with_parent.py")
 
 # Opens /dev/fuse, mounts it at argv[1] and answers nothing: a FUSE client that hangs. Killed, it has died.
 SILENT_FUSE = """

@@ -18,8 +18,8 @@ import psutil
 import xxhash
 from tests.support.dataplane import giver_process
 from tests.support.dataplane.agents import Version, cached_files, make_version
-from tests.support.ports import free_ports
-from tests.support.processes import Process
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
 
 from tdcs.agent.disk.tier import note_hash
 from tdcs.api import names

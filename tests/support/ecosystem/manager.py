@@ -15,7 +15,7 @@ from tests.support.controlplane import ControlPlane
 from tests.support.ecosystem.go_modules import manager_program, module_folder
 from tests.support.ecosystem.webhooks import local_webhooks
 from tests.support.kube import Object
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 
 from tdcs.trust.roles import Role
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.objects import role_of
+from tests.support.kube.objects import role_of
 from tests.unit.cli.builders import held, job, node, pod, printed
 from tests.unit.controllers.builders import NOW
 

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.support.live_world import cluster
+from tests.support.kube.live_world import cluster
 
 from tdcs.cli.console import Console
 from tdcs.cli.live.document import (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, CookieJar
 from aiohttp.test_utils import TestServer
-from tests.support.api_stand_in import ApiStandIn
-from tests.support.live_world import cluster
+from tests.support.kube.api_stand_in import ApiStandIn
+from tests.support.kube.live_world import cluster
 from tests.support.waiting import eventually_async
 
 from tdcs.cli.live.server import COOKIE, LiveServer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from tests.support.api_stand_in import ApiStandIn
+from tests.support.kube.api_stand_in import ApiStandIn
 
 from tdcs.cli.main import main
 from tdcs.kube.api import Object

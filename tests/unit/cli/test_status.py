@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from tests.support.api_stand_in import ApiStandIn
+from tests.support.kube.api_stand_in import ApiStandIn
 from tests.unit.controllers.server import Server
 
 from tdcs.cli.console import Console

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.objects import with_roles
+from tests.support.kube.objects import with_roles
 
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJobSpec

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self, cast
 
 from tests.support.caches import MemoryCaches
-from tests.support.objects import with_roles
+from tests.support.kube.objects import with_roles
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.passes import work_off
 from tests.unit.controllers.server import Server

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.support.certificates import TestAuthority
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio.block_channel import BlockChannel

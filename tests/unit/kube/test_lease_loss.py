@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 
 from tdcs.kube.lease_loss import VARIABLE, lease_losses
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 from tests.support.certificates import TestAuthority
-from tests.support.claimed_pods import CLAIM, NEW_PODS
+from tests.support.kube.claimed_pods import CLAIM, NEW_PODS
 from tests.support.waiting import eventually_async
 from tests.unit.scheduler.test_app import Answer
 

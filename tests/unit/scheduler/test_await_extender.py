@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from click.testing import CliRunner
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 
 from tdcs_scheduler.await_extender import command
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from tests.support.http_store import http_store
+from tests.support.programs.http_store import http_store
 
 MIB = 1 << 20
 PIECE = 4 * MIB
@@ -24,7 +24,7 @@ import resource, sys
 from tdcs.agent.memory_limit import limit_memory
 from tdcs.agent.source.access import open_source
 from tdcs.agent.source.reader import Extent, SourceFailureError
-from tests.support.http_store import access_to
+from tests.support.programs.http_store import access_to
 if len(sys.argv) > 2:
     limit_memory(int(sys.argv[2]))
 reader = open_source(access_to(sys.argv[1]))

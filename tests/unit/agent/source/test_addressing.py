@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from tests.support.http_store import http_store
+from tests.support.programs.http_store import http_store
 
 from tdcs.agent.source import bucket as buckets
 from tdcs.agent.source.access import open_source

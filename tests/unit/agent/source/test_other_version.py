@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from tests.support.http_store import access_to, http_store
+from tests.support.programs.http_store import access_to, http_store
 
 from tdcs.agent.source.access import open_source
 from tdcs.agent.source.reader import Extent, SourceFailureError

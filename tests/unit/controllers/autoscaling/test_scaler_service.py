@@ -13,7 +13,7 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.controllers.autoscaling import service

@@ -4,7 +4,7 @@ import itertools
 
 import aiohttp
 import pytest
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 
 from tdcs.controllers.process.health import StaleError, serve_health
 

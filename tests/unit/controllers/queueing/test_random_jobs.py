@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.support.documents import document
 from tests.support.generators.random_objects import from_schema
-from tests.support.objects import with_roles
+from tests.support.kube.objects import with_roles
 from tests.unit.controllers.jobs import Jobs, role
 
 from tdcs.api.trainingjob import TrainingJobSpec

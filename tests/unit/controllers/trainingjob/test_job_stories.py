@@ -1,7 +1,7 @@
 """Whole stories of training jobs: queue, run, fail, restart, end, be cleaned up."""
 
 import pytest
-from tests.support.objects import counts_of
+from tests.support.kube.objects import counts_of
 from tests.unit.controllers.jobs import Jobs, index_of, phase_of, role
 
 from tdcs.kube.resources import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 
 from tdcs_local.errors import LocalError
 from tdcs_local.store import reading

@@ -13,7 +13,7 @@ import urllib3
 import yaml
 from tests.support.controlplane import ControlPlane
 from tests.support.kube import Object
-from tests.support.ports import free_ports
+from tests.support.programs.ports import free_ports
 
 from tdcs_local import host
 from tdcs_local.progress import Reporter

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.kube import Object
-from tests.support.objects import gpu_pod
+from tests.support.kube.objects import gpu_pod
 
 CLAIM = "images"
 
