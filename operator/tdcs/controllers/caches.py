@@ -138,7 +138,11 @@ class CachePool:
     async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
         """See `Caches`."""
         if self._fetcher is not None:
-            await self._transfer(self._fetcher, digest=digest, urls=urls)
+            # The first of those that others are given is this process, which would wait for its own answer.
+            others = tuple(
+                url for url in urls if not self.manifest_url or not url.startswith(self.manifest_url)
+            )
+            await self._transfer(self._fetcher, digest=digest, urls=others)
 
     async def obtain(self, digest: str) -> None:
         """Take a manifest that this process has lost from an agent that works by it."""

@@ -75,7 +75,7 @@ class FolderSize:
             files = max(found.files, found.counted)
             count.add(files=files, size=found.bytes, folders=found.folders, largest=found.largest)
             if found.cut_off:
-                seen = f"node {node} has seen {found.files} of them in {found.folders} folders"
+                seen = f"node {node} has seen {found.files} of them"
                 reason = f"{seen} after {self._seconds:.0f} s, and there are more"
                 raise _slow(source, reason, path=path)
             return count.size

@@ -170,6 +170,8 @@ class ListingPage:
         self._counter: Final = folders
         self._name = ""
         """Of the object that is being read; empty where its size comes first."""
+        self._marker = False
+        """Whether it is a name of a folder that was not counted before."""
         self._rest = b""
 
     def add(self, part: bytes) -> Objects:
@@ -179,6 +181,8 @@ class ListingPage:
             end = found.end()
             size, token, key = found.groups()
             if size is not None:
+                if self._marker and not int(size):
+                    continue  # consoles make these for folders: the cache's master has the folder alone
                 sizes.append(int(size))
                 if sizes[-1] > self.largest.size and block_count(sizes[-1]) > 1:
                     self.largest = LargeFile(sizes[-1], self._name)
@@ -186,9 +190,11 @@ class ListingPage:
                 self.token = self.token or _text(token)
             elif key is not None:
                 self._name = _text(key)
-                folders += self._counter.add(self._name.encode())
+                further = self._counter.add(self._name.encode())
+                self._marker = further > 0 and self._name.endswith("/")
+                folders += further
             else:
-                self._name = ""
+                self._name, self._marker = "", False
         self._rest = text[max(end, len(text) - _LONGEST) :]
         return Objects(sizes, folders)
 

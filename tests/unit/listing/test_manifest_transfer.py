@@ -380,6 +380,29 @@ async def test_sums_are_of_the_manifest_that_the_digest_proves_whatever_an_agent
     assert own.digests() == {true.digest}
 
 
+async def test_an_operator_asks_itself_for_no_manifest(
+    folder: ManifestFolder, tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    engine = await mounted({"a": 5})
+    true = await LocalLister(engine=engine, folder=folder).list(path=MOUNT)
+    agent = web.Application()
+    agent.add_routes(manifest_routes(folder))
+    asked: list[str] = []
+
+    async def ask(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        raise web.HTTPNotFound
+
+    operator = web.Application()
+    operator.router.add_get("/{path:.*}", ask)
+    pool = without_manifests(engine, ManifestFolder(tmp_path / "own"), session)
+    own = await serve(operator)
+    pool.manifest_url = f"http://{own}"
+    urls = tuple(manifest_url(address=each, digest=true.digest) for each in (own, await serve(agent)))
+    assert (await pool.totals(digest=true.digest, urls=urls)).digest == true.digest
+    assert not asked
+
+
 async def test_sums_of_a_manifest_with_another_digest_are_not_to_be_had(
     folder: ManifestFolder, tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
 ) -> None:

@@ -154,3 +154,25 @@ def test_many_datasets_that_are_read_from_their_sources_leave_an_agent_connectio
     assert set(counts) == set(numbers), "each has one"
     assert counts[1] == SOURCE_LANES, "one that is alone has as many as are of use"
     assert counts.total() <= LANES_AT_SOURCE + len(numbers)
+
+
+def test_a_read_that_waited_its_turn_is_given_up_by_the_patience_since_it_came(tmp_path: Path) -> None:
+    now = 100.0
+    given_up: list[str] = []
+
+    class NoAgents(Connections):
+        def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
+            given_up.append(reason)
+
+    fetches = fetches_of(NoAgents(), clock=lambda: now)
+    version = opened(tmp_path, 1, "127.0.0.1:1", at_source=False)
+    version.set_table(HolderTable(journal="j", holders=()))
+    read = Read()
+    read.began = 75.0
+    fetches.want(version, Key(1, 0, 0, 100), waiter=(read, 0))
+    now = 104.0
+    fetches.tick(lambda _: version)
+    assert not given_up
+    now = 106.0
+    fetches.tick(lambda _: version)
+    assert len(given_up) == 1

@@ -208,11 +208,15 @@ def _opened(version: VersionFolder, *, copy: bool) -> Manifest:
 
 
 def _move(staging: ManifestFolder, version: VersionFolder) -> Manifest:
-    with open(open_plain_file(str(staging.file(version.version))), "rb") as given:
-        found = load(version) if _copy(given, version) else None
+    try:
+        with open(open_plain_file(str(staging.file(version.version))), "rb") as given:
+            found = load(version) if _copy(given, version) else None
+    finally:
+        staging.remove(
+            version.version
+        )  # also where the disk does not take the copy, which then needs the room
     if found is None:
         raise BadManifestError(f"manifest {version.version} was damaged on this node's disk")
-    staging.remove(version.version)
     return found
 
 

@@ -140,6 +140,7 @@ class Fetches:
         fetch = self._new(version, key)
         if waiter is not None:
             fetch.waiting.append(waiter)
+            fetch.began = waiter[0].began  # it may have waited for its turn: patience is since it came
         else:
             fetch.ahead = True
             self.ahead[key.version] = self.ahead.get(key.version, 0) + key.length

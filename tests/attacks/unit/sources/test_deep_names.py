@@ -124,6 +124,16 @@ def test_an_escaped_slash_is_one_and_a_store_that_sorts_falsely_counts_more() ->
     assert counted(page(["a/1", "b/2"])).files == 2 + 2  # below another prefix than it was asked for
 
 
+def test_an_empty_object_that_stands_for_a_folder_is_counted_as_that_folder_once() -> None:
+    def markers(*keys: str) -> bytes:
+        return page(keys).replace(b"/</Key><Size>5<", b"/</Key><Size>0<")
+
+    assert counted(markers("many/a/", "many/a/1", "many/b/", "many/b/c/")).files == 1 + 1 + 1 + 1
+    assert (
+        counted(markers(*("many/a/" for _ in range(40)))).files == 40
+    )  # one that a store repeats without end
+
+
 @pytest.mark.parametrize("length", [1, 7, 64])
 def test_folders_count_wherever_a_page_is_cut_as_it_comes(length: int) -> None:
     text, cut = page(["many/a/b/1", "many/a/c/2"]), ListingPage(FolderCounter(below=b"many/"))

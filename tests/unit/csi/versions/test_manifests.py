@@ -15,6 +15,7 @@ from tests.unit.csi.views.builders import PATH, put_blocks
 from tdcs.api import names
 from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.source import SourceNotReadyError
+from tdcs.csi.versions.folders import STAGING
 from tdcs.csi.views.node_views import NodeViews
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.volume import Volume
@@ -195,8 +196,13 @@ async def test_without_agent_and_operator_the_dataset_is_listed_from_the_node(
     assert world.listings == [PATH]
 
 
-async def test_a_full_disk_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.give_agent(await world.published())
+@pytest.mark.parametrize("source", ["agent", "operator"])
+async def test_a_full_disk_is_named_and_keeps_nothing(
+    world: World, operator: str, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    digest = await world.published()
+    if source == "agent":
+        world.give_agent(digest)
     rename: Callable[..., None] = os.rename
 
     def full(source: str, target: str, **more: object) -> None:
@@ -206,7 +212,9 @@ async def test_a_full_disk_is_named(world: World, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(SourceNotReadyError, match="No space left on device"):
-        await world.tree()
+        await world.tree(address=operator if source == "operator" else None)
+    staging = world.tier / names.VIEWS_FOLDER / STAGING
+    assert os.listdir(staging) == []
 
 
 async def test_the_agent_may_read_what_views_keep_alive(world: World) -> None:
