@@ -212,9 +212,8 @@ def _move(staging: ManifestFolder, version: VersionFolder) -> Manifest:
         with open(open_plain_file(str(staging.file(version.version))), "rb") as given:
             found = load(version) if _copy(given, version) else None
     finally:
-        staging.remove(
-            version.version
-        )  # also where the disk does not take the copy, which then needs the room
+        # Also where the disk does not take the copy, which then needs the room.
+        staging.remove(version.version)
     if found is None:
         raise BadManifestError(f"manifest {version.version} was damaged on this node's disk")
     return found
