@@ -194,7 +194,6 @@ def _datasets(world: World) -> list[Object]:
         ),
         made("redirected", "s3://redirected/", stores.endpoint(false_stores.REDIRECTING_PORT)),
         made("many", "s3://many/train/", stores.endpoint(false_stores.COUNTLESS_PORT)),
-        made("numbers", "s3://numbers/", "http://0x7f.1"),
         made("shared", f"file://{FOLDER}", cacheClusterRef={"name": CACHE}),
         made("linked", f"file://{FOLDER}/deep", cacheClusterRef={"name": CACHE}),
     ]
