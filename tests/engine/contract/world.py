@@ -93,13 +93,18 @@ async def holders(engine: Engine, path: str) -> set[frozenset[str]]:
 
 @pytest.fixture
 async def mounts(world: World) -> AsyncIterator[Mounts]:
-    """The test's own mounts. All mounts of the engine are gone when the test ends, and with them their blocks."""
+    """The test's own mounts. The engine has none, and no blocks of any, when the test begins and when it ends."""
+    await _clear(world.engine)  # of tests without this fixture
     yield Mounts(world.engine)
-    for path in await world.engine.mounts():
-        await world.engine.unmount(path=path)
-    for info in await world.engine.workers():
+    await _clear(world.engine)
+
+
+async def _clear(engine: Engine) -> None:
+    for path in await engine.mounts():
+        await engine.unmount(path=path)
+    for info in await engine.workers():
         if info.live:
-            await becomes_empty(world.engine, info.name)
+            await becomes_empty(engine, info.name)
 
 
 async def becomes_empty(engine: Engine, worker: str) -> None:
