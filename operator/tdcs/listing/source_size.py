@@ -24,7 +24,7 @@ _PAGE: Final = 1000
 _LARGEST_PAGE: Final = 16 << 20
 """Bytes: a thousand names of 1,024 bytes, each of them escaped, and what is said of each."""
 _EMPTY_PAGES: Final = 100
-"""So many pages without a name are no listing."""
+"""So many pages that name nothing new are no listing."""
 _AT_ONCE: Final = 64
 """Sources that are counted at a time. Each has a connection, and its page is not kept, so slow stores cost little."""
 _OF_ONE_NAMESPACE: Final = 8
@@ -110,12 +110,12 @@ class SourceSize:
             token, empty = "", 0
             counter = FolderCounter(below=_below(uri))
             while empty < _EMPTY_PAGES:
-                before = count.names
+                before = count.files
                 url = page_url(source, uri, names=_PAGE, token=token)
                 token = await _count_page(session, url, count, counter)
                 if not token:
                     return
-                empty = 0 if count.names > before else empty + 1
+                empty = 0 if count.files > before else empty + 1  # objects, and folders without any
 
 
 def _below(uri: SourceUri) -> bytes:

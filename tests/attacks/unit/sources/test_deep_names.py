@@ -134,6 +134,24 @@ def test_an_empty_object_that_stands_for_a_folder_is_counted_as_that_folder_once
     )  # one that a store repeats without end
 
 
+def test_pages_that_name_nothing_but_folders_are_no_end_of_a_listing() -> None:
+    def pages(number: int) -> tuple[int, dict[str, str], bytes]:
+        keys = [f"many/{number:04}/"] if number < 150 else [f"many/z{number}-{name}" for name in range(100)]
+        text = page(keys).replace(b"/</Key><Size>5<", b"/</Key><Size>0<")
+        token = f"<NextContinuationToken>{number + 1}</NextContinuationToken></ListBucketResult>".encode()
+        return (
+            200,
+            {},
+            text.replace(b"</ListBucketResult>", token if number < 160 else b"</ListBucketResult>"),
+        )
+
+    with Store(page=pages) as store:
+        size = asyncio.run(SourceSize()(store.source, DEFAULT, path=PATH))
+        assert size.files == 150 + 11 * 100
+        with pytest.raises(LimitExceededError, match="more than 1000 files"):
+            asyncio.run(SourceSize()(store.source, ListingLimit(files=1000), path=PATH))
+
+
 @pytest.mark.parametrize("length", [1, 7, 64])
 def test_folders_count_wherever_a_page_is_cut_as_it_comes(length: int) -> None:
     text, cut = page(["many/a/b/1", "many/a/c/2"]), ListingPage(FolderCounter(below=b"many/"))
