@@ -156,23 +156,34 @@ def test_many_datasets_that_are_read_from_their_sources_leave_an_agent_connectio
     assert counts.total() <= LANES_AT_SOURCE + len(numbers)
 
 
-def test_a_read_that_waited_its_turn_is_given_up_by_the_patience_since_it_came(tmp_path: Path) -> None:
+def test_each_read_is_given_up_by_the_patience_since_it_came(tmp_path: Path) -> None:
+    """One may have waited for its turn before, and another one may join what was begun for it."""
     now = 100.0
-    given_up: list[str] = []
+    given_up: list[Waiter] = []
 
     class NoAgents(Connections):
         def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
-            given_up.append(reason)
+            given_up.append(waiter)
 
     fetches = fetches_of(NoAgents(), clock=lambda: now)
     version = opened(tmp_path, 1, "127.0.0.1:1", at_source=False)
     version.set_table(HolderTable(journal="j", holders=()))
-    read = Read()
-    read.began = 75.0
-    fetches.want(version, Key(1, 0, 0, 100), waiter=(read, 0))
+    first, second = Read(), Read()
+    first.began, second.began = 75.0, 103.0
+    key = Key(1, 0, 0, 100)
+    fetches.want(version, key, waiter=(first, 0))
     now = 104.0
     fetches.tick(lambda _: version)
     assert not given_up
+    fetches.want(version, key, waiter=(second, 0))
     now = 106.0
     fetches.tick(lambda _: version)
-    assert len(given_up) == 1
+    assert given_up == [first]
+    assert fetches.has(key)
+    now = 132.0
+    fetches.tick(lambda _: version)
+    assert given_up == [first]
+    now = 134.0
+    fetches.tick(lambda _: version)
+    assert given_up == [first, second]
+    assert not fetches.has(key)

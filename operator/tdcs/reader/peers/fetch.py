@@ -49,7 +49,6 @@ class Fetch:
     block: int
     size: int
     source: Callable[[], SourceWanted]
-    began: float
     waiting: list[tuple[Waiter, int]] = field(default_factory=list)
     holders: Sequence[str] = ()
     sources: Sequence[str] = ()

@@ -140,7 +140,6 @@ class Fetches:
         fetch = self._new(version, key)
         if waiter is not None:
             fetch.waiting.append(waiter)
-            fetch.began = waiter[0].began  # it may have waited for its turn: patience is since it came
         else:
             fetch.ahead = True
             self.ahead[key.version] = self.ahead.get(key.version, 0) + key.length
@@ -214,7 +213,6 @@ class Fetches:
             key=key,
             block=version.block_ids[key.block],
             size=version.block_lengths[key.block],
-            began=self._clock(),
             source=lambda: _at_source(version, key),
         )
 
@@ -250,11 +248,18 @@ class Fetches:
             self._none_left(fetch, now)
 
     def _none_left(self, fetch: Fetch, now: float) -> None:
+        # Each read has its own patience, from when it came: it may have waited for its turn, or joined what was begun.
+        patient: list[tuple[Waiter, int]] = []
+        late: list[tuple[Waiter, int]] = []
+        for waiter in fetch.waiting:
+            (patient if now - waiter[0].began <= self._patience else late).append(waiter)
         if fetch.changed:
             self._fail(fetch, stale=True)
-        elif now - fetch.began > self._patience or not fetch.waiting:
+        elif not patient:
             self._fail(fetch, stale=False)
         else:
+            fetch.waiting = patient
+            self._answer_failed(fetch, late, stale=False)
             fetch.retries += 1
             pause = min(_RETRY_SECONDS * 2 ** (fetch.retries - 1), _MOST_RETRY_SECONDS)
             fetch.retry_at = now + pause
@@ -338,8 +343,11 @@ class Fetches:
 
     def _fail(self, fetch: Fetch, *, stale: bool) -> None:
         self._finish(fetch)
+        self._answer_failed(fetch, fetch.waiting, stale=stale)
+
+    def _answer_failed(self, fetch: Fetch, waiting: Sequence[tuple[Waiter, int]], *, stale: bool) -> None:
         reason = "; ".join(dict.fromkeys(fetch.reasons[-4:])) or "no agent is known that has it"
-        for waiter, _ in fetch.waiting:
+        for waiter, _ in waiting:
             self._answers.failed(waiter, stale=stale, reason=reason)
 
     def _broken(self, connection: PeerConnection, reason: str) -> None:
