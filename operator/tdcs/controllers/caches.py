@@ -9,7 +9,7 @@ from typing import Protocol
 from tdcs.engine.agents import Agents
 from tdcs.engine.protocol import Engine, WorkerInfo
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import CheckSize, uncounted
+from tdcs.listing.limit import CheckSize, ManifestBound, uncounted
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
 from tdcs.listing.source_keys import CheckKeys, unchecked
@@ -182,7 +182,8 @@ class CachePool:
         self, fetcher: ManifestFetcher, version: Published, *, digest: str, urls: tuple[str, ...]
     ) -> None:
         async with self._turns.setdefault(version.cluster, asyncio.Lock()):
-            await fetcher.fetch(digest=digest, urls=urls, most=version.most, seconds=TRANSFER_SECONDS)
+            most = ManifestBound(version.most, "spec.limits.files of its CacheCluster allow no more")
+            await fetcher.fetch(digest=digest, urls=urls, most=most, seconds=TRANSFER_SECONDS)
 
     async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
         """See `Caches`."""

@@ -3,7 +3,7 @@ limit is.
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -17,6 +17,16 @@ _LONGEST_NAME: Final = 200
 
 LARGEST_MANIFEST: Final = 64 << 30
 """Bytes that no manifest exceeds, whatever a cache may list."""
+
+
+class ManifestBound(NamedTuple):
+    """No manifest of more than so many bytes is taken, and why, for people."""
+
+    bytes: int
+    why: str
+
+
+ANY_MANIFEST: Final = ManifestBound(LARGEST_MANIFEST, "no manifest has more")
 
 
 class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,6 +79,10 @@ class ManifestUnavailableError(Exception):
     """A manifest could not be fetched from anywhere. The text names it and the reason of each place."""
 
 
+class ManifestTooLongError(ManifestUnavailableError):
+    """Some place has it, and it is longer than what is taken."""
+
+
 def operator_url(*, address: str, secure: bool) -> str:
     """Where the operator at `host:port` is asked for manifests.
 

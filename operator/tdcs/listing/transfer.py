@@ -13,9 +13,10 @@ from yarl import URL
 
 from tdcs.engine.transport import http_answers
 from tdcs.listing.folder import ManifestFolder, is_digest
-from tdcs.listing.limit import LARGEST_MANIFEST
+from tdcs.listing.limit import ANY_MANIFEST, ManifestBound
 from tdcs.listing.result import (
     MANIFEST_PATH,
+    ManifestTooLongError,
     ManifestUnavailableError,
     manifest_url,
 )
@@ -126,7 +127,12 @@ class ManifestFetcher:
         self._running: Final[dict[str, asyncio.Task[None]]] = {}
 
     async def fetch(
-        self, *, digest: str, urls: Sequence[str], most: int = LARGEST_MANIFEST, seconds: float | None = None
+        self,
+        *,
+        digest: str,
+        urls: Sequence[str],
+        most: ManifestBound = ANY_MANIFEST,
+        seconds: float | None = None,
     ) -> None:
         """Have a manifest in the folder: one that is there is success, else the URLs are tried in turn.
 
@@ -136,10 +142,11 @@ class ManifestFetcher:
         Args:
             digest: of the manifest.
             urls: where it may be had.
-            most: it has no more bytes.
+            most: a longer one is refused, and if its length is announced, before any of it comes.
             seconds: so long each URL may take; None: as long as bytes come.
 
         Raises:
+            ManifestTooLongError: A URL has it, and no URL gave one that is not too long.
             ManifestUnavailableError: No URL gave it.
         """
         if await asyncio.to_thread(self._folder.has, digest):
@@ -163,8 +170,11 @@ class ManifestFetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _fetch(self, digest: str, urls: Sequence[str], *, most: int, seconds: float | None) -> None:
+    async def _fetch(
+        self, digest: str, urls: Sequence[str], *, most: ManifestBound, seconds: float | None
+    ) -> None:
         reasons, until = [], time.monotonic() + COMING_SECONDS
+        kind: type[ManifestUnavailableError] = ManifestUnavailableError
         for place, url in enumerate(urls, start=1):
             idle = self._idle_seconds if place == len(urls) else min(self._idle_seconds, _NEXT_SECONDS)
             try:
@@ -176,7 +186,10 @@ class ManifestFetcher:
                         await asyncio.sleep(_AGAIN_SECONDS)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 reasons.append(f"{url}: {error or 'no answer in time'}")
-        raise ManifestUnavailableError(
+            except ManifestTooLongError as error:
+                kind = ManifestTooLongError
+                reasons.append(f"{url}: {error}")
+        raise kind(
             f"manifest {digest} could not be fetched ({'; '.join(reasons) or 'no place is known that has it'}); it is "
             f"tried again, and the operator makes a new one when the mount is listed"
         )
@@ -192,7 +205,9 @@ class ManifestFetcher:
             url.with_user(None), timeout=timeout, server_hostname=host, allow_redirects=False
         )
 
-    async def _from(self, url: str, digest: str, *, idle_seconds: float, again: bool, most: int) -> bool:
+    async def _from(
+        self, url: str, digest: str, *, idle_seconds: float, again: bool, most: ManifestBound
+    ) -> bool:
         """Take it from there; False when it is still on its way there, and may be asked for `again`."""
         with self._folder.partial() as file:
             async with self._get(url, idle_seconds=idle_seconds) as response:
@@ -200,16 +215,21 @@ class ManifestFetcher:
                     return False
                 http_answers.refuse_redirection(response)
                 response.raise_for_status()
+                _refuse_longer(response.content_length or 0, most)
                 sha, length = hashlib.sha256(), 0
                 async for piece in response.content.iter_chunked(_PIECE):
                     length += len(piece)
-                    if length > most:
-                        raise ValueError(f"it has more than {most} bytes")
+                    _refuse_longer(length, most)
                     await asyncio.to_thread(_take, file, sha, piece)
             if sha.hexdigest()[:DIGEST_LENGTH] != digest:
                 raise ValueError("what came has another digest")
             await asyncio.to_thread(lambda: self._folder.keep(file, digest=digest))
         return True
+
+
+def _refuse_longer(length: int, most: ManifestBound) -> None:
+    if length > most.bytes:
+        raise ManifestTooLongError(f"it has more than {most.bytes} bytes ({most.why})")
 
 
 def _take(file: IO[bytes], sha: "hashlib._Hash", piece: bytes) -> None:

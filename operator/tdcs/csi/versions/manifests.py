@@ -25,8 +25,9 @@ from tdcs.csi.versions.folders import MANIFEST, STAGING, DatasetFolder, VersionF
 from tdcs.csi.volume import Volume
 from tdcs.engine.confined_path import is_private, open_plain_file, plain_folder
 from tdcs.listing.folder import ManifestFolder, is_digest, open_manifest_file
+from tdcs.listing.limit import ManifestBound
 from tdcs.listing.lister import Lister
-from tdcs.listing.result import ManifestUnavailableError, manifest_url
+from tdcs.listing.result import ManifestTooLongError, ManifestUnavailableError, manifest_url
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import DIGEST_LENGTH, BadManifestError
 from tdcs.trust.contexts import Contexts
@@ -99,7 +100,11 @@ class Manifests:
             manifest_url(address=each, digest=digest, secure=secure)
             for each in await _addresses(self._address)
         ]
-        await self._fetcher(staging).fetch(digest=digest, urls=urls, most=LARGEST_COPY)
+        most = await self._in_turn(volume, _with_its_copy, staging)
+        try:
+            await self._fetcher(staging).fetch(digest=digest, urls=urls, most=most)
+        except ManifestTooLongError as error:
+            raise OSError(errno.EFBIG, str(error), version.manifest) from error
         return await self._in_turn(volume, _move, staging, version)
 
     async def listed(self, *, volume: Volume, folder: DatasetFolder) -> Manifest:
@@ -252,6 +257,17 @@ def _copy(given: BufferedReader, version: VersionFolder) -> bool:
 def largest_copy(*, free: int) -> int:
     """Bytes of the longest manifest that is copied to a disk with so many free bytes."""
     return min(LARGEST_COPY, free // _FREE_SHARE)
+
+
+def _with_its_copy(staging: ManifestFolder) -> ManifestBound:
+    """The longest manifest for whose copy there is room when it has come. Raises OSError."""
+    with plain_folder(str(staging.path), make=True) as folder:
+        space = os.fstatvfs(folder)
+    free, parts = space.f_bavail * space.f_frsize, _FREE_SHARE + 1
+    return ManifestBound(
+        min(LARGEST_COPY, free // parts),
+        f"a node takes {LARGEST_COPY} at the most, and no more than 1/{parts} of what is free on the disk",
+    )
 
 
 def clear_drafts(version: VersionFolder) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,6 +216,22 @@ async def test_a_full_disk_is_named_and_keeps_nothing(
         await world.tree(address=operator if source == "operator" else None)
     staging = world.tier / names.VIEWS_FOLDER / STAGING
     assert os.listdir(staging) == []
+
+
+async def test_what_a_disk_has_no_room_for_is_not_transferred_at_every_try(
+    world: World, operator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = await world.published()
+    length = world.operator.file(digest).stat().st_size
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=3 * length, f_frsize=1))
+
+    def take(*_: object) -> None:
+        raise AssertionError("its bytes came")
+
+    monkeypatch.setattr("tdcs.listing.transfer._take", take)
+    with pytest.raises(SourceNotReadyError, match="and no more than 1/5 of what is free on the disk"):
+        await world.tree(address=operator)
+    assert world.listings == []
 
 
 async def test_the_agent_may_read_what_views_keep_alive(world: World) -> None:
