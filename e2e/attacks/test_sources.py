@@ -47,11 +47,11 @@ def test_a_folder_that_no_rule_names_is_refused(world: World, folder: str) -> No
     ("endpoint", "said"),
     [
         (f"http://{METADATA_ADDRESS}", "metadata"),
-        ("http://[::ffff:a9fe:a9fe]", "inside the cluster"),
+        ("http://[::ffff:a9fe:a9fe]", "an odd form"),
         ("http://tdcs-manifests.tdcs-system.svc:8082", "inside the cluster"),
         ("http://localhost:8080", "inside the cluster"),
-        ("http://0x7f.1", "inside the cluster or this machine"),  # some resolvers read it as loopback
-        ("http://2130706433", "inside the cluster or this machine"),
+        ("http://0x7f.1", "an odd form"),  # some resolvers read it as loopback
+        ("http://2130706433", "an odd form"),
     ],
 )
 def test_a_store_at_the_metadata_address_or_inside_the_cluster_is_refused(

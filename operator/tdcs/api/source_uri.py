@@ -131,7 +131,8 @@ def canonical_endpoint(url: str) -> Endpoint:
 
     Raises:
         ValueError: It is no plain `http[s]://HOST[:PORT]`; the text says what is wrong with it. A user before the host,
-            a path, or a number that some resolvers read as an address (`0x7f.1`, `2130706433`) is no plain one.
+            a path, or what some resolvers read as an IPv4 address (`0x7f.1`, `2130706433`, `[::ffff:7f00:1]`) is no
+            plain one.
     """
     found = _ENDPOINT.fullmatch(url)
     if found is None:
@@ -148,9 +149,12 @@ def canonical_endpoint(url: str) -> Endpoint:
 def _checked_host(host: str) -> str:
     if host.startswith("["):
         try:
-            return str(IPv6Address(host[1:-1]))
+            address = IPv6Address(host[1:-1])
         except ValueError as error:
             raise ValueError(f"{host} is no address") from error
+        if address.ipv4_mapped is not None:
+            raise ValueError(f"{host} is no plain address: it is {address.ipv4_mapped} in another form")
+        return str(address)
     name = host.removesuffix(".")
     labels = name.split(".")
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):

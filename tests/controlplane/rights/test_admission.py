@@ -112,6 +112,7 @@ ENDPOINTS = [
     "http://169.254.169.254:80/", "http://[fe80::1]:80", "http://100.100.100.200", "http://0.0.0.0", "http://224.0.0.1",
     "http://250.0.0.1", "http://8.8.8.8", "http://s.cluster.local",
     "http://[::ffff:169.254.169.254]", "http://[::ffff:7f00:1]", "http://0x7f.1", "http://127.1",
+    "http://[::ffff:8.8.8.8]", "http://[::ffff:0:0]", "http://minio.rack.12", "http://2130706433:9000",
 ]  # fmt: skip
 FILES = ["file:///etc", "file:///nfs/all", "file:///nfs//all/deep/", "file:///nfs/all2", "file:///nfs/others"]
 
@@ -155,6 +156,15 @@ def test_apply_refuses_exactly_the_sources_that_the_operators_rules_refuse(
         assert not differing, (number, differing[:5])
         assert all("spec.source" in words for words in answers.values() if words)
         assert any(answers.values())
+        odd = [
+            words
+            for (_, endpoint), words in answers.items()
+            if endpoint in {"http://0x7f.1", "http://[::ffff:8.8.8.8]"}
+        ]
+        assert all(
+            "is an address in an odd form: write an IPv4 address as four decimal numbers" in one
+            for one in odd
+        )
 
 
 def test_a_cluster_with_folders_that_its_pods_could_not_mount_is_refused(world: World, release: str) -> None:
