@@ -260,7 +260,7 @@ def largest_copy(*, free: int) -> int:
 
 
 def _with_its_copy(staging: ManifestFolder) -> ManifestBound:
-    """The longest manifest for whose copy there is room when it has come. Raises OSError."""
+    """The longest manifest that leaves room for its copy when it has come. Raises OSError."""
     with plain_folder(str(staging.path), make=True) as folder:
         space = os.fstatvfs(folder)
     free, parts = space.f_bavail * space.f_frsize, _FREE_SHARE + 1
