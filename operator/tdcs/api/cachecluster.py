@@ -246,7 +246,7 @@ class CacheClusterSpec(Model):
     )
     """Where the nodes keep cached blocks."""
     profile: Profile = "Tuned"
-    """Which settings Alluxio runs with: Tuned are those for training, each explained in the documentation (tuning);
+    """Which settings Alluxio runs with: Tuned are those for training, which the how-to on cache clusters explains;
     Stock leaves Alluxio's own defaults wherever it works with them, for comparison."""
     scaling: Scaling = defaulted(Scaling, **rules(*SCALING_RULES))
     """How the number of workers changes, and who says so."""
@@ -267,8 +267,8 @@ class CacheClusterSpec(Model):
         default=[]
     )
     """Which namespaces may use which stores, buckets and folders. Without a rule every namespace may use any S3 store
-    that is not inside the cluster, nor on a loopback or link-local address, and no folder. With rules only what they
-    allow. A Dataset that is not allowed any more is unmounted."""
+    that is not inside the cluster, nor on a loopback or link-local address, and no folder but sourceFolders. With rules
+    only what they allow. A Dataset that is not allowed any more is unmounted."""
     limits: Limits = defaulted(Limits)
     """How many files and bytes the sources of Datasets may have. Buckets are counted before they are mounted."""
     journal: Journal = defaulted(
@@ -340,7 +340,8 @@ class CacheClusterStatus(Model):
     """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for.
     FollowsJobs, with spec.scaling.followJobs: every node with pods that read data of the cache has a worker.
     WithinQuotas, with spec.quotas: no quota is less than the pinned data that it counts takes already. NetworkIsolated,
-    with the chart's networkPolicy: a pod that no policy admits could connect to none of its ports."""
+    with the chart's networkPolicy: a pod that no policy admits could connect to none of its ports. Trusted,
+    with trust.enabled: each of its pods has a certificate that is valid, and until when."""
     replicas: int = 0
     """Workers that there are, by their pods, those that drain included; with selector, what an autoscaler reads."""
     desired_replicas: int = 0

@@ -80,7 +80,7 @@ def conclusion(report: ProbeReport | None, *, trusted: bool) -> Finding:
         return finding(kind, None, "ProbeFailed", text)
     if report.reached:
         harm = (
-            "they ask every caller for a certificate, but for metrics, which name Datasets, jobs and nodes"
+            "they ask every caller for a certificate, which alone keeps strangers out now"
             if trusted
             else "every pod of the cluster can read and change all that is cached. Set trust.enabled, too"
         )

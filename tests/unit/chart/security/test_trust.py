@@ -62,7 +62,7 @@ def test_given_secrets_are_read_by_name_and_never_written(helm: Helm) -> None:
 
 @pytest.fixture(scope="module")
 def by_cert_manager(helm: Helm) -> Rendered:
-    given = {"trust.enabled": "true", "trust.provider": '"certManager"', "podMonitor.enabled": "true"}
+    given = {"trust.enabled": "true", "trust.provider": '"certManager"'}
     return helm.template({**given, "trust.certManager.cacheClusters": '["second"]'})
 
 
@@ -130,7 +130,7 @@ def test_an_issuer_of_the_users_signs_when_it_is_named(helm: Helm) -> None:
     made = helm.template({**given, "trust.certManager.issuer": '{"name": "ours", "kind": "ClusterIssuer"}'})
     assert made.all("Issuer") == []
     wanted = {"name": "ours", "kind": "ClusterIssuer", "group": "cert-manager.io"}
-    assert [one["spec"]["issuerRef"] for one in made.all("Certificate")] == [wanted] * 6
+    assert [one["spec"]["issuerRef"] for one in made.all("Certificate")] == [wanted] * len(Role)
     assert "--trust=certManager" in made.containers()["tdcs-operator/operator"]["args"]
     with pytest.raises(RefusedError, match="certManager"):
         helm.template({"trust.certManager.isuer": '"ours"'})
