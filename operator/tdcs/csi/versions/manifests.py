@@ -229,15 +229,10 @@ def _copy(given: BufferedReader, version: VersionFolder) -> bool:
     draft, digest = f"{_DRAFT}{secrets.token_hex(8)}", hashlib.sha256()
     left = os.fstat(given.fileno()).st_size
     with plain_folder(version.path, make=True) as folder:
-        space = os.fstatvfs(folder)
-        most = largest_copy(free=space.f_bavail * space.f_frsize)
-        if left > most:
-            raise OSError(
-                errno.EFBIG,
-                f"it has {left} bytes, of which a node takes {most}: {LARGEST_COPY} at the most, and no more than "
-                f"1/{_FREE_SHARE} of what is free on the disk",
-                version.manifest,
-            )
+        most = _bound(folder, parts=_FREE_SHARE)
+        if left > most.bytes:
+            text = f"it has {left} bytes, of which a node takes {most.bytes}: {most.why}"
+            raise OSError(errno.EFBIG, text, version.manifest)
         made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
         try:
             with open(made, "wb") as copy:
@@ -254,20 +249,21 @@ def _copy(given: BufferedReader, version: VersionFolder) -> bool:
                 os.unlink(draft, dir_fd=folder)
 
 
-def largest_copy(*, free: int) -> int:
-    """Bytes of the longest manifest that is copied to a disk with so many free bytes."""
-    return min(LARGEST_COPY, free // _FREE_SHARE)
+def largest_copy(*, free: int, parts: int = _FREE_SHARE) -> int:
+    """Bytes of the longest manifest that takes no more than one of so many parts of the free bytes of a disk."""
+    return min(LARGEST_COPY, free // parts)
+
+
+def _bound(folder: int, *, parts: int) -> ManifestBound:
+    space = os.fstatvfs(folder)
+    why = f"{LARGEST_COPY} at the most, and no more than 1/{parts} of what is free on the disk"
+    return ManifestBound(largest_copy(free=space.f_bavail * space.f_frsize, parts=parts), why)
 
 
 def _with_its_copy(staging: ManifestFolder) -> ManifestBound:
     """The longest manifest that leaves room for its copy when it has come. Raises OSError."""
     with plain_folder(str(staging.path), make=True) as folder:
-        space = os.fstatvfs(folder)
-    free, parts = space.f_bavail * space.f_frsize, _FREE_SHARE + 1
-    return ManifestBound(
-        min(LARGEST_COPY, free // parts),
-        f"a node takes {LARGEST_COPY} at the most, and no more than 1/{parts} of what is free on the disk",
-    )
+        return _bound(folder, parts=_FREE_SHARE + 1)
 
 
 def clear_drafts(version: VersionFolder) -> None:
