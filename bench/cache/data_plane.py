@@ -37,7 +37,7 @@ from tests.engine.agents.agent_nodes import AgentCluster, agents_of
 from tests.support.programs.ports import free_ports
 from tests.unit.controllers.cluster import Cluster
 
-from tdcs.cli.caches import serve_manifests
+from tdcs.cli.chart.caches import serve_manifests
 from tdcs.controllers.access.limits import FILE_BYTES
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.controllers.context import Settings

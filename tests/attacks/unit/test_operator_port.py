@@ -16,7 +16,7 @@ from tests.support.dataplane.agents import Version, fill, folder_version
 from tests.support.programs.ports import free_ports
 from yarl import URL
 
-from tdcs.cli.caches import serve_manifests
+from tdcs.cli.chart.caches import serve_manifests
 from tdcs.csi.read_wait_report import ReadWaitReport
 from tdcs.engine.readers.holder_table import HOLDERS_PATH
 from tdcs.engine.readers.pod_wait_table import POD_WAITS, PodWaitTable, WaitOrigin

@@ -15,7 +15,7 @@ from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.api import names
-from tdcs.cli.caches import serve_manifests
+from tdcs.cli.chart.caches import serve_manifests
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import (

@@ -15,7 +15,7 @@ from tests.support.dataplane.readers import CLUSTER, JOURNAL, Giver, ReaderNode,
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.cli.caches import serve_manifests
+from tdcs.cli.chart.caches import serve_manifests
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.engine.readers.holder_service import KnownAgents
 from tdcs.engine.readers.holder_table import HOLDERS_PATH, HolderTable

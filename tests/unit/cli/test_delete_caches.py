@@ -4,7 +4,7 @@ import pytest
 from tests.unit.controllers.server import Server
 
 from tdcs.api import names
-from tdcs.cli.delete_caches import StillThereError, delete_caches
+from tdcs.cli.chart.delete_caches import StillThereError, delete_caches
 from tdcs.kube.api import Object
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, Resource
 

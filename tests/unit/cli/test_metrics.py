@@ -4,8 +4,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from tdcs.cli import metrics
 from tdcs.cli.main import main
+from tdcs.cli.reference import metrics
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tdcs.cli import network_probe
+from tdcs.cli.chart import network_probe
+from tdcs.cli.chart.network_probe import Reach, reach
 from tdcs.cli.main import main
-from tdcs.cli.network_probe import Reach, reach
 from tdcs.controllers.cachecluster.network_probe import ProbeReport, parse_report
 
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from google.protobuf import descriptor_pb2
 
 from tdcs.agent.peers import frames
-from tdcs.cli import roles
+from tdcs.cli.reference import roles
 from tdcs.trust import rights
 from tdcs.trust.alluxio_rights import Place, alluxio_rights, rights_text
 from tdcs.trust.roles import Role

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.kube.fake import ScriptedApi
 
 from tdcs.api.trainingjob import TrainingJob
-from tdcs.cli.smoke_test import SmokeTestError, job, smoke_test
+from tdcs.cli.chart.smoke_test import SmokeTestError, job, smoke_test
 from tdcs.kube.api import Object
 from tdcs.kube.resources import Resource
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tdcs.api import names
-from tdcs.cli.operator import command
+from tdcs.cli.chart.operator import command
 
 
 def scheduler_name(*arguments: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.listing.conftest import MOUNT
 
-from tdcs.cli.caches import alluxio_caches
+from tdcs.cli.chart.caches import alluxio_caches
 from tdcs.controllers.mounts.listing_gate import STUCK_AT_ONCE
 from tdcs.engine.protocol import (
     EngineError,

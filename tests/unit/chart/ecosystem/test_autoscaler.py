@@ -8,7 +8,7 @@ import yaml
 from tests.unit.chart.conftest import Helm, RefusedError, Rendered
 
 from tdcs.api import names
-from tdcs.cli import metrics
+from tdcs.cli.reference import metrics
 
 
 def test_an_autoscaler_comes_with_its_rule_when_it_is_asked_for(helm: Helm, rendered: Rendered) -> None:

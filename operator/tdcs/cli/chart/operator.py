@@ -14,7 +14,7 @@ import click
 import kopf
 
 from tdcs.api import names
-from tdcs.cli.caches import alluxio_caches, memory_caches, serve_manifests
+from tdcs.cli.chart.caches import alluxio_caches, memory_caches, serve_manifests
 from tdcs.controllers import kopf_adapter
 from tdcs.controllers.autoscaling.service import serve_scaler
 from tdcs.controllers.context import Settings

@@ -1,0 +1,1 @@
+"""The commands that the pods of the chart run, which people seldom call."""
