@@ -87,8 +87,7 @@ async def test_a_new_operator_goes_on_with_a_gang_that_is_half_placed() -> None:
     jobs = Jobs(gpus={"a": 4, "b": 4}, patience=PATIENCE)
     async with jobs:
         await half_placed(jobs)
-        await jobs.play()
-        assert jobs.bound("train") == 4
+        await jobs.until(lambda: jobs.bound("train") == 4)
     async with jobs:
         await jobs.until(lambda: jobs.status().get("state") == "Queued" and not jobs.pods("train"))
 
