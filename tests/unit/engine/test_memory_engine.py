@@ -76,7 +76,7 @@ async def test_it_announces_what_it_does_so_that_a_test_can_delay_or_fail_it() -
     engine = MemoryEngine(sources={"s3://b": {"f": 3}}, workers={"n": 10}, before=before)
     await engine.mount(path="/d", source=Source(uri="s3://b"))
     await blocks_of(engine, "/d")
-    assert [operation.name for operation in seen] == ["mount", "files"]
+    assert [operation.name for operation in seen] == ["mount", "ask_source", "files"]
 
 
 async def test_a_lost_worker_holds_nothing_until_it_comes_back() -> None:

@@ -271,7 +271,13 @@ class Mounting:
                 # Others may have been counted meanwhile. No further one is between this look and the next line.
                 LimitCount(by.limit(), what=source.uri, path=self.path).add_size(size)
                 self.counted = size
-            await self.engine.mount(path=self.path, source=source)
+            try:
+                await self.engine.mount(path=self.path, source=source)
+            except SourceError:
+                if anew:
+                    # The master lists a mount while it asks the source: a look meanwhile took it for one of others.
+                    await self.looked()
+                raise
             _audit.info("%s mounted %s at %s", by.key, source.uri, self.path)
             if anew:
                 await self.looked()  # with other keys the cache says the same as before

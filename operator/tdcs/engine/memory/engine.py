@@ -36,8 +36,8 @@ class Operation:
     """What an engine, or an agent on one of its workers, is about to do: what the `before` hook is given.
 
     Attributes:
-        name: The protocol's method (`mount`, `files`, …), `check_keys` of a source, or what an agent does with a block:
-            `put` (from the source), `copy` (from another agent), `drop`, `digest`.
+        name: The protocol's method (`mount`, `files`, …), `check_keys` of a source, `ask_source` of a first mount, or
+            what an agent does with a block: `put` (from the source), `copy` (from another agent), `drop`, `digest`.
         path: The engine path, or "".
         worker: The worker, or "".
         length: Bytes that the operation moves.
@@ -93,6 +93,8 @@ class MemoryEngine:
         self.path_properties: dict[str, dict[str, str]] = {}
         self.known_versions: dict[str, str] = {}
         self.pinned: set[str] = set()
+        self._attempted: dict[str, str] = {}
+        """URIs that are being mounted, by path: a master lists a mount while it asks the source the first time."""
         self.source_bytes_read = 0
         self.copied_bytes = 0
         self.state = MemoryState(workers=workers)
@@ -137,8 +139,13 @@ class MemoryEngine:
             check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
             if (known.uri, known.credentials) == (uri, source.credentials):
                 return  # as Alluxio, which asks no source of which it knows the names
-        self._check_keys(source.credentials, uri=uri, attempted=f"mount {uri} at {path}", path=path)
-        self.source_files(uri=uri, path=path)
+        self._attempted[path] = uri
+        try:
+            await self._announce(Operation(name="ask_source", path=path))
+            self._check_keys(source.credentials, uri=uri, attempted=f"mount {uri} at {path}", path=path)
+            self.source_files(uri=uri, path=path)
+        finally:
+            self._attempted.pop(path, None)
         self.state.add_mount(path=path, uri=uri)
         self.state.mounts[path].credentials, self.state.mounts[path].store = source.credentials, store
 
@@ -155,7 +162,8 @@ class MemoryEngine:
 
     async def mounts(self) -> Mapping[str, str]:
         await self._announce(Operation(name="mounts"))
-        return {path: mount.uri for path, mount in sorted(self.state.mounts.items())}
+        made = {path: mount.uri for path, mount in self.state.mounts.items()}
+        return dict(sorted({**self._attempted, **made}.items()))
 
     async def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
         await self._announce(Operation(name="files", path=path))

@@ -155,6 +155,25 @@ async def test_wrong_keys_for_a_mounted_bucket_are_tried_and_right_ones_join_the
     assert cluster.status("second")["mountPath"] == cluster.status("first")["mountPath"]
 
 
+async def test_a_source_that_cannot_be_mounted_is_not_said_to_be_mounted_for_others(cluster: Cluster) -> None:
+    """A master lists a mount while it asks the source about it, and is looked at then, and seldom after that."""
+
+    async def look(operation: Operation) -> None:
+        if operation.name == "ask_source":
+            await cluster.datasets.observer.look("default")
+        elif operation.name == "mounts":
+            await asyncio.sleep(0.5)
+
+    cluster.engine.before = look
+    await cluster.create_dataset(source={"uri": "s3://no-such-bucket"})
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceRefused")
+    for number in range(3):
+        await cluster.annotate("pictures", refresh=str(number))
+        await cluster.quiet(seconds=0.2)
+        assert cluster.condition("Ready")["reason"] == "SourceRefused"
+    assert not cluster.events("KeysUnchecked")
+
+
 async def test_the_rate_tells_what_the_source_sends_from_what_nodes_copy(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
