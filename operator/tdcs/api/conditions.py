@@ -150,12 +150,38 @@ TTL_SHORTER_THAN_LOAD = "TtlShorterThanLoad"
 UNKNOWN_POLICY = "UnknownPolicy"
 """A Dataset names an eviction policy that is not installed."""
 
-WARNINGS = frozenset(
+HOLDING_UP_PODS = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "FailedAttachVolume",
+        "FailedCreate",
+        "FailedCreatePodSandBox",
+        "FailedMapVolume",
+        "FailedMount",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "PostStartHookError",
+        "RegistryUnavailable",
+        "RunContainerError",
+        "SignatureValidationFailed",
+        "Unschedulable",
+    }
+)
+"""Reasons of the scheduler, the kubelet and the Job controller: what keeps pods of a job from running."""
+
+WARNINGS = HOLDING_UP_PODS | frozenset(
     {
         CLONES_NEED_PRELOAD,
         COPIES_ABOVE_MAXIMUM,
         COPIES_WRONG,
+        FILES_FAILED,
         NOT_ALL_FITS,
+        NO_CACHE_NODE,
         NO_RETRY_LEFT,
         NO_ROOM_FOR_CLONE,
         PINNED_BEYOND_QUOTA,
@@ -163,21 +189,20 @@ WARNINGS = frozenset(
         QUOTA_EXCEEDED,
         SCHEDULE_NEVER_FIRES,
         TTL_SHORTER_THAN_LOAD,
+        UNKNOWN_POLICY,
         "AmountTooSmall",
+        "BucketNotAllowed",
         "CacheClusterDeleting",
         "CacheClusterNotFound",
+        "CacheError",
         "CacheUnavailable",
         "CertificatesNotReady",
         "ChildRefused",
-        "CrashLoopBackOff",
-        "CreateContainerConfigError",
         "DatasetNotFound",
-        "ErrImagePull",
-        "FailedCreate",
-        "FailedMount",
+        "EndpointNotAllowed",
+        "EndpointUnknown",
         "FolderNotAllowed",
-        "ImagePullBackOff",
-        "InvalidImageName",
+        "InvalidCacheCluster",
         "InvalidSpec",
         "JobFailed",
         "KeysDiffer",
@@ -188,7 +213,7 @@ WARNINGS = frozenset(
         "MountConflict",
         "MountLost",
         "NameTaken",
-        NO_CACHE_NODE,
+        "NetworksUnknown",
         "NoNodeIsLargeEnough",
         "NoNodeMatches",
         "NodesDoNotFit",
@@ -197,17 +222,18 @@ WARNINGS = frozenset(
         "PersistentVolumeClaimNotFound",
         "PortsReachable",
         "PriorityClassNotFound",
+        "QuotaTooSmall",
         "SecretForbidden",
         "SecretIncomplete",
         "SecretNotFound",
         "SecretNotNamed",
         "SourceEmpty",
+        "SourceNotAllowed",
         "SourceRefused",
         "TooFewNodes",
         "VerifyFailed",
-        "Unschedulable",
         "WorkerLost",
         "WrongNamespace",
     }
 )
-"""Reasons that call for a person: their events are of type Warning."""
+"""Reasons that call for a person: their events are of type Warning, and so are their lines in the log."""

@@ -12,7 +12,7 @@ from tdcs.kube.api import Object
 _BY_ITSELF: Final = frozenset({"", "PodsStarting", POD_FAILED, "EarlierJobGoing"})
 """Reasons of jobs that start, or start again, without anybody's help."""
 
-_NEEDS_A_PERSON: Final = (WARNINGS | {"QuotaTooSmall"}) - _BY_ITSELF
+_NEEDS_A_PERSON: Final = WARNINGS - _BY_ITSELF
 """Reasons of jobs and Preloads that wait until somebody mends something."""
 
 

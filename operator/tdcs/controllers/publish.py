@@ -102,7 +102,9 @@ async def publish_status(
     except (NotFoundError, ConflictError):
         return obj  # deleted, or deleted and made anew: the next pass sees the new one
     for condition in changed(before=known, after=conditions):
-        _log.info(
+        warns = condition.reason in WARNINGS
+        _log.log(
+            logging.WARNING if warns else logging.INFO,
             "%s %s: %s is %s (%s): %s",
             obj["kind"],
             "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part),
@@ -111,7 +113,7 @@ async def publish_status(
             condition.reason,
             condition.message,
         )
-        type_: EventType = "Warning" if condition.reason in WARNINGS else "Normal"
+        type_: EventType = "Warning" if warns else "Normal"
         await context.recorder.record(
             about=obj, reason=condition.reason, message=condition.message or condition.type, type_=type_
         )

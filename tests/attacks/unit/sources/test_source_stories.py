@@ -93,6 +93,30 @@ async def test_a_store_inside_the_cluster_is_not_read_unless_a_rule_names_it(clu
     await cluster.until_state("Ready")
 
 
+async def test_a_forbidden_address_that_only_the_operator_finds_is_an_event_and_a_line_of_the_log(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.context.stores.pod_addresses.seen(("m", "web"), ["192.0.2.7"])
+    await cluster.create_dataset(source={"options": {"endpoint": "https://192.0.2.7"}})
+    message = await refused(cluster, "EndpointNotAllowed")
+    await cluster.until(lambda: cluster.events("EndpointNotAllowed"))
+    (event,) = cluster.events("EndpointNotAllowed")
+    assert event["type"] == "Warning"
+    assert event["involvedObject"]["name"] == "pictures"
+    assert event["message"] == message
+    (line,) = [one for one in caplog.records if "EndpointNotAllowed" in one.getMessage()]
+    assert line.levelname == "WARNING"
+    assert line.getMessage().startswith("Dataset n/pictures: ")
+
+
+async def test_a_name_without_an_address_is_a_warning_to_its_owner(cluster: Cluster, hosts: Names) -> None:
+    hosts.found.clear()
+    await cluster.create_dataset(source={"options": {"endpoint": STORE}})
+    await refused(cluster, "EndpointUnknown")
+    await cluster.until(lambda: cluster.events("EndpointUnknown"))
+    assert {event["type"] for event in cluster.events("EndpointUnknown")} == {"Warning"}
+
+
 async def test_a_name_that_stands_for_the_metadata_address_is_not_mounted(
     cluster: Cluster, hosts: Names
 ) -> None:
