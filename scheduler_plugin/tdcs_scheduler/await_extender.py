@@ -12,6 +12,8 @@ from typing import Final
 
 import click
 
+from tdcs.api import names
+
 _log: Final = logging.getLogger(__name__)
 
 _PAUSE: Final = 0.2
@@ -28,7 +30,7 @@ _PAUSE: Final = 0.2
 )
 def command(*, url: str, at_most: float) -> None:
     """Wait until the extender knows the datasets, for a bounded time; ends well in any case."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format=names.LOG_LINE)
     started = time.monotonic()
     while answer := _ask(url):
         left = at_most - (time.monotonic() - started)

@@ -27,10 +27,10 @@ DEFAULT_STALE_AFTER: Final = 180.0
 
 
 class LogFormat(logging.Formatter):
-    """Time, level and message; the explanations of answers are JSON and stay so, for programs that read them."""
+    """Lines as of every process, but the explanations of answers: they are JSON and stay so, for programs."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
+        super().__init__(names.LOG_LINE)
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""

@@ -109,4 +109,4 @@ def run(
 
 
 def _log_plainly() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format=names.LOG_LINE)

@@ -405,7 +405,7 @@ def command(
     """Run the CSI node plugin: gives pods their datasets as read-only volumes."""
     logging.basicConfig(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        format=names.LOG_LINE,
     )
     settings = PluginSettings(
         node=node,

@@ -40,7 +40,7 @@ def command() -> None:
     """Show pods what of their datasets is not on the node."""
     logging.basicConfig(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        format=names.LOG_LINE,
     )
     open_files.allow_all()
 

@@ -214,7 +214,7 @@ async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCapture
     assert told["reason"] == "1 candidate holds data of 1 dataset"
     assert json.loads(LogFormat().format(record)) == told
     other = logging.LogRecord("tdcs_scheduler.main", logging.INFO, "", 0, "serving", None, None)
-    assert LogFormat().format(other).endswith(" INFO serving")
+    assert LogFormat().format(other).endswith(" INFO tdcs_scheduler.main: serving")
 
 
 @pytest.mark.parametrize("names", [["a", 1], [["a"]]])

@@ -1,7 +1,6 @@
 """`tdcs operator`: the process that keeps cache clusters, datasets and training jobs as they are asked for."""
 
 import asyncio
-import logging
 import os
 import socket
 import tempfile
@@ -11,10 +10,10 @@ from typing import Literal
 
 import aiohttp
 import click
-import kopf
 
 from tdcs.api import names
 from tdcs.cli.chart.caches import alluxio_caches, memory_caches, serve_manifests
+from tdcs.cli.chart.log import configure_log
 from tdcs.controllers import kopf_adapter
 from tdcs.controllers.autoscaling.service import serve_scaler
 from tdcs.controllers.context import Settings
@@ -250,13 +249,7 @@ def command(
     memory_engine: Path | None,
 ) -> None:
     """Run the operator, until a signal comes."""
-    kopf.configure(
-        verbose=verbose,
-        log_format=kopf.LogFormat.JSON if log_format == "json" else kopf.LogFormat.PLAIN,
-    )
-    if not verbose:
-        for noisy in ("aiohttp.access", "kopf.objects", "kopf.activities"):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
+    configure_log(log_format, verbose=verbose)
     if (engine == "memory") != (memory_engine is not None):
         raise click.UsageError("--engine memory and --memory-engine FILE belong together")
     if scope == "cluster" and (dataset_namespaces or job_namespaces):
