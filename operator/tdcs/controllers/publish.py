@@ -35,7 +35,7 @@ def conditions_of(obj: Object) -> list[Condition]:
 
 
 def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[Condition]:
-    """The conditions that get an event: those with a new status or reason.
+    """The conditions that get an event: those with a new status or reason, and mistakes of another spec.
 
     Those that merely started as False get none, nor those that are Unknown (what they wait for has its own event), nor
     those that only follow from another. Of two with one reason the one with the shorter message gets none if the longer
@@ -48,7 +48,9 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
         if old is None:
             fresh = condition.status == "True" or condition.reason in WARNINGS
         else:
-            fresh = (old.status, old.reason) != (condition.status, condition.reason)
+            fresh = (old.status, old.reason) != (condition.status, condition.reason) or _is_another_mistake(
+                old, condition
+            )
         if not fresh or condition.status == "Unknown" or condition.reason in QUIET:
             continue
         alike = [one for one in found if one.reason == condition.reason]
@@ -57,6 +59,12 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
         contained = [one for one in alike if one.message in condition.message]
         found = [*(one for one in found if one not in contained), condition]
     return found
+
+
+def _is_another_mistake(old: Condition, new: Condition) -> bool:
+    """Whether a changed spec is wrong for the same reason in another way, as with a second forbidden endpoint."""
+    changes = old.observed_generation != new.observed_generation and old.message != new.message
+    return changes and new.reason in WARNINGS
 
 
 def _without(status: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:

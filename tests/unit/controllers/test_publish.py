@@ -7,8 +7,10 @@ from tdcs.controllers.mounts.conditions import blocked
 from tdcs.controllers.publish import changed
 
 
-def conditions(findings: list[Finding], known: list[Condition] | None = None) -> list[Condition]:
-    return merge(known=known or [], findings=findings, generation=1, now=NOW)
+def conditions(
+    findings: list[Finding], known: list[Condition] | None = None, *, generation: int = 1
+) -> list[Condition]:
+    return merge(known=known or [], findings=findings, generation=generation, now=NOW)
 
 
 def told(*, before: list[Condition], after: list[Condition]) -> list[tuple[str, str]]:
@@ -26,6 +28,20 @@ def test_another_cause_is_told_again_and_the_same_is_not() -> None:
     second = conditions(blocked(reason="SecretIncomplete", message="no key"), first)
     assert told(before=first, after=second) == [("Mounted", "SecretIncomplete")]
     assert told(before=second, after=second) == []
+
+
+def test_another_spec_that_is_wrong_for_the_same_reason_is_told_again() -> None:
+    first = conditions(blocked(reason="EndpointNotAllowed", message="10.96.0.1 is inside"))
+    other = blocked(reason="EndpointNotAllowed", message="10.96.0.2 is inside")
+    assert told(before=first, after=conditions(other, first, generation=2)) == [
+        ("Mounted", "EndpointNotAllowed")
+    ]
+    assert told(before=first, after=conditions(other, first)) == []
+    same = blocked(reason="EndpointNotAllowed", message="10.96.0.1 is inside")
+    assert told(before=first, after=conditions(same, first, generation=2)) == []
+    loading = conditions([finding("Loaded", False, "Loading", "1 of 3")])
+    more = conditions([finding("Loaded", False, "Loading", "2 of 3")], loading, generation=2)
+    assert told(before=loading, after=more) == []
 
 
 def test_conditions_with_messages_of_their_own_are_all_told() -> None:
