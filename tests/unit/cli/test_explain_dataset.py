@@ -217,3 +217,40 @@ def test_conditions_that_say_the_same_are_one_line_without_words_twice() -> None
         f"Loaded=True, Ready=True: {size}",
         "Copy 0: 0 bytes on no node yet",
     ]
+
+
+def test_why_a_dataset_cannot_be_read_is_said_once() -> None:
+    def condition(kind: str, reason: str, message: str) -> Object:
+        return {
+            "type": kind,
+            "status": "False",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": NOW,
+        }
+
+    long, limit = (
+        "the endpoint does not answer. Check spec.source.options.endpoint",
+        "5 bytes of 9 found room",
+    )
+    found = Dataset.model_validate(
+        {
+            "spec": {"source": {"uri": "file:///data"}},
+            "status": {
+                "state": "Failed",
+                "grant": {"bytes": 5, "slots": 100, "reason": "NotAllFits"},
+                "conditions": [
+                    condition("Mounted", "MountFailed", long),
+                    condition("Granted", "NotAllFits", limit),
+                    condition("Ready", "MountFailed", long),
+                ],
+            },
+        }
+    )
+    lines = explain_dataset(namespace="team", name="p", dataset=found, jobs=[], pods=[], created=NOW, now=NOW)
+    assert lines[1].endswith("; it may take 5 bytes (NotAllFits); it cannot be read now: MountFailed")
+    assert f"Ready=False (MountFailed): {long}" in lines
+    text = "\n".join(lines)
+    assert (text.count(long), text.count(limit)) == (1, 1)
+    # The line about a job's dataset stands alone.
+    assert described("p", found).endswith(f"it cannot be read now: MountFailed: {long}")

@@ -28,6 +28,9 @@ NAMED_JOBS = 8
 NAMED_NODES = 8
 """Nodes of a dataset that are named, those with the most bytes."""
 
+_SHOWN = (names.GRANTED, names.PLACED, names.LOADED, names.READY)
+"""Conditions that have a line each."""
+
 
 def readable(raw: Mapping[str, Object]) -> tuple[dict[str, Dataset], dict[str, str]]:
     """The Datasets that can be understood, and of the others what is wrong."""
@@ -40,7 +43,17 @@ def readable(raw: Mapping[str, Object]) -> tuple[dict[str, Dataset], dict[str, s
     return found, broken
 
 
-def described(name: str, dataset: Dataset | None, *, reads: str | None = None) -> str:
+def described(
+    name: str, dataset: Dataset | None, *, reads: str | None = None, conditions_follow: bool = False
+) -> str:
+    """A Dataset in a line.
+
+    Args:
+        name: its name.
+        dataset: as it is; None when there is none.
+        reads: the copy that the job reads.
+        conditions_follow: the lines after it have the messages of its conditions, so that it has their reasons only.
+    """
     if dataset is None:
         return f"{name}: there is no such Dataset in the job's namespace; create it, or correct spec.datasets"
     why = why_not_mounted(dataset)
@@ -61,12 +74,21 @@ def described(name: str, dataset: Dataset | None, *, reads: str | None = None) -
         size = "its size is unknown, as its source has not been listed"
     copies = [copy.id for copy in status.copies if copy.id != names.PRELOADED_COPY]
     which = f"; {len(copies)} copies, the job reads copy {reads}" if len(copies) > 1 and reads else ""
+    if conditions_follow:
+        why = _without_messages(why, status)
     unread = f"; it cannot be read now: {why}" if why else ""
-    limited = _limited(dataset, status)
+    limited = _limited(dataset, status, conditions_follow=conditions_follow)
     return f"{name}: {size}{which}{limited}{unread}"
 
 
-def _limited(dataset: Dataset, status: DatasetStatus) -> str:
+def _without_messages(why: str, status: DatasetStatus) -> str:
+    """A reason without the message that one of the conditions shown below has, too."""
+    messages = (one.message for one in status.conditions if one.type in _SHOWN and one.message)
+    found = next((message for message in messages if why.endswith(f": {message}")), None)
+    return why if found is None else why.removesuffix(f": {found}")
+
+
+def _limited(dataset: Dataset, status: DatasetStatus, *, conditions_follow: bool) -> str:
     """Why a job may wait for a place at it, and why no more of it is cached."""
     found = ""
     if dataset.spec.access.max_concurrent_jobs:
@@ -76,7 +98,8 @@ def _limited(dataset: Dataset, status: DatasetStatus) -> str:
         found += f"; {dataset_use.jobs(dataset, status)} (spec.access{others})"
     if status.grant is not None and status.grant.reason:
         why = next((one.message for one in status.conditions if one.type == names.GRANTED), "")
-        found += f"; it may take {human(status.grant.bytes)} ({status.grant.reason}: {why})"
+        because = status.grant.reason if conditions_follow else f"{status.grant.reason}: {why}"
+        found += f"; it may take {human(status.grant.bytes)} ({because})"
     return found
 
 
@@ -103,7 +126,8 @@ def explain_dataset(
     """
     status = dataset.status or DatasetStatus()
     known = {(namespace, str(job["metadata"]["name"])): job for job in jobs}
-    lines = [f"Dataset {namespace}/{name}: {status.state or 'Pending'}", described(name, dataset)]
+    lines = [f"Dataset {namespace}/{name}: {status.state or 'Pending'}"]
+    lines.append(described(name, dataset, conditions_follow=True))
     lines += _conditions(status)
     if status.grant is not None:
         part = f"{status.grant.slots} of the {slots.SLOTS} slots, parts of about the same size, of its data"
@@ -119,15 +143,14 @@ def explain_dataset(
 def _conditions(status: DatasetStatus) -> list[str]:
     """A line for each message, such as `Loaded=True, Ready=True: 3.0 MB of 3.0 MB on 2 nodes`: those that say the same
     are together. A reason that repeats the name of a condition that is true is left out."""
-    shown = (names.GRANTED, names.PLACED, names.LOADED, names.READY)
     found: dict[tuple[str, str, str], list[Condition]] = {}
     for one in status.conditions:
-        if one.type in shown:
+        if one.type in _SHOWN:
             found.setdefault((one.status, one.reason, one.message), []).append(one)
     lines = []
     for (truth, reason, message), same in found.items():
         which = ", ".join(f"{one.type}={truth}" for one in same)
-        why = "" if truth == "True" and reason in (*shown, names.MOUNTED) else f" ({reason})"
+        why = "" if truth == "True" and reason in (*_SHOWN, names.MOUNTED) else f" ({reason})"
         lines.append(f"{which}{why}: {message}" if message else f"{which}{why}")
     return lines
 
