@@ -35,6 +35,11 @@ def copies(status: DatasetStatus) -> str:
     return f"{len(there) - len(clones)} + {counted(len(clones), 'clone')}{arriving}"
 
 
+def is_held(status: DatasetStatus) -> bool:
+    """Whether nodes have something of it, or are to have it."""
+    return any(node.bytes or node.arriving for copy in status.copies for node in copy.nodes)
+
+
 def jobs(dataset: Dataset, status: DatasetStatus) -> str:
     """How many jobs read it, how many each copy may serve, and how many wait."""
     limit = dataset.spec.access.max_concurrent_jobs

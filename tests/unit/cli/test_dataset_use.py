@@ -118,3 +118,14 @@ def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
 )
 def test_a_length_of_time_is_said_in_its_largest_unit(seconds: float, text: str) -> None:
     assert dataset_use.spoken(seconds) == text
+
+
+def test_a_dataset_that_has_nothing_of_the_cache_is_not_among_those_that_have_it() -> None:
+    def text(**status: Any) -> str:
+        spec = {"source": {"uri": "file:///data"}}
+        return shown(World(datasets=[obj("refused", spec=spec, state="Failed", **status)]))
+
+    assert "Who has the cache" not in text(copies=[{"id": "0", "nodes": []}])
+    assert "Who has the cache" not in text(copies=[{"id": "0", "nodes": [{"name": "a", "bytes": 0}]}])
+    assert "Who has the cache" in text(copies=[{"id": "0", "nodes": [{"name": "a", "bytes": 3}]}])
+    assert "Who has the cache" in text(copies=[{"id": "0", "nodes": []}], waitingJobs=1)

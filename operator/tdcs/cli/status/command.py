@@ -169,7 +169,8 @@ def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
 
 
 def uses(objects: Sequence[Object], *, everywhere: bool, now: str) -> Table:
-    """One row a dataset that can be understood: what it may have of the cache, who reads it, and when it leaves."""
+    """One row a dataset that is granted or has something of the cache, or that jobs ask for: what it may have, who
+    reads it, and when it leaves. One that cannot be understood has none."""
     table = _table("Name", "May take", "Copies", "Jobs", "Leaves the cache")
     for obj in objects:
         try:
@@ -186,7 +187,8 @@ def uses(objects: Sequence[Object], *, everywhere: bool, now: str) -> Table:
             dataset_use.jobs(dataset, status),
             dataset_use.leaves(dataset, status, created=created, now=now),
         )
-        if any(cells):
+        granted, _, asked, _ = cells
+        if granted or asked or dataset_use.is_held(status):
             table.add_row(escape(_title(obj, everywhere)), *map(escape, cells))
     return table
 
