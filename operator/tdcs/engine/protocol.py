@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, Self, runtime_checkable
 
-from tdcs.api.source_uri import canonical_endpoint
+from tdcs.api.source_uri import canonical_endpoint, is_folder
 from tdcs.engine.redaction import redact
 
 
@@ -61,11 +61,19 @@ class Source:
 
     @property
     def reached_options(self) -> dict[str, str]:
-        """The options with the endpoint as it is reached: by `address` where there is one."""
+        """The options with the endpoint as it is reached: in its one form, by `address` where there is one.
+
+        A client looks a host with a dot at its end up outside of the cluster's search domains, where `store.team.svc.`
+        is no name, although rules and checks take both forms for one.
+
+        Raises:
+            ValueError: As `canonical_endpoint`.
+        """
         endpoint = self.options.get("endpoint")
-        if not self.address or not endpoint:
+        if not endpoint or is_folder(self.uri):
             return dict(self.options)
-        return {**self.options, "endpoint": str(canonical_endpoint(endpoint).at(self.address))}
+        there = canonical_endpoint(endpoint)
+        return {**self.options, "endpoint": str(there.at(self.address) if self.address else there)}
 
 
 @dataclass(frozen=True, kw_only=True)

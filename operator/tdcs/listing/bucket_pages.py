@@ -51,7 +51,7 @@ async def ask(session: aiohttp.ClientSession, url: str) -> AsyncIterator[aiohttp
 def page_url(source: Source, uri: SourceUri, *, names: int, token: str = "") -> str:
     """The signed address of a page with at most so many names."""
     options, keys = source.reached_options, source.credentials
-    endpoint = options.get("endpoint", "").rstrip("/")
+    endpoint = options.get("endpoint", "")
     query: Mapping[str, str] = {
         "list-type": "2",
         "max-keys": str(names),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.engine.paths import canonical_uri, inside
-from tdcs.engine.protocol import SourceError
+from tdcs.engine.protocol import Source, SourceError
 
 ESCAPES = (
     "file:///nfs/b/x\\..\\..\\..\\secrets",
@@ -84,3 +84,19 @@ def test_no_accepted_folder_leaves_its_root_however_an_engine_reads_it(pieces: l
             elif piece.strip() not in {"", "."}:
                 steps.append(piece)
         assert inside(inner="/" + "/".join(steps), outer="/nfs/a")
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://store.team.svc:7070", "http://store.team.svc.:7070", "HTTP://Store.team.svc:7070/"],
+)
+def test_a_store_is_asked_by_one_form_of_its_endpoint_however_it_is_written(endpoint: str) -> None:
+    options = {"endpoint": endpoint, "region": "r"}
+    asked = {"endpoint": "http://store.team.svc:7070", "region": "r"}
+    assert Source(uri="s3://bucket/a", options=options).reached_options == asked
+    there = Source(uri="s3://bucket/a", options=options, address="10.0.0.1").reached_options
+    assert there["endpoint"] == "http://10.0.0.1:7070"
+
+
+def test_the_endpoint_of_a_folder_is_not_judged() -> None:
+    assert Source(uri="file:///nfs/a", options={"endpoint": "odd"}).reached_options == {"endpoint": "odd"}

@@ -85,7 +85,7 @@ def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
         "alluxio.underfs.s3.inherit.acl": "false",
     }
     if endpoint:
-        properties["alluxio.underfs.s3.endpoint"] = source.reached_options["endpoint"].rstrip("/")
+        properties["alluxio.underfs.s3.endpoint"] = source.reached_options["endpoint"]
     if endpoint or "region" in source.options:
         properties["alluxio.underfs.s3.endpoint.region"] = source.options.get("region", "us-east-1")
     return properties
