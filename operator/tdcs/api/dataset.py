@@ -54,8 +54,12 @@ _URI_RULES = rules(
         "write s3://bucket/prefix, without user, port or query",
     ),
     rule(
-        "!self.startsWith('file://') || self.matches('^file:///[^/].*$')",
+        "!self.startsWith('file://') || self.startsWith('file:///')",
         "the folder must be absolute: write file:///folder, with three slashes",
+    ),
+    rule(
+        "!self.startsWith('file:///') || self.matches('^file:///[^/].*$')",
+        "the folder is missing after the three slashes: write file:///folder",
     ),
     rule(
         # Few and short expressions: the API server bounds what a rule may cost.

@@ -93,8 +93,10 @@ def parse_source_uri(uri: str) -> SourceUri:
         _check_piece(piece)
     bucket, path = found["bucket"], "/".join(pieces)
     if scheme == "file":
-        if bucket or not path:
+        if bucket:
             raise ValueError("a folder is absolute: file:///FOLDER, with three slashes")
+        if not path:
+            raise ValueError("the folder is missing after the three slashes")
         return SourceUri(scheme, "", path)
     if not _BUCKET.fullmatch(bucket):
         raise ValueError(

@@ -10,6 +10,7 @@ BAD = [
     ("Dataset", "spec.source.uri", "http://host/data", "http is not supported, because"),
     ("Dataset", "spec.source.uri", "ftp://host/data", "the scheme must be s3 or file"),
     ("Dataset", "spec.source.uri", "file://data/x", "the folder must be absolute: write file:///folder"),
+    ("Dataset", "spec.source.uri", "file:///", "the folder is missing after the three slashes"),
     ("Dataset", "spec.source.uri", "file:///nfs/data", "a file source has neither secretRef nor options"),
     ("Dataset", "spec.source.checkInterval", "1s", "must be at least 10s"),
     ("Dataset", "spec.source.checkInterval", "soon", "such as 90s, 10m or 1h30m"),

@@ -87,6 +87,19 @@ def test_no_accepted_folder_leaves_its_root_however_an_engine_reads_it(pieces: l
 
 
 @pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("file:///", "the folder is missing after the three slashes"),
+        ("file:////", "the folder is missing after the three slashes"),
+        ("file://data/x", "a folder is absolute: file:///FOLDER, with three slashes"),
+    ],
+)
+def test_a_folder_that_is_not_named_is_what_is_said_to_be_missing(uri: str, words: str) -> None:
+    with pytest.raises(SourceError, match=words):
+        canonical_uri(uri)
+
+
+@pytest.mark.parametrize(
     "endpoint",
     ["http://store.team.svc:7070", "http://store.team.svc.:7070", "HTTP://Store.team.svc:7070/"],
 )
