@@ -106,3 +106,11 @@ def test_an_eviction_policy_in_the_wrong_case_is_answered_with_the_names_of_the_
     assert "pattern" not in wrong_fields(error.value)
     for accepted in ("Pin", "LRFU", "Home2"):
         assert Dataset.model_validate({"spec": {**spec, "eviction": {"policy": accepted}}})
+
+
+@pytest.mark.parametrize("plural", ["cacheclusters", "datasets", "preloads", "trainingjobs"])
+def test_kubectl_get_wide_says_why_and_with_a_reason_where_the_state_is_a_word(plural: str) -> None:
+    (kind,) = (kind for kind in crd.KINDS if kind.plural == plural)
+    columns = {column.name for column in kind.columns}
+    assert "Message" in columns
+    assert "Reason" in columns or "State" not in columns

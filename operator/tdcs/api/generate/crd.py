@@ -164,6 +164,12 @@ KINDS: tuple[Kind, ...] = (
             Column(name="Files", path=".status.filesTotal", type="integer", description="Number of files."),
             _AGE,
             Column(
+                name="Reason",
+                path=_condition(names.COMPLETE, "reason"),
+                description="Why it is not complete.",
+                priority=1,
+            ),
+            Column(
                 name="Message", path=_condition(names.COMPLETE, "message"), description="Why.", priority=1
             ),
         ),
