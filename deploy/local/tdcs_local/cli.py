@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -185,10 +186,10 @@ def demo() -> None:
     """From nothing to a training job placed by its data; prints what happened."""
     from tdcs_local import demo as demonstration
 
-    reporter = Reporter()
+    reporter, began = Reporter(), time.monotonic()
     demonstration.introduce(reporter=reporter)
     lifecycle.up(reporter=reporter)
-    demonstration.run(reporter=reporter)
+    demonstration.run(reporter=reporter, began=began)
 
 
 _RESULTS = click.option(

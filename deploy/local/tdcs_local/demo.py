@@ -75,10 +75,15 @@ class Load:
     seconds: float
 
 
-def run(*, reporter: Reporter) -> None:
+def run(*, reporter: Reporter, began: float) -> None:
     """Prepare what is missing, train on a cold dataset, on a warm one, with a parameter server; print the table. Then
-    read a larger bucket directly and with TDCS, and print what that gains."""
-    begin = time.monotonic()
+    read a larger bucket directly and with TDCS, and print what that gains.
+
+    Args:
+        reporter: writes the steps.
+        began: when the command did, before it made the cluster, by the monotonic clock.
+    """
+    cluster_seconds = time.monotonic() - began
     kubectl = Kubectl()
     tags = images.ensure(SYSTEM_IMAGES, reporter=reporter)
     with ThreadPoolExecutor(max_workers=1) as beside:
@@ -96,11 +101,12 @@ def run(*, reporter: Reporter) -> None:
     wait_loaded(reporter=reporter, kubectl=kubectl)
     runs += [train(reporter=reporter, kubectl=kubectl, example=each) for each in (SECOND, PARAMETER_SERVER)]
     image = f"tdcs/tdcs:{tags['tdcs']}"
-    direct, cached = reading.compare(namespace=NAMESPACE, image=image, reporter=reporter, kubectl=kubectl)
+    compared = reading.compare(namespace=NAMESPACE, image=image, reporter=reporter, kubectl=kubectl)
     show(runs)
+    print(explanation(runs[0], size=total_bytes(kubectl)))
     hints()
-    reporter.say(f"demo finished in {duration(time.monotonic() - begin)}")
-    print(reading.sentence(direct, cached), flush=True)
+    print(reading.summary(compared), flush=True)
+    reporter.say(finished(seconds=time.monotonic() - began, cluster_seconds=cluster_seconds))
 
 
 def introduce(*, reporter: Reporter) -> None:
@@ -109,7 +115,7 @@ def introduce(*, reporter: Reporter) -> None:
         "What you will see: three TensorFlow jobs on one dataset of an object store behind a link of 200 Mbit/s. The\n"
         "first reads while the data is loaded onto two nodes, the others run on those nodes. Then two pods read a\n"
         f"bucket of {reading.IMAGES.files:,} images of {reading.IMAGES.size} directly, and the same bucket with TDCS: "
-        "the last line says what that gains."
+        "the last lines say what that gains."
     )
 
 
@@ -242,6 +248,12 @@ def node_bytes(kubectl: Kubectl) -> dict[str, int]:
     return {node: size for node, size in held.items() if size}
 
 
+def total_bytes(kubectl: Kubectl) -> int:
+    """The size of the demo Dataset, from its status."""
+    dataset = kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE) or {}
+    return int(dataset.get("status", {}).get("totalBytes", 0))
+
+
 def images_per_second(log: str) -> list[float]:
     """Images per second over all workers in each epoch, from the JSON lines that the training prints."""
     epochs = [line for line in map(_json_line, log.splitlines()) if "images_per_second" in line]
@@ -253,11 +265,13 @@ def images_per_second(log: str) -> list[float]:
 def show(runs: Sequence[Run]) -> None:
     """Print what each run found and did. Nodes go by their names without the cluster's, which can be long."""
     prefix = f"{cluster.name()}-"
-    title = f"Three jobs on one dataset (nodes without {prefix})"
-    table = Table(title=title, title_justify="left", show_lines=True)
+    print(
+        f"Three jobs on one dataset (the names of nodes begin with {prefix}, which is left out)", flush=True
+    )
+    table = Table(show_lines=True)
     for heading in ("", "data before\nit started", "pods, data\nthere at start"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("locality", "images/s\nby epoch", "source\nsent", "time"):
+    for heading in ("locality", "epoch:\nimages/s of\nall pods", "source\nsent", "time"):
         table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         table.add_row(
@@ -265,7 +279,7 @@ def show(runs: Sequence[Run]) -> None:
             _lines([(node, size) for node, size in sorted(run.held.items())], prefix) or "nowhere",
             _lines([(pod["node"], pod["cachedBytes"]) for pod in run.pods], prefix),
             f"{run.locality:.2f}",
-            "\n".join(f"{speed:,.0f}" for speed in run.images_per_second),
+            "\n".join(f"{epoch}: {speed:,.0f}" for epoch, speed in enumerate(run.images_per_second, 1)),
             _size(run.source_bytes),
             duration(run.seconds),
         )
@@ -276,19 +290,37 @@ def _lines(sizes: Sequence[tuple[str, int]], prefix: str) -> str:
     return "\n".join(f"{node.removeprefix(prefix)}  {_size(size)}" for node, size in sizes)
 
 
+def explanation(first: Run, *, size: int) -> str:
+    """What the table shows, of a dataset of this size in bytes."""
+    more = first.source_bytes - size
+    again = (
+        f"\nIt read {_size(more)} before the load had brought them, which the store sent once more."
+        if more > 0 and _size(first.source_bytes) != _size(size)
+        else ""
+    )
+    return (
+        "The first job found no data on any node and read beside the load, which took each file from the store once\n"
+        f"for both nodes.{again}\n"
+        "The others found all in place. Locality is of the pods that read: 1.00, no node was closer to it."
+    )
+
+
+def finished(*, seconds: float, cluster_seconds: float) -> str:
+    """How long the demo took, and its parts."""
+    rest = duration(seconds - cluster_seconds)
+    return f"demo finished in {duration(seconds)}: {duration(cluster_seconds)} for the cluster, {rest} for the rest"
+
+
 def hints() -> None:
     """Where to look next."""
     print(
-        "The first job found no data on any node and read beside the load, which took each file from the store once\n"
-        "for both nodes; what the job read before it came, the store sent once more. The others found all in place.\n"
-        "Locality is of the pods that read: 1.00, no node was closer to it.\n"
         "Look next:\n"
         f"  export KUBECONFIG={KUBECONFIG.relative_to(CHECKOUT)}\n"
         f"  kubectl get datasets,trainingjobs,pods -n {NAMESPACE} -o wide\n"
         f"  kubectl describe dataset {DATASET} -n {NAMESPACE}\n"
         f"  .venv/bin/tdcs status -n {NAMESPACE}\n"
         f"  .venv/bin/tdcs explain job {SECOND.name} -n {NAMESPACE}\n"
-        f"  {cluster.make('down')}        # removes everything again"
+        f"  {cluster.make('down')}        # removes everything again\n"
     )
 
 

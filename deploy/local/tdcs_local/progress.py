@@ -58,6 +58,7 @@ class Reporter:
         self._quiet = quiet
         self._console = Console(file=self._stream, highlight=False, soft_wrap=True)
         self._depth = 0
+        self._thread = threading.get_ident()
         self._said: BaseException | None = None
 
     def say(self, text: str) -> None:
@@ -67,7 +68,8 @@ class Reporter:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Runs a step: its line appears when it ends, with its time; meanwhile a sign of life."""
+        """Runs a step: its line appears when it ends, with its time; meanwhile a sign of life. A step in another
+        thread than the reporter's began before the lines above it, and is said to have been in the background."""
         step = Step(title)
         stop = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(step, stop), daemon=True)
@@ -82,6 +84,8 @@ class Reporter:
             raise
         self._finish(stop, watcher)
         took = duration(time.monotonic() - step.started)
+        if threading.get_ident() != self._thread:
+            took += " in the background"
         self.say(f"{self._time()} {step.title}{': ' + step.result if step.result else ''} ({took})")
 
     def _finish(self, stop: threading.Event, watcher: threading.Thread) -> None:

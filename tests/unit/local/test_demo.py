@@ -1,11 +1,27 @@
 """What the demo prints of its runs."""
 
+from typing import Any
+
 import pytest
 
 from tdcs_local import demo
 from tdcs_local.kind import cluster
 
 NODES = ("worker", "worker2", "worker3")
+
+
+def run(example: demo.Example, **fields: Any) -> demo.Run:
+    """A run of an example with two epochs."""
+    given: dict[str, Any] = {
+        "held": {},
+        "pods": [],
+        "locality": 1.0,
+        "local_share": 1.0,
+        "images_per_second": [12_345.6, 12_345.6],
+        "source_bytes": 12_345_678,
+        "seconds": 83.2,
+    }
+    return demo.Run(name=example.name, **{**given, **fields})
 
 
 def shown(capsys: pytest.CaptureFixture[str], *, name: str, width: int = 80) -> str:
@@ -16,20 +32,9 @@ def shown(capsys: pytest.CaptureFixture[str], *, name: str, width: int = 80) -> 
         nodes = [f"{cluster.name()}-{node}" for node in NODES]
         held = dict.fromkeys(nodes[:2], 1_674_175)
         pods = [{"node": node, "cachedBytes": 1_674_175} for node in nodes]
-        runs = [
-            demo.Run(
-                name=each.name,
-                held=held,
-                pods=pods,
-                locality=1.0,
-                local_share=1.0,
-                images_per_second=[12_345.6, 12_345.6],
-                source_bytes=12_345_678,
-                seconds=83.2,
-            )
-            for each in (demo.FIRST, demo.SECOND, demo.PARAMETER_SERVER)
-        ]
-        demo.show(runs)
+        demo.show(
+            [run(each, held=held, pods=pods) for each in (demo.FIRST, demo.SECOND, demo.PARAMETER_SERVER)]
+        )
     return capsys.readouterr().out
 
 
@@ -41,9 +46,29 @@ def test_the_table_is_whole_whatever_the_cluster_is_called(
     assert "…" not in table
     names = (each.name for each in (demo.FIRST, demo.SECOND, demo.PARAMETER_SERVER))
     assert all(words in table for words in (*names, *NODES, "1.7 MB", "12,346", "12.3 MB", "1 min 23 s"))
-    assert f"(nodes without {name}-)" in table
+    title, *rows = table.splitlines()
+    assert title == f"Three jobs on one dataset (the names of nodes begin with {name}-, which is left out)"
+    assert not any(line.endswith(" ") for line in rows)
 
 
 def test_the_table_fits_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
     table = shown(capsys, name="tdcs-ci-2206423517")
     assert max(map(len, table.splitlines())) <= 100
+
+
+def test_speeds_beside_rows_of_pods_are_said_to_be_of_epochs(capsys: pytest.CaptureFixture[str]) -> None:
+    table = shown(capsys, name="tdcs")
+    assert all(words in table for words in ("epoch:", "all pods", "1: 12,346", "2: 12,346"))
+
+
+@pytest.mark.parametrize(("sent", "more"), [(1_674_175, ""), (1_600_000, ""), (2_674_175, "1.0 MB")])
+def test_the_store_is_said_to_have_sent_something_once_more_when_it_has(sent: int, more: str) -> None:
+    text = demo.explanation(run(demo.FIRST, source_bytes=sent), size=1_674_175)
+    assert ("once more" in text) == bool(more)
+    assert more in text
+
+
+def test_the_time_of_the_demo_counts_its_cluster() -> None:
+    assert demo.finished(seconds=1323, cluster_seconds=790) == (
+        "demo finished in 22 min 03 s: 13 min 10 s for the cluster, 8 min 53 s for the rest"
+    )

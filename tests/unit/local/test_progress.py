@@ -2,6 +2,7 @@
 
 import io
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -18,6 +19,23 @@ def test_a_step_is_one_line_with_its_result_and_its_time() -> None:
         step.result = "3 files"
     (line,) = out.getvalue().splitlines()
     assert re.search(r"build \[it\]: 3 files \(\d+(\.\d)? s\)", line)
+
+
+def test_a_step_beside_others_is_said_to_have_run_in_the_background() -> None:
+    out = io.StringIO()
+    reporter = Reporter(stream=out)
+
+    def build() -> None:
+        with reporter.step("build it"):
+            pass
+
+    other = threading.Thread(target=build)
+    other.start()
+    other.join()
+    build()
+    beside, after = out.getvalue().splitlines()
+    assert re.search(r"build it \(\d+(\.\d)? s in the background\)$", beside)
+    assert re.search(r"build it \(\d+(\.\d)? s\)$", after)
 
 
 def test_a_failed_step_says_so_once_with_what_failed_and_passes_the_error_on() -> None:

@@ -13,7 +13,7 @@ from tests.support.programs.ports import free_ports
 
 from tdcs_local.errors import LocalError
 from tdcs_local.store import reading
-from tdcs_local.store.reading import Reading, reading_of, sentence
+from tdcs_local.store.reading import Comparison, Reading, reading_of, summary
 
 
 def printed(*, images: int, began: float, ended: float) -> str:
@@ -34,10 +34,13 @@ def test_a_pod_without_a_result_is_an_error_with_its_log(log: str) -> None:
         reading_of([printed(images=1, began=0, ended=1), log])
 
 
-def test_the_last_sentence_has_both_rates_and_their_ratio() -> None:
+def test_the_last_lines_have_both_rates_their_ratio_and_what_the_load_took() -> None:
     direct, cached = Reading(images=1600, bytes=1, seconds=8), Reading(images=1600, bytes=1, seconds=0.5)
-    assert sentence(direct, cached) == (
-        "2 pods read 200 images a second directly from the bucket, and 3,200 a second with TDCS: 16.0 times as many."
+    text = summary(Comparison(direct=direct, cached=cached, load_seconds=12.3))
+    assert " ".join(text.splitlines()) == (
+        "2 pods read 200 images a second directly from the bucket, 8.0 s in all, and 3,200 a second with TDCS: 16.0 "
+        "times as many. The load before took 12 s: these images lay on the nodes' disks or in their page cache "
+        "already. The first read of a bucket gains nothing by that, every later one does."
     )
 
 
