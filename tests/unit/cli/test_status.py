@@ -96,7 +96,7 @@ def test_every_kind_has_its_row() -> None:
     text = shown(WORLD)
     for part in (
         "1 of 2",
-        "1.1 GB of 4.3 GB",
+        "1 GiB of 4 GiB",
         "42%",
         "47 MB/s",
         "3.0 MB",
@@ -197,7 +197,7 @@ def test_a_narrow_terminal_shows_names_and_states_rather_than_bars() -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "━" not in text
-    for part in ("pictures", "Loading", "42%", "Complete", "1.1 GB of 4.3 GB"):
+    for part in ("pictures", "Loading", "42%", "Complete", "1 GiB of 4 GiB"):
         assert part in text
     assert "━" in shown(WORLD)
 

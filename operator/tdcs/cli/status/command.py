@@ -23,7 +23,7 @@ from tdcs.cli.problems import problems
 from tdcs.cli.status.operator_lease import silence
 from tdcs.cli.status.world import World, check_namespace, read_world
 from tdcs.controllers.clock import utc_now
-from tdcs.controllers.humanize import human
+from tdcs.controllers.humanize import human, human_binary
 from tdcs.controllers.trainingjob.decision import deciding_role, worker_0_decides
 from tdcs.kube.api import Object
 from tdcs.kube.errors import KubeError
@@ -129,7 +129,7 @@ def clusters(objects: Sequence[Object]) -> Table:
             _coloured("Ready" if is_ready else "NotReady"),
             escape("" if is_ready else str(ready.get("reason", ""))),
             f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)}",
-            f"{human(used)} of {human(capacity)}",
+            f"{human_binary(used)} of {human_binary(capacity)}",
             _bar(used, capacity),
         )
         for worker in status.get("workers") or ():
