@@ -97,6 +97,26 @@ def test_a_tenant_makes_no_volume_of_tdcs_and_takes_none_over(world: World, volu
     assert "create a Dataset, and mount the claim of its name" in said
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"claimRef": {"namespace": "team-b", "uid": "x"}},
+        {"claimRef": None},
+        {"mountOptions": ["exec"]},
+        {"persistentVolumeReclaimPolicy": "Delete"},
+    ],
+    ids=lambda spec: "-".join(spec),
+)
+def test_a_tenant_changes_no_spec_of_a_volume(world: World, volume: Object, spec: dict[str, Any]) -> None:
+    name = volume["metadata"]["name"]
+    patch = json.dumps({"spec": spec})
+    said = world.tenant.refused("patch", "persistentvolumes", name, "--type=merge", "--patch", patch)
+    assert f"PersistentVolume {name}: spec.{next(iter(spec))}" in said
+    found = world.kubectl.get("persistentvolumes", name)
+    assert found is not None
+    assert found["spec"] == volume["spec"]
+
+
 def test_a_claim_of_another_tenants_volume_is_not_bound(world: World, volume: Object) -> None:
     tenant = world.tenant
     tenant.create(claim("borrowed", volume=volume["metadata"]["name"], namespace=tenant.namespace))

@@ -30,9 +30,12 @@ from tests.controlplane.rights.stolen_objects import (
 )
 from tests.support.kube import Kube, KubeRequestError, Object
 
+from tdcs.controllers.volumes import objects
+
 __all__ = ["world"]
 
 RIGHTS = ["operator-rbac", "operator"]
+NODE_NAMED_X = {"key": "metadata.name", "operator": "In", "values": ["x"]}
 
 
 @pytest.fixture
@@ -305,6 +308,96 @@ def test_nobody_forges_a_volume_or_a_status_in_the_operators_place(
     stolen = {"metadata": {"labels": {"tdcs.io/dataset-uid": "another"}}}
     assert "are made by TDCS's operator" in refused(lambda: kube.patch("PersistentVolume", name, stolen))
     kube.delete("PersistentVolume", name)
+
+
+VOLUME_SPECS: dict[str, Object] = {
+    "spec.claimRef.namespace": {"claimRef": {"namespace": "kube-public"}},
+    "spec.claimRef.name": {"claimRef": {"name": "another"}},
+    "spec.claimRef.uid": {"claimRef": {"uid": "00000000-0000-0000-0000-000000000000"}},
+    "spec.claimRef.namespace, spec.claimRef.name, spec.claimRef.uid": {"claimRef": None},
+    "spec.mountOptions": {"mountOptions": ["exec"]},
+    "spec.persistentVolumeReclaimPolicy": {"persistentVolumeReclaimPolicy": "Delete"},
+    "spec.storageClassName": {"storageClassName": "fast"},
+    "spec.accessModes": {"accessModes": ["ReadWriteMany"]},
+    "spec.capacity": {"capacity": {"storage": "1Ki"}},
+    "spec.nodeAffinity": {
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [NODE_NAMED_X]}]}}
+    },
+}
+"""What of a volume only the operator writes, and a change of it."""
+
+
+def test_a_bound_volume_keeps_what_the_operator_wrote_and_kubernetes_binds_it(
+    world: World, thief: Kube, policies: Policies
+) -> None:
+    kube, namespace = world.kube, world.namespace
+    world.create_dataset()
+    uid = kube.get("Dataset", "pictures", namespace=namespace)["metadata"]["uid"]
+    meta = {"name": "pictures", "namespace": namespace, "uid": uid}
+    dataset: Object = {"apiVersion": API_VERSION, "kind": "Dataset", "metadata": meta}
+    made = objects.volume(dataset=dataset, storage="1Mi", attributes={"cluster": "c", "path": "/datasets/x"})
+    name = made["metadata"]["name"]
+    policies.enforce(job(metadata("kube-system")), by=thief)
+    thief.create(made)
+    # The operator's account makes no claims of Datasets that are not there; who makes this one does not matter.
+    kube.create(objects.claim(dataset=dataset, storage="1Mi"))
+
+    def phase(kind: str, name: str, **where: str) -> str:
+        return str((kube.get(kind, name, **where).get("status") or {}).get("phase"))
+
+    try:
+        world.wait(lambda: phase("PersistentVolumeClaim", "pictures", namespace=namespace) == "Bound")
+        assert phase("PersistentVolume", name) == "Bound"
+        for field, spec in VOLUME_SPECS.items():
+            words = refused(lambda spec=spec: kube.patch("PersistentVolume", name, {"spec": spec}))  # type: ignore[misc]
+            assert f"PersistentVolume {name}: {field} " in words, (field, words)
+            assert "create or change a Dataset" in words
+        # An administrator's own label, and what Kubernetes writes.
+        kube.patch(
+            "PersistentVolume", name, {"metadata": {"labels": {"team": "a"}, "annotations": {"a": "b"}}}
+        )
+        kube.patch("PersistentVolume", name, {"metadata": {"finalizers": ["example.com/kept"]}})
+        assert phase("PersistentVolumeClaim", "pictures", namespace=namespace) == "Bound"
+        kube.patch("PersistentVolume", name, {"metadata": {"finalizers": None}})
+        # The binder lets a volume go when its claim is deleted.
+        kube.delete("PersistentVolumeClaim", "pictures", namespace=namespace)
+        world.wait(lambda: phase("PersistentVolume", name) == "Released")
+    finally:
+        kube.delete("PersistentVolume", name)
+
+
+def test_the_binder_of_kubernetes_may_clear_the_uid_of_a_claim_and_name_no_other(
+    world: World, thief: Kube, policies: Policies
+) -> None:
+    kube, name = world.kube, "tdcs.stolen.volume"
+    binder = world.plane.client_as(service_account="persistent-volume-binder", namespace="kube-system")
+    reserved = volume({"csi": {"driver": "csi.tdcs.io", "volumeHandle": "x"}})
+    reserved["spec"]["claimRef"] = {"namespace": world.namespace, "name": "absent", "uid": "1"}
+
+    def replaced(reference: Object | None) -> str:
+        """Why the binder may not write this claimRef; empty when it may. Kubernetes writes the volume's status too."""
+
+        def replace() -> None:
+            found = kube.get("PersistentVolume", name)
+            binder.replace({**found, "spec": {**found["spec"], "claimRef": reference}})
+
+        while "has been modified" in (answer := refused(replace)):
+            continue
+        return answer
+
+    policies.enforce(job(metadata("kube-system")), by=thief)
+    thief.create(reserved)
+    try:
+        cleared = {"spec": {"claimRef": {"uid": None}}}
+        assert "spec.claimRef.uid" in refused(lambda: kube.patch("PersistentVolume", name, cleared))
+        assert replaced({"namespace": world.namespace, "name": "absent"}) == ""
+        # It clears all of the reference only where it has chosen the volume, which anybody's annotation says.
+        assert "spec.claimRef.name" in replaced(None)
+        assert "spec.claimRef.name" in replaced({"namespace": world.namespace, "name": "another"})
+        other = {"spec": {"claimRef": {"name": "another"}}}
+        assert refused(lambda: thief.patch("PersistentVolume", name, other)) == ""
+    finally:
+        kube.delete("PersistentVolume", name)
 
 
 def test_with_kueue_the_operator_creates_preloads_of_workloads_and_no_others(

@@ -141,6 +141,12 @@ class Kube:
         path = self.resource(kind).path(namespace=namespace, name=name, subresource=subresource)
         return self._send("PATCH", path, json=patch, content_type=_MERGE)
 
+    def replace(self, obj: Mapping[str, Any]) -> Object:
+        """Replace an object by PUT, as controllers with the right to update but not to patch do."""
+        metadata = obj["metadata"]
+        path = self.resource(obj["kind"]).path(namespace=metadata.get("namespace"), name=metadata["name"])
+        return self._send("PUT", path, json=obj)
+
     def get_under(self, kind: str, name: str, subresource: str, *, namespace: str) -> Object:
         """Read a subresource of an object, such as "scale"."""
         path = self.resource(kind).path(namespace=namespace, name=name, subresource=subresource)
