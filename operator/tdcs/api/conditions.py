@@ -93,6 +93,9 @@ def shorten(message: str) -> str:
 CACHE_STARTING = "CacheStarting"
 """A cache is new, and its master has not answered yet."""
 
+CLAIM_LOST = "ClaimLost"
+"""The claim of a Dataset has lost its volume: it is made anew, and no new pod can mount it until it is bound."""
+
 CLONES_NEED_PRELOAD = "ClonesNeedPreload"
 """A Dataset is to be cloned for jobs and preloads nothing, so that there is nothing to clone."""
 
@@ -176,6 +179,7 @@ HOLDING_UP_PODS = frozenset(
 
 WARNINGS = HOLDING_UP_PODS | frozenset(
     {
+        CLAIM_LOST,
         CLONES_NEED_PRELOAD,
         COPIES_ABOVE_MAXIMUM,
         COPIES_WRONG,

@@ -77,6 +77,56 @@ def test_changes_at_the_source_are_seen_and_the_claim_has_the_size_of_the_data(w
         assert world.wait_ready()["status"]["loadedRatio"] == 1
 
 
+def test_a_claim_that_lost_its_volume_is_made_anew_and_bound_again(world: World) -> None:
+    kube, namespace = world.kube, world.namespace
+
+    def claim() -> Object:
+        return kube.find("PersistentVolumeClaim", "pictures", namespace=namespace) or {}
+
+    def phase() -> str:
+        return str(claim().get("status", {}).get("phase"))
+
+    def ready() -> Object:
+        conditions = world.dataset()["status"]["conditions"]
+        return next(one for one in conditions if one["type"] == "Ready")
+
+    world.create_cluster()
+    world.create_dataset(placement={"nodeCount": 1})
+    with world.operator():
+        world.wait_ready()
+        world.wait(lambda: phase() == "Bound")
+        first, volume = claim()["metadata"]["uid"], claim()["spec"]["volumeName"]
+        kube.create(_reader(world))
+        # As whoever may write PersistentVolumes does where the chart's policies are not on.
+        stolen = {"spec": {"claimRef": {"namespace": "team-b", "uid": "x"}}}
+        kube.patch("PersistentVolume", volume, stolen)
+        world.wait(lambda: ready()["reason"] == "ClaimLost")
+        assert ready()["status"] == "False"
+        # A pod uses it: Kubernetes keeps the claim until that has ended.
+        world.wait(lambda: "pod reader" in ready()["message"])
+        assert claim()["metadata"]["uid"] == first
+        assert kube.get("Pod", "reader", namespace=namespace)["metadata"].get("deletionTimestamp") is None
+        kube.delete("Pod", "reader", namespace=namespace, grace_seconds=0)
+        world.wait(lambda: phase() == "Bound" and claim()["metadata"]["uid"] != first)
+        world.wait_ready()
+        reference = kube.get("PersistentVolume", volume)["spec"]["claimRef"]
+        assert (reference["namespace"], reference["uid"]) == (namespace, claim()["metadata"]["uid"])
+
+
+def _reader(world: World) -> Object:
+    """A pod on a node that mounts the claim."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "reader", "namespace": world.namespace},
+        "spec": {
+            "nodeName": world.nodes[0],
+            "containers": [{"name": "main", "image": "x"}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "pictures"}}],
+        },
+    }
+
+
 def test_a_cache_that_leaves_a_node_or_is_deleted_frees_the_disk_first(world: World) -> None:
     def worker_sets() -> int:
         sets = world.kube.list("StatefulSet", namespace=world.namespace)

@@ -222,7 +222,8 @@ class Cluster:
             for dataset in list(self.server.store(DATASETS)):
                 if dataset[0] == key.name:
                     self.context.queue.add(WorkKey(DATASETS, *dataset))
-        if resource is PERSISTENT_VOLUME_CLAIMS and deleted:
+        lost = (obj.get("status") or {}).get("phase") == "Lost"
+        if resource is PERSISTENT_VOLUME_CLAIMS and (deleted or lost):
             self.context.queue.add(WorkKey(DATASETS, key.namespace, key.name))
         if resource not in self._passes:
             return

@@ -264,6 +264,7 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
         (lambda: operator.seen(PRELOADS, preload, deleted=True), {"Preload n/warm"}),
         (lambda: operator._handlers.on_namespace(("", "n"), labelled), set()),
         (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), None), set()),
+        (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), {"phase": "Lost"}), set()),
         (
             lambda: operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=True),
             {"CacheCluster tdcs-system/default"},
@@ -276,6 +277,7 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
         change()
         assert set(await waiting(operator)) == {"Dataset n/pictures", *own}
     operator._handlers.on_namespace(("", "n"), labelled)
+    operator._handlers.on_dataset_claim(("n", "pictures"), {"phase": "Pending"})
     assert await waiting(operator) == []
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tdcs.api.conditions import LISTING_WAITS, Finding, shorten
+from tdcs.api.conditions import CLAIM_LOST, LISTING_WAITS, Finding, shorten
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.controllers.cachemanager import report as manager_report
 from tdcs.controllers.cachemanager.demand import jobs_of, use_of
@@ -98,7 +98,8 @@ class Publisher:
             await self.blocked(me.obj, Problem(reason="SourceEmpty", message=text, uri=uri))
             return settings.survey_seconds
         claimed: bool | Problem = False
-        if found.settled or status.claim_name:
+        was_lost = any(condition.reason == CLAIM_LOST for condition in status.conditions)
+        if found.settled or status.claim_name or was_lost:
             claimed = await volume.provide(
                 context=self._world.context,
                 obj=me.obj,
@@ -107,9 +108,12 @@ class Publisher:
                 cluster=mount.cluster,
                 path=mount.path,
                 size=found.holdings.total_bytes,
+                was_lost=was_lost,
             )
-            if isinstance(claimed, Problem):
-                return await self.blocked(me.obj, claimed)
+        lost = claimed if isinstance(claimed, Problem) and claimed.reason == CLAIM_LOST else None
+        if isinstance(claimed, Problem) and lost is None:
+            return await self.blocked(me.obj, claimed)
+        claim_name = me.key.name if claimed else status.claim_name
         return await self._report(
             me,
             mount,
@@ -118,7 +122,8 @@ class Publisher:
             check=check,
             trouble=found.trouble or trouble,
             shared=shared,
-            claim_name=me.key.name if claimed else status.claim_name,
+            lost=lost,
+            claim_name="" if lost is not None else claim_name,
         )
 
     async def _report(
@@ -131,9 +136,10 @@ class Publisher:
         check: SourceCheck,
         trouble: Problem | None,
         shared: bool,
+        lost: Problem | None,
         claim_name: str,
     ) -> float:
-        """The status of a Dataset of which all is known."""
+        """The status of a Dataset of which all is known. `lost`: why no new pod can mount its claim."""
         context, settings = self._world.context, self._world.context.settings
         before, key = me.dataset.status or DatasetStatus(), me.own_want
         placement = found.placements.get(key)
@@ -179,6 +185,9 @@ class Publisher:
         if trouble is not None:
             findings = conditions.with_trouble(findings, reason=trouble.reason, message=trouble.message)
             wait = min(wait, trouble.retry_after)
+        if lost is not None:
+            findings = conditions.with_lost_claim(findings, reason=lost.reason, message=lost.message)
+            wait = min(wait, lost.retry_after)
         cause = (trouble.reason, trouble.message) if trouble is not None else None
         findings.append(conditions.reachable(cause, differs=found.differs))
         answered, checked = mount.manifests.answered(me.key), before.last_source_check_time

@@ -7,6 +7,7 @@ from typing import Literal
 from tdcs.api import names
 from tdcs.api.conditions import (
     CACHE_STARTING,
+    CLAIM_LOST,
     COPIES_WRONG,
     EVICTED,
     EXPIRED,
@@ -255,6 +256,13 @@ def with_trouble(findings: list[Finding], *, reason: str, message: str) -> list[
     ]
 
 
+def with_lost_claim(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
+    """The conditions of data that is there, with a claim that no new pod can mount."""
+    return [
+        finding(names.READY, False, reason, message) if one.type == names.READY else one for one in findings
+    ]
+
+
 def placed(placement: WantPlacement) -> Finding:
     """Whether the placement is as it was asked for: files, room for them, and as many nodes."""
     if placement.totals.unknown_paths:
@@ -315,6 +323,7 @@ def state_of(findings: list[Finding]) -> DatasetState:
         "CacheClusterDeleting": "Pending",
         "CacheClusterNotFound": "Pending",
         CACHE_STARTING: "Pending",
+        CLAIM_LOST: "Pending",
         "CacheUnavailable": "Pending",
         NO_CACHE_NODE: "Pending",
         "EndpointLookup": "Pending",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
-from tdcs.api.conditions import is_true, shorten
+from tdcs.api.conditions import CLAIM_LOST, is_true, shorten
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, seconds_since, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
@@ -214,7 +214,12 @@ def why_not_mounted(dataset: Dataset) -> str:
         return "the operator has not looked at it yet"
     conditions = {condition.type: condition for condition in dataset.status.conditions}
     if is_true(dataset.status.conditions, names.MOUNTED):
-        return "" if dataset.status.claim_name else "its volume is not bound yet (kubectl get pvc)"
+        if dataset.status.claim_name:
+            return ""
+        ready = conditions.get(names.READY)
+        if ready is not None and ready.reason == CLAIM_LOST:
+            return f"{ready.reason}: {ready.message}"
+        return "its volume is not bound yet (kubectl get pvc)"
     found = conditions.get(names.MOUNTED) or conditions.get(names.READY)
     return "" if found is None else f"{found.reason}: {found.message}".rstrip(": ")
 

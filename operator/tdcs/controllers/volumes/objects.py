@@ -23,11 +23,28 @@ def is_own(*, volume: Object, claim: Object | None, dataset: Object) -> bool:
 
 
 def kept_claim(claim: Object) -> Object:
-    """A claim as it is followed: whether it is there is all that counts."""
+    """A claim as it is followed: whether it is there, and has its volume, is all that counts."""
     metadata = claim["metadata"]
     return {
-        "metadata": {field: metadata.get(field, "") for field in ("name", "namespace", "resourceVersion")}
+        "metadata": {field: metadata.get(field, "") for field in ("name", "namespace", "resourceVersion")},
+        "phase": (claim.get("status") or {}).get("phase", ""),
     }
+
+
+def is_lost(claim: Object) -> bool:
+    """Whether a claim of a Dataset can never be mounted again: it has lost its volume, which Kubernetes calls Lost for
+    good, or it names a volume that is not the Dataset's, which cannot be corrected."""
+    metadata, named = claim["metadata"], claim["spec"].get("volumeName")
+    own = names.volume_name(namespace=metadata["namespace"], dataset=metadata["name"])
+    return (claim.get("status") or {}).get("phase") == "Lost" or named not in {None, "", own}
+
+
+def is_rebound(*, volume: Object, claim: Object) -> bool:
+    """Whether Kubernetes is about to bind a lost claim again by itself: the volume that it names is back, and is
+    reserved for this very claim, as when volumes come later than claims from a backup."""
+    reserved = (volume["spec"].get("claimRef") or {}).get("uid")
+    named = claim["spec"].get("volumeName")
+    return bool(reserved == claim["metadata"]["uid"] and named == volume["metadata"]["name"])
 
 
 def has_lost_claim(*, volume: Object, claim: Object | None) -> bool:

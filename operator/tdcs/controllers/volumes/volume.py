@@ -1,14 +1,15 @@
 """Keeping the volume and the claim of a Dataset, and their end."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.conditions import CLAIM_LOST
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.problem import RETRY_SOON, Problem
+from tdcs.controllers.problem import RETRY_LATER, RETRY_SOON, Problem
 from tdcs.controllers.volumes import claim_users, objects
-from tdcs.controllers.volumes.claim_times import QUICK_RETRY, ClaimTimes
+from tdcs.controllers.volumes.claim_times import QUICK_RETRY, SLOW_RETRY, ClaimTimes
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs, foreign
 from tdcs.kube.errors import InvalidError
@@ -52,17 +53,34 @@ async def find(*, context: Context, obj: Object) -> Volume | Problem:
 
 
 async def provide(
-    *, context: Context, obj: Object, live: Volume, times: ClaimTimes, cluster: str, path: str, size: int
+    *,
+    context: Context,
+    obj: Object,
+    live: Volume,
+    times: ClaimTimes,
+    cluster: str,
+    path: str,
+    size: int,
+    was_lost: bool,
 ) -> bool | Problem:
     """See to the volume and the claim; whether pods can use the claim. Their size is that of the data when they were
     made: it cannot change later, and has no meaning for a read-only volume but to be shown.
 
     While the claim is not bound, which takes about a second, the Dataset is looked at again soon: a pod made now
     would be refused by the scheduler once and wait for its next round. How soon a claim that was deleted is made anew
-    depends on `times`. A problem when a name is taken, or the server refused an object.
+    depends on `times`. A problem when a name is taken, the server refused an object, or the claim has lost its volume:
+    then it is made anew, and the problem lasts until Kubernetes has bound the new one (`was_lost`: the Dataset says so
+    since an earlier pass).
     """
+    lost = live.claim is not None and objects.is_lost(live.claim)
     try:
-        wait = await _provide(context, obj, live, times, cluster=cluster, path=path, size=size)
+        wait = await _provide(
+            context, obj, live, times, cluster=cluster, path=path, size=size, was_lost=was_lost
+        )
+        if lost or (was_lost and wait):
+            problem = await _lost(context, obj, wait or QUICK_RETRY)
+            context.queue.add_after(WorkKey(DATASETS, *object_key(obj)), problem.retry_after)
+            return problem
     except ForeignObjectError as error:
         return Problem(reason="NameTaken", message=str(error))
     except InvalidError as error:
@@ -73,7 +91,15 @@ async def provide(
 
 
 async def _provide(
-    context: Context, obj: Object, found: Volume, times: ClaimTimes, *, cluster: str, path: str, size: int
+    context: Context,
+    obj: Object,
+    found: Volume,
+    times: ClaimTimes,
+    *,
+    cluster: str,
+    path: str,
+    size: int,
+    was_lost: bool,
 ) -> float:
     """One step; gives the seconds until the next look is due, 0 when pods can use the claim."""
     live, bound, key = found.volume, found.claim, WorkKey(DATASETS, *object_key(obj))
@@ -97,6 +123,11 @@ async def _provide(
     live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
     if new:
         _audit.info("%s has a volume of %s in CacheCluster %s", key, path, cluster)
+    if bound is not None and objects.is_lost(bound):
+        if objects.is_rebound(volume=live, claim=bound):
+            return SLOW_RETRY
+        await _delete_claim(context, bound)
+        return QUICK_RETRY
     if objects.is_unseen(live, now=context.now()):
         return QUICK_RETRY
     asked = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
@@ -105,7 +136,26 @@ async def _provide(
     made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=bound, owner=obj)
     if bound is None:
         times.made(key)
-    return QUICK_RETRY if objects.is_unseen(made, now=context.now()) else 0.0
+    if objects.is_unseen(made, now=context.now()):
+        return QUICK_RETRY
+    # Where one was lost there is a volume controller, which is waited for.
+    unbound = was_lost and (made.get("status") or {}).get("phase") != "Bound"
+    return SLOW_RETRY if unbound else 0.0
+
+
+async def _lost(context: Context, obj: Object, wait: float) -> Problem:
+    """What to say of a claim that has lost its volume, as it is now: who keeps it, or that it is being made anew."""
+    namespace, name = object_key(obj)
+    claim = await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
+    text = (
+        f"the PersistentVolumeClaim {namespace}/{name} has lost its PersistentVolume, which somebody has changed or "
+        "deleted: both are made anew by themselves, and new pods can use the claim when it is bound. If that lasts, "
+        f"see kubectl describe pvc -n {namespace} {name}"
+    )
+    if claim is not None and claim["metadata"].get("deletionTimestamp"):
+        used = await _why_kept(context, claim, meanwhile=claim_users.CLAIM_RENEWED)
+        return replace(used, reason=CLAIM_LOST, message=f"{text}; {used.message}", retry_after=RETRY_LATER)
+    return Problem(reason=CLAIM_LOST, message=text, retry_after=wait, mounted=True)
 
 
 async def delete(
@@ -115,20 +165,10 @@ async def delete(
     who still uses the claim. `meanwhile`: what becomes of these."""
     found, (namespace, name) = await _read(context, obj), object_key(obj)
     if found.claim is not None and belongs(found.claim, obj):
-        metadata = found.claim["metadata"]
-        if not metadata.get("deletionTimestamp"):
-            await context.api.delete(
-                PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace, uid=metadata["uid"]
-            )
+        if not found.claim["metadata"].get("deletionTimestamp"):
+            await _delete_claim(context, found.claim)
             return POLL
-        pods = await context.api.list(
-            PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
-        )
-        users = claim_users.in_words(pods.items, namespace=namespace, claim=name)
-        message = claim_users.why_kept(found.claim, users=users, meanwhile=meanwhile)
-        return Problem(
-            reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True, used=bool(users)
-        )
+        return await _why_kept(context, found.claim, meanwhile=meanwhile)
     context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
     if found.volume is not None and belongs(found.volume, obj):
         await _delete_volume(context, found.volume)
@@ -145,6 +185,28 @@ async def _read(context: Context, obj: Object) -> Volume:
         volume=await context.api.get(PERSISTENT_VOLUMES, name=volume_name),
         claim=await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace),
     )
+
+
+async def _delete_claim(context: Context, claim: Object) -> None:
+    """Kubernetes keeps it for as long as pods use it."""
+    metadata = claim["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
+    if not metadata.get("deletionTimestamp"):
+        await context.api.delete(
+            PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace, uid=metadata["uid"]
+        )
+
+
+async def _why_kept(context: Context, claim: Object, *, meanwhile: str) -> Problem:
+    """Who uses a claim that is being deleted."""
+    namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+    pods = await context.api.list(
+        PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
+    )
+    users = claim_users.in_words(pods.items, namespace=namespace, claim=name)
+    message = claim_users.why_kept(claim, users=users, meanwhile=meanwhile)
+    return Problem(reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True, used=bool(users))
 
 
 async def _delete_volume(context: Context, volume: Object) -> None:

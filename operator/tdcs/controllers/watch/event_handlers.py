@@ -105,8 +105,8 @@ class EventHandlers:
             self._add(CACHE_CLUSTERS, cluster)
 
     def on_dataset_claim(self, key: Key, claim: Object | None) -> None:
-        """The claim of a Dataset was deleted: it is made anew at once."""
-        if claim is None and key in self._views[DATASETS]:
+        """The claim of a Dataset was deleted, or has lost its volume: it is made anew at once."""
+        if (claim is None or claim.get("phase") == "Lost") and key in self._views[DATASETS]:
             self._add(DATASETS, key)
 
     def on_namespace(self, key: Key, obj: Object | None) -> None:
