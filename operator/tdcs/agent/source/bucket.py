@@ -24,6 +24,11 @@ from tdcs.engine.redaction import redact
 from tdcs.engine.transport.signed_request import object_url
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_ANSWER: Final = re.compile(
+    r" - Server returned non-2xx status code: (\d{3})(.*?)(?:\n\nDebug source:|$)", re.DOTALL
+)
+"""What a store has answered, in an error of the client library: the status, and its document. The address and the
+file's name stand before it, and may have any digits and words."""
 _LONGEST_REASON: Final = 300
 _LONGEST_ERROR: Final = 65_536
 """Bytes of an error's document that are looked at."""
@@ -108,7 +113,7 @@ class BucketReader:
         except FileNotFoundError as error:
             raise self._absent(error) from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise _denied(str(error)) from error
+            raise _denied(_answer(error)[1]) from error
         except ValueError as error:
             raise SourceFailureError(
                 "BadName", f"the name cannot be asked for: {self._plain(error)}"
@@ -166,15 +171,15 @@ class BucketReader:
             raise SourceFailureError("SourceAway", reason, common=True)
 
     def _absent(self, error: Exception) -> SourceFailureError:
-        if "NoSuchBucket" in str(error):
+        if "NoSuchBucket" in _answer(error)[1]:
             return SourceFailureError("SourceAway", "there is no such bucket", common=True)
         return SourceFailureError("Missing", "the file is not at the source any more (404)")
 
     def _failure(self, error: Exception) -> SourceFailureError:
-        text = self._plain(error)
-        if "416" in text or "InvalidRange" in text:
+        text, (status, document) = self._plain(error), _answer(error)
+        if status == 416 or "InvalidRange" in document:
             return SourceFailureError("Changed", "the file became shorter at the source (416)")
-        if "status code: 400" in text or "KeyTooLong" in text:
+        if status == 400 or "KeyTooLong" in document:
             return SourceFailureError("BadName", f"the source refuses the request: {text}")
         return SourceFailureError("SourceAway", f"the source does not answer: {text}", common=True)
 
@@ -184,6 +189,12 @@ class BucketReader:
         with suppress(ValueError):
             line = line[: line.index(" in ")] + line[line.index(" - ") :]
         return redact(text=line, secrets=self._secrets)[:_LONGEST_REASON]
+
+
+def _answer(error: Exception) -> tuple[int, str]:
+    """The status and the document of a store's answer; 0 and nothing where there was none."""
+    found = _ANSWER.search(str(error))
+    return (int(found[1]), found[2]) if found is not None else (0, "")
 
 
 def _denied(said: str) -> SourceFailureError:

@@ -14,16 +14,17 @@ from tdcs.engine.agents import SourceAccess
 
 
 class Store:
-    """An HTTP server that refuses everything with the same code."""
+    """An HTTP server that refuses everything with the same status and code."""
 
     access: SourceAccess
 
     def __init__(self) -> None:
+        self.status = 403
         self.code = ""
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         body = f"<Error><Code>{self.code}</Code></Error>".encode()
-        request.send_response(403)
+        request.send_response(self.status)
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
         request.wfile.write(body)
@@ -54,3 +55,35 @@ def test_a_refusal_for_a_wrong_clock_names_the_clock_and_any_other_the_keys(
             Extent(path=name, offset=0, length=9, size=9, tag='"1"'), bytearray().extend
         )
     assert (caught.value.code, caught.value.common) == ("Denied", True)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "name", "found"),
+    [
+        (500, "InternalError", b"img_0416.jpg", "SourceAway"),
+        (500, "InternalError", b"InvalidRange", "SourceAway"),
+        (500, "InternalError", b"status code: 400", "SourceAway"),
+        (500, "InternalError", b"KeyTooLong", "SourceAway"),
+        (404, "NoSuchKey", b"NoSuchBucket", "Missing"),
+        (404, "NoSuchBucket", b"a", "SourceAway"),
+        (416, "Spoiled", b"a", "Changed"),
+        (400, "Spoiled", b"a", "BadName"),
+    ],
+)
+def test_a_failure_goes_by_what_the_store_answers_and_never_by_the_files_name(
+    store: Store, status: int, code: str, name: bytes, found: str
+) -> None:
+    store.status, store.code = status, code
+    with pytest.raises(SourceFailureError) as caught:
+        open_source(store.access).read(
+            Extent(path=name, offset=0, length=9, size=9, tag='"1"'), bytearray().extend
+        )
+    assert caught.value.code == found
+
+
+def test_a_refusal_of_a_file_that_is_named_like_a_wrong_clock_names_the_keys(store: Store) -> None:
+    store.code = "AccessDenied"
+    with pytest.raises(SourceFailureError, match="refuses the credentials or the file"):
+        open_source(store.access).read(
+            Extent(path=b"RequestTimeTooSkewed", offset=0, length=9, size=9, tag='"1"'), bytearray().extend
+        )
