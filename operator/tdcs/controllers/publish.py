@@ -62,7 +62,7 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
 
 
 def _is_another_mistake(old: Condition, new: Condition) -> bool:
-    """Whether a changed spec is wrong for the same reason in another way, as with a second forbidden endpoint."""
+    """Whether a changed spec is wrong for the same reason in another way, as with a second Secret that is not there."""
     changes = old.observed_generation != new.observed_generation and old.message != new.message
     return changes and new.reason in WARNINGS
 

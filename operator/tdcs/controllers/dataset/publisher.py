@@ -98,8 +98,7 @@ class Publisher:
             await self.blocked(me.obj, Problem(reason="SourceEmpty", message=text, uri=uri))
             return settings.survey_seconds
         claimed: bool | Problem = False
-        was_lost = any(condition.reason == CLAIM_LOST for condition in status.conditions)
-        if found.settled or status.claim_name or was_lost:
+        if found.settled or status.claim_name or live.lost:
             claimed = await volume.provide(
                 context=self._world.context,
                 obj=me.obj,
@@ -108,7 +107,6 @@ class Publisher:
                 cluster=mount.cluster,
                 path=mount.path,
                 size=found.holdings.total_bytes,
-                was_lost=was_lost,
             )
         lost = claimed if isinstance(claimed, Problem) and claimed.reason == CLAIM_LOST else None
         if isinstance(claimed, Problem) and lost is None:

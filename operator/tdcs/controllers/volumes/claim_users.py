@@ -15,7 +15,6 @@ ON_A_NODE = "spec.nodeName!="
 
 DATA_KEPT = "the cached data is kept for them"
 READS_GO_ON = "they read on, new versions too, for as long as another Dataset has this mount"
-CLAIM_RENEWED = "they read on, and the claim is made anew when they have ended; to have it sooner"
 READS_FAIL = "what they read through the cache fails"
 """What becomes of the pods that keep a claim."""
 

@@ -32,22 +32,21 @@ def kept_claim(claim: Object) -> Object:
 
 
 def is_lost(claim: Object) -> bool:
-    """Whether a claim of a Dataset can never be mounted again: it has lost its volume, which Kubernetes calls Lost for
-    good, or it names a volume that is not the Dataset's, which cannot be corrected."""
-    metadata, named = claim["metadata"], claim["spec"].get("volumeName")
+    """Whether a claim of a Dataset has lost its volume: Kubernetes binds it again only to one that is reserved for this
+    very claim. One that is being deleted is made anew when its pods have ended."""
+    metadata = claim["metadata"]
     own = names.volume_name(namespace=metadata["namespace"], dataset=metadata["name"])
-    return (claim.get("status") or {}).get("phase") == "Lost" or named not in {None, "", own}
+    lost = (claim.get("status") or {}).get("phase") == "Lost" and not metadata.get("deletionTimestamp")
+    return bool(lost and claim["spec"].get("volumeName") == own)
 
 
-def is_rebound(*, volume: Object, claim: Object) -> bool:
-    """Whether Kubernetes is about to bind a lost claim again by itself: the volume that it names is back, and is
-    reserved for this very claim, as when volumes come later than claims from a backup."""
+def is_reserved(*, volume: Object, claim: Object) -> bool:
+    """Whether a volume is for this very claim, and not only for one of its name."""
     reserved = (volume["spec"].get("claimRef") or {}).get("uid")
-    named = claim["spec"].get("volumeName")
-    return bool(reserved == claim["metadata"]["uid"] and named == volume["metadata"]["name"])
+    return bool(reserved == claim["metadata"]["uid"])
 
 
-def has_lost_claim(*, volume: Object, claim: Object | None) -> bool:
+def has_deleted_claim(*, volume: Object, claim: Object | None) -> bool:
     """Whether the claim that a volume is bound to was deleted a moment ago: the volume controller is about to release
     it, and a claim that is made before that waits for its next round, up to 15 seconds later."""
     bound = (volume["spec"].get("claimRef") or {}).get("uid")

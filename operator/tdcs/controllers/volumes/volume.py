@@ -1,13 +1,13 @@
 """Keeping the volume and the claim of a Dataset, and their end."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import CLAIM_LOST
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.problem import RETRY_LATER, RETRY_SOON, Problem
+from tdcs.controllers.problem import RETRY_SOON, Problem
 from tdcs.controllers.volumes import claim_users, objects
 from tdcs.controllers.volumes.claim_times import QUICK_RETRY, SLOW_RETRY, ClaimTimes
 from tdcs.kube.api import Object
@@ -29,6 +29,11 @@ class Volume:
 
     volume: Object | None
     claim: Object | None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the claim has lost its volume, so that no new pod can mount it."""
+        return self.claim is not None and objects.is_lost(self.claim)
 
 
 async def find(*, context: Context, obj: Object) -> Volume | Problem:
@@ -61,7 +66,6 @@ async def provide(
     cluster: str,
     path: str,
     size: int,
-    was_lost: bool,
 ) -> bool | Problem:
     """See to the volume and the claim; whether pods can use the claim. Their size is that of the data when they were
     made: it cannot change later, and has no meaning for a read-only volume but to be shown.
@@ -69,24 +73,25 @@ async def provide(
     While the claim is not bound, which takes about a second, the Dataset is looked at again soon: a pod made now
     would be refused by the scheduler once and wait for its next round. How soon a claim that was deleted is made anew
     depends on `times`. A problem when a name is taken, the server refused an object, or the claim has lost its volume:
-    then it is made anew, and the problem lasts until Kubernetes has bound the new one (`was_lost`: the Dataset says so
-    since an earlier pass).
+    that is made anew for this very claim, which pods may use, and the problem lasts until Kubernetes has bound the two
+    again.
     """
-    lost = live.claim is not None and objects.is_lost(live.claim)
     try:
-        wait = await _provide(
-            context, obj, live, times, cluster=cluster, path=path, size=size, was_lost=was_lost
-        )
-        if lost or (was_lost and wait):
-            problem = await _lost(context, obj, wait or QUICK_RETRY)
-            context.queue.add_after(WorkKey(DATASETS, *object_key(obj)), problem.retry_after)
-            return problem
+        wait = await _provide(context, obj, live, times, cluster=cluster, path=path, size=size)
     except ForeignObjectError as error:
         return Problem(reason="NameTaken", message=str(error))
     except InvalidError as error:
         return Problem(reason="ChildRefused", message=str(error))
     if wait:
         context.queue.add_after(WorkKey(DATASETS, *object_key(obj)), wait)
+    if live.lost:
+        namespace, name = object_key(obj)
+        text = (
+            f"the PersistentVolumeClaim {namespace}/{name} has lost its PersistentVolume, which somebody has changed "
+            "or deleted: that is made anew by itself. Pods that run read on; new ones can use the claim when "
+            f"Kubernetes has bound the two again. If that lasts, see kubectl describe pvc -n {namespace} {name}"
+        )
+        return Problem(reason=CLAIM_LOST, message=text, retry_after=wait or POLL, mounted=True)
     return not wait
 
 
@@ -99,11 +104,10 @@ async def _provide(
     cluster: str,
     path: str,
     size: int,
-    was_lost: bool,
 ) -> float:
     """One step; gives the seconds until the next look is due, 0 when pods can use the claim."""
     live, bound, key = found.volume, found.claim, WorkKey(DATASETS, *object_key(obj))
-    lost = live is not None and objects.has_lost_claim(volume=live, claim=bound)
+    lost = live is not None and objects.has_deleted_claim(volume=live, claim=bound)
     if wait := times.until_released(key, lost=lost):
         return wait
     if bound is None and (wait := times.until_next(key)):
@@ -124,10 +128,7 @@ async def _provide(
     if new:
         _audit.info("%s has a volume of %s in CacheCluster %s", key, path, cluster)
     if bound is not None and objects.is_lost(bound):
-        if objects.is_rebound(volume=live, claim=bound):
-            return SLOW_RETRY
-        await _delete_claim(context, bound)
-        return QUICK_RETRY
+        return await _restore(context, obj, volume=live, claim=bound)
     if objects.is_unseen(live, now=context.now()):
         return QUICK_RETRY
     asked = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
@@ -136,26 +137,23 @@ async def _provide(
     made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=bound, owner=obj)
     if bound is None:
         times.made(key)
-    if objects.is_unseen(made, now=context.now()):
-        return QUICK_RETRY
-    # Where one was lost there is a volume controller, which is waited for.
-    unbound = was_lost and (made.get("status") or {}).get("phase") != "Bound"
-    return SLOW_RETRY if unbound else 0.0
+    return QUICK_RETRY if objects.is_unseen(made, now=context.now()) else 0.0
 
 
-async def _lost(context: Context, obj: Object, wait: float) -> Problem:
-    """What to say of a claim that has lost its volume, as it is now: who keeps it, or that it is being made anew."""
-    namespace, name = object_key(obj)
-    claim = await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
-    text = (
-        f"the PersistentVolumeClaim {namespace}/{name} has lost its PersistentVolume, which somebody has changed or "
-        "deleted: both are made anew by themselves, and new pods can use the claim when it is bound. If that lasts, "
-        f"see kubectl describe pvc -n {namespace} {name}"
-    )
-    if claim is not None and claim["metadata"].get("deletionTimestamp"):
-        used = await _why_kept(context, claim, meanwhile=claim_users.CLAIM_RENEWED)
-        return replace(used, reason=CLAIM_LOST, message=f"{text}; {used.message}", retry_after=RETRY_LATER)
-    return Problem(reason=CLAIM_LOST, message=text, retry_after=wait, mounted=True)
+async def _restore(context: Context, obj: Object, *, volume: Object, claim: Object) -> float:
+    """Reserve the volume for a claim that has lost it, and that pods may use; gives the seconds until the next look.
+
+    By a patch, as Kubernetes does it: a field that is applied would have to be applied in each pass.
+    """
+    if objects.is_reserved(volume=volume, claim=claim):
+        return SLOW_RETRY
+    reserved = {"spec": {"claimRef": {"uid": claim["metadata"]["uid"]}}}
+    await context.api.merge(PERSISTENT_VOLUMES, name=volume["metadata"]["name"], patch=reserved)
+    # A change of the claim has the volume controller look at it at once.
+    asked = claim["spec"]["resources"]["requests"]["storage"]
+    wanted = objects.claim(dataset=obj, storage=asked, nudged=True)
+    await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=claim, owner=obj)
+    return POLL
 
 
 async def delete(
@@ -165,10 +163,20 @@ async def delete(
     who still uses the claim. `meanwhile`: what becomes of these."""
     found, (namespace, name) = await _read(context, obj), object_key(obj)
     if found.claim is not None and belongs(found.claim, obj):
-        if not found.claim["metadata"].get("deletionTimestamp"):
-            await _delete_claim(context, found.claim)
+        metadata = found.claim["metadata"]
+        if not metadata.get("deletionTimestamp"):
+            await context.api.delete(
+                PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace, uid=metadata["uid"]
+            )
             return POLL
-        return await _why_kept(context, found.claim, meanwhile=meanwhile)
+        pods = await context.api.list(
+            PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
+        )
+        users = claim_users.in_words(pods.items, namespace=namespace, claim=name)
+        message = claim_users.why_kept(found.claim, users=users, meanwhile=meanwhile)
+        return Problem(
+            reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True, used=bool(users)
+        )
     context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
     if found.volume is not None and belongs(found.volume, obj):
         await _delete_volume(context, found.volume)
@@ -185,28 +193,6 @@ async def _read(context: Context, obj: Object) -> Volume:
         volume=await context.api.get(PERSISTENT_VOLUMES, name=volume_name),
         claim=await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace),
     )
-
-
-async def _delete_claim(context: Context, claim: Object) -> None:
-    """Kubernetes keeps it for as long as pods use it."""
-    metadata = claim["metadata"]
-    namespace, name = metadata["namespace"], metadata["name"]
-    context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
-    if not metadata.get("deletionTimestamp"):
-        await context.api.delete(
-            PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace, uid=metadata["uid"]
-        )
-
-
-async def _why_kept(context: Context, claim: Object, *, meanwhile: str) -> Problem:
-    """Who uses a claim that is being deleted."""
-    namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
-    pods = await context.api.list(
-        PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
-    )
-    users = claim_users.in_words(pods.items, namespace=namespace, claim=name)
-    message = claim_users.why_kept(claim, users=users, meanwhile=meanwhile)
-    return Problem(reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True, used=bool(users))
 
 
 async def _delete_volume(context: Context, volume: Object) -> None:
