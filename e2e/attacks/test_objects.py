@@ -98,23 +98,31 @@ def test_a_tenant_makes_no_volume_of_tdcs_and_takes_none_over(world: World, volu
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("part", "change"),
     [
-        {"claimRef": {"namespace": "team-b", "uid": "x"}},
-        {"claimRef": None},
-        {"mountOptions": ["exec"]},
-        {"persistentVolumeReclaimPolicy": "Delete"},
+        ("spec", {"claimRef": {"namespace": "team-b", "uid": "x"}}),
+        ("spec", {"claimRef": {"uid": "x"}}),
+        ("spec", {"claimRef": None}),
+        ("spec", {"mountOptions": ["exec"]}),
+        ("spec", {"persistentVolumeReclaimPolicy": "Delete"}),
+        (
+            "metadata",
+            {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "absent", "uid": "x"}]},
+        ),
     ],
-    ids=lambda spec: "-".join(spec),
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
-def test_a_tenant_changes_no_spec_of_a_volume(world: World, volume: Object, spec: dict[str, Any]) -> None:
+def test_a_tenant_changes_no_spec_and_no_owner_of_a_volume(
+    world: World, volume: Object, part: str, change: dict[str, Any]
+) -> None:
     name = volume["metadata"]["name"]
-    patch = json.dumps({"spec": spec})
+    patch = json.dumps({part: change})
     said = world.tenant.refused("patch", "persistentvolumes", name, "--type=merge", "--patch", patch)
-    assert f"PersistentVolume {name}: spec.{next(iter(spec))}" in said
+    assert f"PersistentVolume {name}: {part}.{next(iter(change))}" in said
     found = world.kubectl.get("persistentvolumes", name)
     assert found is not None
     assert found["spec"] == volume["spec"]
+    assert "ownerReferences" not in found["metadata"]
 
 
 def test_a_claim_of_another_tenants_volume_is_not_bound(world: World, volume: Object) -> None:

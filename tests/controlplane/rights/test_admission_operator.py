@@ -310,10 +310,11 @@ def test_nobody_forges_a_volume_or_a_status_in_the_operators_place(
     kube.delete("PersistentVolume", name)
 
 
+UID = "00000000-0000-0000-0000-000000000000"
 VOLUME_SPECS: dict[str, Object] = {
     "spec.claimRef.namespace": {"claimRef": {"namespace": "kube-public"}},
     "spec.claimRef.name": {"claimRef": {"name": "another"}},
-    "spec.claimRef.uid": {"claimRef": {"uid": "00000000-0000-0000-0000-000000000000"}},
+    "spec.claimRef.uid": {"claimRef": {"uid": UID}},
     "spec.claimRef.namespace, spec.claimRef.name, spec.claimRef.uid": {"claimRef": None},
     "spec.mountOptions": {"mountOptions": ["exec"]},
     "spec.persistentVolumeReclaimPolicy": {"persistentVolumeReclaimPolicy": "Delete"},
@@ -323,8 +324,20 @@ VOLUME_SPECS: dict[str, Object] = {
     "spec.nodeAffinity": {
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [NODE_NAMED_X]}]}}
     },
+    "spec.volumeAttributesClassName": {"volumeAttributesClassName": "fast"},
 }
-"""What of a volume only the operator writes, and a change of it."""
+"""What of a volume's spec only the operator writes, and a change of it."""
+
+# With one that does not exist the garbage collector would delete the volume.
+OWNERS = [{"apiVersion": "v1", "kind": "Node", "name": "absent", "uid": UID}]
+VOLUME_CHANGES: dict[str, Object] = {
+    **{field: {"spec": spec} for field, spec in VOLUME_SPECS.items()},
+    "metadata.ownerReferences": {"metadata": {"ownerReferences": OWNERS}},
+    "metadata.ownerReferences, spec.mountOptions": {
+        "metadata": {"ownerReferences": OWNERS},
+        "spec": {"mountOptions": ["exec"]},
+    },
+}
 
 
 def test_a_bound_volume_keeps_what_the_operator_wrote_and_kubernetes_binds_it(
@@ -348,10 +361,15 @@ def test_a_bound_volume_keeps_what_the_operator_wrote_and_kubernetes_binds_it(
     try:
         world.wait(lambda: phase("PersistentVolumeClaim", "pictures", namespace=namespace) == "Bound")
         assert phase("PersistentVolume", name) == "Bound"
-        for field, spec in VOLUME_SPECS.items():
-            words = refused(lambda spec=spec: kube.patch("PersistentVolume", name, {"spec": spec}))  # type: ignore[misc]
-            assert f"PersistentVolume {name}: {field} " in words, (field, words)
-            assert "create or change a Dataset" in words
+        answers = {
+            field: refused(partial(kube.patch, "PersistentVolume", name, change))
+            for field, change in VOLUME_CHANGES.items()
+        }
+        assert {
+            field: words
+            for field, words in answers.items()
+            if f"PersistentVolume {name}: {field} " not in words or "create or change a Dataset" not in words
+        } == {}
         # An administrator's own label, and what Kubernetes writes.
         kube.patch(
             "PersistentVolume", name, {"metadata": {"labels": {"team": "a"}, "annotations": {"a": "b"}}}
@@ -366,7 +384,7 @@ def test_a_bound_volume_keeps_what_the_operator_wrote_and_kubernetes_binds_it(
         kube.delete("PersistentVolume", name)
 
 
-def test_the_binder_of_kubernetes_may_clear_the_uid_of_a_claim_and_name_no_other(
+def test_only_the_binder_of_kubernetes_writes_the_uid_of_a_claim_and_it_names_no_other(
     world: World, thief: Kube, policies: Policies
 ) -> None:
     kube, name = world.kube, "tdcs.stolen.volume"
@@ -391,6 +409,10 @@ def test_the_binder_of_kubernetes_may_clear_the_uid_of_a_claim_and_name_no_other
         cleared = {"spec": {"claimRef": {"uid": None}}}
         assert "spec.claimRef.uid" in refused(lambda: kube.patch("PersistentVolume", name, cleared))
         assert replaced({"namespace": world.namespace, "name": "absent"}) == ""
+        # An administrator is no binder: with the uid of another claim the Dataset's own would never be bound.
+        written = {"spec": {"claimRef": {"uid": UID}}}
+        assert "spec.claimRef.uid " in refused(lambda: kube.patch("PersistentVolume", name, written))
+        assert replaced({"namespace": world.namespace, "name": "absent", "uid": UID}) == ""
         # It clears all of the reference only where it has chosen the volume, which anybody's annotation says.
         assert "spec.claimRef.name" in replaced(None)
         assert "spec.claimRef.name" in replaced({"namespace": world.namespace, "name": "another"})
