@@ -86,7 +86,10 @@ class Policies:
         )
 
     def remove(self) -> None:
+        """Remove them, and wait until they hold no more: the next test's objects are theirs, too."""
         remove_cluster_wide(self._world.plane, self._objects)
+        kube, taken = self._world.kube, volume({"hostPath": {"path": "/srv"}})
+        self._world.wait(lambda: not refused(lambda: kube.create(taken, dry_run=True)))
 
 
 def refusal(thief: Kube, admin: Kube, obj: Object) -> str:
