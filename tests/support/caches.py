@@ -24,7 +24,8 @@ class MemoryCaches(CachePool):
     """
 
     def __init__(self, engine: MemoryEngine, *, check_size: CheckSize = uncounted) -> None:
-        self._disk = tempfile.TemporaryDirectory(prefix="tdcs-manifests-")
+        # A listing of an operator that was killed may write on for a moment, in its thread.
+        self._disk = tempfile.TemporaryDirectory(prefix="tdcs-manifests-", ignore_cleanup_errors=True)
         folder = ManifestFolder(Path(self._disk.name))
         self.agents = MemoryAgents(engine=engine, manifests=folder.open)
         lister = LocalLister(engine=engine, folder=folder)
