@@ -94,7 +94,7 @@ CACHE_STARTING = "CacheStarting"
 """A cache is new, and its master has not answered yet."""
 
 CLAIM_LOST = "ClaimLost"
-"""The claim of a Dataset has lost its volume: it is made anew, and no new pod can mount it until it is bound."""
+"""The claim of a Dataset has lost its volume, which is made anew: no new pod can mount it until the two are bound."""
 
 CLONES_NEED_PRELOAD = "ClonesNeedPreload"
 """A Dataset is to be cloned for jobs and preloads nothing, so that there is nothing to clone."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tdcs.api import names
-from tdcs.cli.chart.log import configure_log
+from tdcs.cli.chart.log import NOISY, configure_log
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -19,9 +19,7 @@ def _root_logger() -> Iterator[None]:
     root, quiet = logging.getLogger(), logging.getLogger("asyncio")
     before, level = list(root.handlers), root.level
     propagates, others = quiet.propagate, list(quiet.handlers)
-    levels = {
-        name: logging.getLogger(name).level for name in ("aiohttp.access", "kopf.objects", "kopf.activities")
-    }
+    levels = {name: logging.getLogger(name).level for name in NOISY}
     yield
     root.handlers[:], quiet.handlers[:] = before, others
     quiet.propagate = propagates
