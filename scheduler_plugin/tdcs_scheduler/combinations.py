@@ -6,8 +6,8 @@ from typing import Final
 from tdcs.policy.copies import CopyOnNodes
 from tdcs.policy.scoring import CombinedData, combined
 
-# Nodes of all sets together; each takes about 100 bytes. Sets are what pods are being placed for at a time.
-_MOST_NODES: Final = 100_000
+# Nodes and copies of all sets together; each takes about 100 bytes. Sets are what pods are being placed for at a time.
+_MOST_ENTRIES: Final = 100_000
 
 _Key = tuple[tuple[int, int | None], ...]
 
@@ -21,7 +21,7 @@ class Combinations:
 
     def __init__(self) -> None:
         self._kept: Final[dict[_Key, tuple[tuple[CopyOnNodes, ...], CombinedData]]] = {}
-        self._nodes = 0
+        self._entries = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -32,14 +32,14 @@ class Combinations:
         found = self._kept.pop(key, None)
         if found is None:
             found = tuple(copies), combined(copies, places=places)
-            self._nodes += _size(found[1])
+            self._entries += _size(found)
         self._kept[key] = found  # the last one to be forgotten now
-        while self._nodes > _MOST_NODES and len(self._kept) > 1:
-            _, forgotten = self._kept.pop(next(iter(self._kept)))
-            self._nodes -= _size(forgotten)
+        while self._entries > _MOST_ENTRIES and len(self._kept) > 1:
+            self._entries -= _size(self._kept.pop(next(iter(self._kept))))
         return found[1]
 
 
-def _size(data: CombinedData) -> int:
-    """At least one: a set without any node takes memory, too."""
-    return len(data.nodes) + 1
+def _size(kept: tuple[tuple[CopyOnNodes, ...], CombinedData]) -> int:
+    """Its nodes, and the copies in its key; at least one: an empty set takes memory, too."""
+    copies, data = kept
+    return len(data.nodes) + max(len(copies), 1)

@@ -18,6 +18,10 @@ _NULL: Final = msgspec.Raw(b"null")
 # Names that are looked for in the text before it is decoded, which costs as much as so many looks.
 _LOOKS: Final = 20
 
+MOST_REFERENCES: Final = 64
+"""Different datasets, copies or readers that one annotation may name: a TrainingJob has at most 16 datasets. What a
+call of `prioritize` costs grows with them, and anybody who may create a pod writes this annotation."""
+
 _NO_ARGUMENTS: Final = "this is no ExtenderArgs of a prioritize call"
 _CLIENT: Final = "the extender serves kube-scheduler, see urlPrefix and prioritizeVerb of its configuration"
 
@@ -225,19 +229,31 @@ def index_of(text: str | None) -> int | None:
 
 
 def read_by(references: Sequence[DatasetReference], *, index: int | None) -> list[DatasetReference]:
-    """The datasets of a list that the pod with this completion index reads."""
-    return [each for each in references if is_reader(each.readers, index)]
+    """The datasets of a list that the pod with this completion index reads; each copy of a dataset once, though
+    several entries name it for this index."""
+    read = (each for each in references if is_reader(each.readers, index))
+    return list({(each.dataset, each.copy): each for each in read}.values())
 
 
 def decode_annotation(*, text: str) -> list[DatasetReference]:
-    """The datasets that an annotation names; raises BadAnnotationError."""
+    """The datasets that an annotation names, each once.
+
+    Raises:
+        BadAnnotationError: It is no list of datasets, or has more than `MOST_REFERENCES` different entries.
+    """
     try:
-        return _references.decode(text)
+        references = list(dict.fromkeys(_references.decode(text)))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise BadAnnotationError(
             f"annotation {names.ANNOTATION_DATASETS} is {text[:200]!r}: {error}; write a JSON list such as "
             '[{"dataset": "namespace/name", "copy": "0"}]'
         ) from error
+    if len(references) > MOST_REFERENCES:
+        raise BadAnnotationError(
+            f"annotation {names.ANNOTATION_DATASETS} has {len(references)} different entries, and {MOST_REFERENCES} "
+            "are the most: name only the datasets that this pod reads"
+        )
+    return references
 
 
 def nodes_to_leave(text: str, *, now: datetime) -> frozenset[str]:

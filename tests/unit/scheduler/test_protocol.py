@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from tdcs_scheduler.protocol import (
+    MOST_REFERENCES,
     BadAnnotationError,
     BadRequestError,
     DatasetReference,
     decode_annotation,
     decode_request,
     encode_scores,
+    read_by,
 )
 
 
@@ -119,6 +121,25 @@ def test_a_bad_annotation_is_refused_with_an_example_of_a_good_one(text: str) ->
 
 def test_a_dataset_without_a_copy_means_any_copy() -> None:
     assert decode_annotation(text='[{"dataset": "team/images"}]') == [DatasetReference("team/images", None)]
+
+
+def test_a_dataset_that_an_annotation_repeats_counts_once() -> None:
+    images, words = '{"dataset": "team/images"}', '{"dataset": "team/words"}'
+    text = f"[{', '.join([images] * 12_000 + [words])}]"
+    assert decode_annotation(text=text) == [DatasetReference("team/images"), DatasetReference("team/words")]
+
+
+def test_an_annotation_of_more_datasets_than_a_pod_reads_is_refused() -> None:
+    entries = [{"dataset": f"team/images-{number}"} for number in range(MOST_REFERENCES + 1)]
+    assert len(decode_annotation(text=json.dumps(entries[1:]))) == MOST_REFERENCES
+    with pytest.raises(BadAnnotationError, match=r"has 65 different entries, and 64 are the most: name only"):
+        decode_annotation(text=json.dumps(entries))
+
+
+def test_a_copy_that_two_entries_name_for_one_pod_is_read_once() -> None:
+    first, second = (DatasetReference("team/images", "0", readers) for readers in ("0-3", "2-5"))
+    assert len(read_by([first, second], index=2)) == 1
+    assert read_by([first, second], index=5) == [second]
 
 
 def test_the_answer_is_a_bare_list_of_integers_with_go_names() -> None:

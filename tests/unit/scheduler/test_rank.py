@@ -329,6 +329,14 @@ def test_the_combinations_that_were_asked_for_longest_ago_are_forgotten() -> Non
     assert len(remembered) == 1
 
 
+def test_the_copies_of_a_combination_count_for_its_memory_as_its_nodes_do() -> None:
+    copy = CopyOnNodes(total_bytes=1, node_bytes={"a": 1})
+    remembered = Combinations()
+    for more in range(20):
+        remembered.combine([copy] * (9_000 + more), [0] * (9_000 + more))
+    assert len(remembered) == 11
+
+
 UNTIL = "2026-01-01T00:01:00Z"
 
 
