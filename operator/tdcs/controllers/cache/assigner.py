@@ -1,7 +1,8 @@
 """Bringing assignments to the agents of a cache cluster: each agent by itself, so that one that hangs delays no other.
 
 What an agent shall do is set here; sending it, again after a failure or a restart of the agent, goes on in the
-background. Versions are one above the highest that any agent has reported or been sent for the mount.
+background. Versions are counted for each agent by itself: one above the highest that this agent has reported or been
+sent for the mount. What one agent reports changes no number of another's.
 """
 
 import asyncio
@@ -23,6 +24,9 @@ PEERS_SECONDS = 2.0
 """Which peers have what is news every moment while a load goes on; alone it is sent at most so often."""
 
 VERSIONS_KEPT = 4
+
+_HIGHEST_COUNTED = 1 << 62
+"""No count of changes gets here: what is higher is a defect of the agent that reported it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,8 @@ class Assigner:
     _forget: dict[str, set[str]] = field(default_factory=dict, init=False)
     _senders: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _news: set[str] = field(default_factory=set, init=False)
-    _versions: dict[str, int] = field(default_factory=dict, init=False)
+    _versions: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
+    _forgotten: int = field(default=0, init=False)
 
     def put(self, *, path: str, assignments: Mapping[str, Assignment]) -> None:
         """Set what every agent shall do for a mount; those that are not named have nothing to do for it.
@@ -181,10 +186,12 @@ class Assigner:
             paths = sorted(gone)
             await self.agents.forget(node=node, mounts=paths)
             gone.difference_update(paths)
+            for path in paths:
+                self._drop_version(node, path)
         if self.held:
             return
         numbered = [
-            msgspec.structs.replace(assignment, version=self._next_version(path))
+            msgspec.structs.replace(assignment, version=self._next_version(node, path, state))
             for path, assignment in self._wanted.get(node, {}).items()
             if self._is_due(node, assignment, state)
         ]
@@ -214,11 +221,19 @@ class Assigner:
             return True
         return sent.assignment.peers != assignment.peers and self.clock() - sent.at >= PEERS_SECONDS
 
-    def _next_version(self, path: str) -> int:
-        states = self.agents.states().values()
-        reported = max((state.mounts[path].version for state in states if path in state.mounts), default=0)
-        self._versions[path] = 1 + max(reported, self._versions.get(path, 0))
-        return self._versions[path]
+    def _next_version(self, node: str, path: str, state: AgentState) -> int:
+        mount = state.mounts.get(path)
+        sent = self._versions.get((node, path), self._forgotten)
+        version = 1 + max(mount.version if mount is not None else 0, sent)
+        self._versions[node, path] = version
+        return version
+
+    def _drop_version(self, node: str, path: str) -> None:
+        """Forget the number of a mount that an agent has dropped. A mount of the same path starts above it, so that a
+        late state of the dropped one answers no assignment of the new one."""
+        version = self._versions.pop((node, path), 0)
+        if version < _HIGHEST_COUNTED:
+            self._forgotten = max(self._forgotten, version)
 
 
 def _emptied(assignment: Assignment) -> Assignment:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 from tests.support.waiting import eventually_async
 
 from tdcs.controllers.cache.assigner import Assigner
@@ -94,4 +95,61 @@ async def test_a_mount_that_is_gone_is_forgotten_while_assignments_are_held_and_
     assert not agents.assigned
     assigner.release()
     await eventually_async(lambda: [one.mount for one in agents.assigned] == ["/datasets/2"], deadline=5)
+    await assigner.close()
+
+
+class TwoAgents:
+    """The agents of nodes a and b, which take what they are sent."""
+
+    def __init__(self, *, versions: dict[str, int]) -> None:
+        self.assigned: dict[str, list[Assignment]] = {node: [] for node in versions}
+        self.versions = versions
+        self.mounts = {PATH}
+
+    def states(self) -> dict[str, AgentState]:
+        return {
+            node: AgentState(
+                node=node,
+                instance="1",
+                revision=1,
+                mounts={path: MountState(mount=path, version=version) for path in self.mounts},
+            )
+            for node, version in self.versions.items()
+        }
+
+    async def assign(self, *, node: str, assignments: list[Assignment]) -> None:
+        self.assigned[node] += assignments
+
+    async def forget(self, *, node: str, mounts: list[str]) -> None:
+        self.mounts -= set(mounts)
+
+
+PATH = "/datasets/1"
+HIGHEST = (1 << 63) - 1
+
+
+async def test_a_version_that_one_agent_reports_changes_no_version_of_another() -> None:
+    agents = TwoAgents(versions={"a": 3, "b": HIGHEST})
+    assigner = Assigner(agents=agents)  # type: ignore[arg-type]
+    assigner.put(path=PATH, assignments={"a": Assignment(mount=PATH, version=0, manifest="d")})
+    await eventually_async(lambda: bool(agents.assigned["a"]), deadline=5)
+    (sent,) = agents.assigned["a"]
+    assert sent.version == 4
+    # What the agent answers can be read by the operator: its version is a number that a state may have.
+    answer = MountState(mount=PATH, version=sent.version)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=MountState) == answer
+    await assigner.close()
+
+
+async def test_a_mount_made_again_is_assigned_above_the_version_that_was_forgotten() -> None:
+    agents = TwoAgents(versions={"a": 7, "b": HIGHEST})
+    assigner = Assigner(agents=agents)  # type: ignore[arg-type]
+    one = Assignment(mount=PATH, version=0, manifest="d")
+    assigner.put(path=PATH, assignments={"a": one, "b": one})
+    await eventually_async(lambda: bool(agents.assigned["a"]) and bool(agents.assigned["b"]), deadline=5)
+    assigner.forget(PATH)
+    await eventually_async(lambda: not agents.mounts, deadline=5)
+    assigner.put(path=PATH, assignments={"a": one})
+    await eventually_async(lambda: len(agents.assigned["a"]) == 2, deadline=5)
+    assert [each.version for each in agents.assigned["a"]] == [8, 9]
     await assigner.close()
