@@ -339,8 +339,8 @@ def _beside_others(
     node: CacheNode, *, own: Collection[str], others: Collection[str], most: int, least: int
 ) -> CacheNode:
     """A node as a copy ranks it that lay on nodes of its `own` before, while other copies lay on `others`."""
-    if node.free_bytes < least:
-        return replace(node, held_bytes=-2, has_readers=False)
+    if node.free_bytes < least:  # of several of these the copy's own come first, whichever GPUs are free
+        return replace(node, held_bytes=-2 if node.name in own else -3, has_readers=False)
     if node.name in own:  # in an order that does not change while it is loaded, nor while jobs come and go
         return replace(node, held_bytes=most, free_gpus=1)
     if node.name in others:  # that copy is beside the readers there already

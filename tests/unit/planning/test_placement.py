@@ -250,3 +250,21 @@ def test_what_was_placed_stays_when_it_is_placed_again_with_the_same_room(
     assert {copy.id: dict(copy.nodes) for copy in again.copies} == {
         copy.id: dict(copy.nodes) for copy in found.copies
     }
+
+
+def test_a_copy_without_room_anywhere_stays_when_other_gpus_are_free() -> None:
+    want = Want(key="x", mode="Partition", node_count=1)
+    totals = totals_of([2] * 100)
+
+    def place(gpus: dict[str, int], before: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+        nodes = [
+            candidate(name, capacity=100_000, free=room) for name, room in (("a", 1), ("b", 0), ("c", 1))
+        ]
+        nodes = [replace(one, node=replace(one.node, free_gpus=gpus[one.node.name])) for one in nodes]
+        found = only(placed(totals, want, candidates=nodes, held_before={"x": before}))
+        return {copy.id: frozenset(copy.nodes) for copy in found.copies}
+
+    first = place({"a": 1, "b": 0, "c": 0}, {})
+    assert first
+    assert place({"a": 0, "b": 0, "c": 1}, first) == first
+    assert place({"a": 0, "b": 1, "c": 0}, first) == first
