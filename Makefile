@@ -79,7 +79,7 @@ WALKS ?= 200
 WALKS_FIRST ?= 0
 walks: venv ## random walks over a shared cache with operators that die at random writes, about five seconds each: WALKS=200 WALKS_FIRST=0
 	@TDCS_SHARING_WALKS=$(WALKS) TDCS_SHARING_FIRST=$(WALKS_FIRST) $(BIN)/python -m pytest -q -s -n0 \
-	  tests/unit/controllers/cachemanager/test_random_sharing.py
+	  tests/unit/control/dataset/grants/test_random_sharing.py
 
 crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code
 	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md

@@ -43,8 +43,8 @@ from tests.support.dataplane.agents import Version
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.agents import NO_SLOTS
-from tdcs.policy import slots
+from tdcs.model import slots
+from tdcs.model.agent_state import NO_SLOTS
 
 GIB, MB, KB = 1 << 30, 10**6, 10**3
 BATCH = 20

@@ -16,8 +16,8 @@ import click
 from tests.engine.servers import AlluxioCluster, listens
 from tests.support.programs.processes import Process
 
-from tdcs.engine.alluxio import profile
-from tdcs.engine.alluxio.profile import Role
+from tdcs.alluxio import profile
+from tdcs.alluxio.profile import Role
 from tdcs_local import programs
 
 MIB = 1 << 20

@@ -27,7 +27,7 @@ from tests.engine.servers import AlluxioCluster, listens, make_home, random_netw
 from tests.support.certificates import TestAuthority
 from tests.support.programs.processes import Process
 
-from tdcs.engine.protocol import Credentials, Source
+from tdcs.model.cache_engine import Credentials, Source
 from tdcs_local import programs
 
 PORT = 7070

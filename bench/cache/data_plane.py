@@ -35,17 +35,17 @@ from bench.cache.socket_bytes import SocketBytes
 from bench.control_plane.operator_scale import resident_mib
 from tests.engine.agents.agent_nodes import AgentCluster, agents_of
 from tests.support.programs.ports import free_ports
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
-from tdcs.cli.chart.caches import serve_manifests
-from tdcs.controllers.access.limits import FILE_BYTES
-from tdcs.controllers.caches import Cache, CachePool
-from tdcs.controllers.context import Settings
-from tdcs.engine.alluxio import profile
+from tdcs.alluxio import profile
+from tdcs.alluxio.profile import FILE_BYTES
+from tdcs.control.cache_registry import Cache, CachePool
+from tdcs.control.context import Settings
+from tdcs.control.operator.cache_factory import serve_manifests
 from tdcs.garbage import spare_lasting_objects
-from tdcs.kube.resources import CACHE_CLUSTERS
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.source_size import SourceSize
+from tdcs.model.kube_resources import CACHE_CLUSTERS
 
 GIB, MIB = 1 << 30, 1 << 20
 NAME = "pictures"

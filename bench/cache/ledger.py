@@ -27,12 +27,12 @@ import numpy as np
 from tests.support.dataplane.agents import MOUNT, Version, make_version, running_agent
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.disk.epoch import enter_epoch
-from tdcs.agent.disk.tier import Disk
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import ALL_SLOTS, Assignment, MountState, Part, SourceAccess
-from tdcs.engine.protocol import Block, CachedFile
 from tdcs.listing.folder import ManifestFolder
+from tdcs.model.agent_state import ALL_SLOTS, Assignment, MountState, Part, SourceAccess
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.tier import Disk
 
 JOURNAL = "0a1b2c3d-bench"
 NODE = "node-1"

@@ -24,9 +24,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from tdcs.engine.protocol import Block, CachedFile
-from tdcs.planning.manifest import Manifest
-from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_builder import ManifestBuilder
 
 PAGE = 2000
 MIB = 1 << 20

@@ -25,16 +25,16 @@ from bench.cache.manifest_memory import anonymous
 from tests.support.waiting import eventually_async
 
 from tdcs.api import names
-from tdcs.csi.hang_guard import HangGuard
-from tdcs.csi.source import SourceNotReadyError
-from tdcs.csi.views.node_views import NodeViews
-from tdcs.csi.views.settings import ViewSettings
-from tdcs.csi.volume import Volume
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Block, CachedFile, Source
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
-from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.model.cache_engine import Block, CachedFile, Source
+from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.node.csi.hang_guard import HangGuard
+from tdcs.node.csi.views.node_views import NodeViews
+from tdcs.node.csi.views.view_settings import ViewSettings
+from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume_folder import SourceNotReadyError
 
 PATH, URI = "/datasets/0123456789abcdef", "s3://imagenet"
 VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))

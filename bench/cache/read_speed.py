@@ -32,7 +32,7 @@ from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_net
 from tests.engine.views.viewing import HERE, Bench, Dataset, machine_as_node, native, viewing
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.alluxio.profile import Profile
+from tdcs.alluxio.profile import Profile
 from tdcs_local import programs
 
 MIB = 1 << 20

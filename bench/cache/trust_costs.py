@@ -43,9 +43,9 @@ from tests.support.certificates import TestAuthority
 from tests.support.dataplane.agents import Version
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.agents import NO_SLOTS
-from tdcs.engine.alluxio.rpc import FILE_SYSTEM, Rpc
-from tdcs.policy import slots
+from tdcs.alluxio.rpc import FILE_SYSTEM, Rpc
+from tdcs.model import slots
+from tdcs.model.agent_state import NO_SLOTS
 from tdcs.trust.roles import Role
 from tdcs_local import programs
 

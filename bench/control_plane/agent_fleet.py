@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
-from tdcs.engine.agents import NO_SLOTS, AgentState, Assignment, MountState, PartState
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import listed
-from tdcs.planning.manifest_format import Totals
-from tdcs.policy import slots
+from tdcs.model import slots
+from tdcs.model.agent_state import NO_SLOTS, AgentState, Assignment, MountState, PartState
+from tdcs.model.manifest_format import Totals
 
 SIZE = 110_000
 """Bytes of a file."""

@@ -16,18 +16,18 @@ import time
 import numpy as np
 
 from tdcs.api.dataset import Dataset
-from tdcs.controllers.cachemanager.demand import jobs_of
-from tdcs.controllers.cachemanager.manager import CacheManager
-from tdcs.controllers.cachemanager.room import NodeSpace
-from tdcs.engine.agents import AgentState
-from tdcs.planning.grants import MountDemand
-from tdcs.planning.manifest_format import Totals
-from tdcs.planning.placement import Candidate
-from tdcs.planning.standing import Claimant, DatasetUse, standing
-from tdcs.planning.wants import Want, dataset_key
-from tdcs.policy import slots
-from tdcs.policy.eviction import lru
-from tdcs.policy.placement import CacheNode
+from tdcs.control.dataset.cache_manager import CacheManager
+from tdcs.decide.cache.dataset_demand import jobs_of
+from tdcs.decide.cache.eviction_order import lru
+from tdcs.decide.cache.grants import MountDemand
+from tdcs.decide.cache.mount_standing import Claimant, DatasetUse, standing
+from tdcs.decide.cache.node_room import NodeSpace
+from tdcs.decide.cache.wants import Want, dataset_key
+from tdcs.decide.place.copy_nodes import CacheNode
+from tdcs.decide.place.slot_nodes import Candidate
+from tdcs.model import slots
+from tdcs.model.agent_state import AgentState
+from tdcs.model.manifest_format import Totals
 
 NODE_BYTES = 1_000_000_000_000
 NOW = "2026-03-01T12:00:00Z"

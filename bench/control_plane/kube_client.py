@@ -212,7 +212,7 @@ class Calls:
     """The tasks, for a `KubeApi`."""
 
     def __init__(self, api: Any) -> None:
-        from tdcs.kube.resources import PODS
+        from tdcs.model.kube_resources import PODS
 
         self._api, self._pods = api, PODS
 

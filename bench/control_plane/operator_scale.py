@@ -38,23 +38,23 @@ import click
 import psutil
 from bench.control_plane.agent_fleet import SIZE, digest_of, run_fleet, totals_of
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.cluster import Cluster
-from tests.unit.controllers.server import Server
+from tests.unit.control.cluster import Cluster
+from tests.unit.control.server import Server
 
-from tdcs.controllers.caches import Cache, CachePool
-from tdcs.controllers.context import Settings, WorkKey
-from tdcs.controllers.mounts.snapshot import UNHEARD_SECONDS
+from tdcs.control.cache_registry import Cache, CachePool
+from tdcs.control.context import Settings, WorkKey
+from tdcs.control.dataset.mount.mount_snapshot import UNHEARD_SECONDS
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Block, CachedFile
 from tdcs.garbage import spare_lasting_objects
-from tdcs.kube.resources import DATASETS
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import ListingLimit
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
 from tdcs.listing.transfer import ManifestFetcher
-from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.kube_resources import DATASETS
+from tdcs.model.listing_limit import ListingLimit
+from tdcs.model.manifest_builder import ManifestBuilder
 
 NODES_OF_A_MOUNT = 4
 

@@ -5,8 +5,8 @@ Random clusters of up to 30 nodes in which up to three jobs want nodes at once, 
 their jobs; kube-scheduler is a few lines (`tests/support/generators/random_clusters.py`). Compared with the most pods
 that can be on their data at once: for datasets of which nodes hold very different parts, and about the same parts, as
 the placement policy lays them out; by how many of the pods that wait the extender knows, and by the price of a
-waiting pod (`tdcs.policy.scoring.WAITING_POD`; 0 leaves only what pods do that find their data nowhere). From the
-root of the checkout::
+waiting pod (`tdcs.decide.place.node_score.WAITING_POD`; 0 leaves only what pods do that find their data nowhere). From
+the root of the checkout::
 
     PYTHONPATH=.:operator:scheduler_plugin python bench/control_plane/placing_in_turn.py
 """
@@ -29,7 +29,7 @@ from tests.support.generators.random_clusters import (
     random_clusters,
 )
 
-from tdcs.policy import scoring
+from tdcs.decide.place import node_score
 
 #: More than any queue has.
 ALL = 1000
@@ -38,10 +38,10 @@ PRICES = (0.0, 0.25, 1.0, 2.0)
 
 
 def tally(
-    count: int, change: Callable[[Cluster], Cluster], *, ahead: int, price: float = scoring.WAITING_POD
+    count: int, change: Callable[[Cluster], Cluster], *, ahead: int, price: float = node_score.WAITING_POD
 ) -> dict[str, float]:
     """What becomes of so many clusters."""
-    usual, scoring.WAITING_POD = scoring.WAITING_POD, price
+    usual, node_score.WAITING_POD = node_score.WAITING_POD, price
     found = Tally()
     for first in range(0, count, GROUP):
         for drawn in random_clusters(first=first, nodes=[f"n{i:02}" for i in range(NODES)]):
@@ -51,7 +51,7 @@ def tally(
             if off_data_beside_room(cluster, placed):
                 raise RuntimeError(f"a pod is off its data beside room on it: {cluster}")
             found.add(cluster, placed)
-    scoring.WAITING_POD = usual
+    node_score.WAITING_POD = usual
     return {
         "atOptimum": found.at_optimum,
         "podsOnData": found.on_data,

@@ -41,10 +41,10 @@ from tests.support.programs.processes import Process
 from tests.support.waiting import eventually
 
 from tdcs.api import names
-from tdcs.controllers.trainingjob.affinity import preferred_terms
-from tdcs.controllers.trainingjob.children import with_preferred
-from tdcs.policy.copies import CopyOnNodes
-from tdcs.policy.scoring import node_scores
+from tdcs.control.job.job_children import with_preferred
+from tdcs.decide.place.node_score import node_scores
+from tdcs.decide.place.preferred_affinity import preferred_terms
+from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs_scheduler.configuration import scheduler_configuration
 
 GPUS = 8

@@ -40,10 +40,10 @@ from bench.remote_reads.peers import (
 from tests.engine.agents.agent_nodes import agents_of
 from tests.support.dataplane.readers import reader_node
 
-from tdcs.engine.agents import ALL_SLOTS
-from tdcs.engine.alluxio.profile import Profile
-from tdcs.engine.protocol import Source
-from tdcs.engine.readers.holder_table import Holder, HolderTable
+from tdcs.alluxio.profile import Profile
+from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.model.agent_state import ALL_SLOTS
+from tdcs.model.cache_engine import Source
 
 HERE, THERE = "node-1", "node-2"
 

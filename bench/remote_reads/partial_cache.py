@@ -25,8 +25,8 @@ from tests.support.dataplane.agents import Version
 from tests.support.dataplane.readers import Giver, ReaderNode, reader_node, table_of
 
 from tdcs.api.names import BLOCK_FOLDER
-from tdcs.engine.readers.holder_table import Holder
-from tdcs.policy import slots
+from tdcs.engine.holder_table import Holder
+from tdcs.model import slots
 
 SHARES = (0.4, 0.6)
 BAR = 1.05

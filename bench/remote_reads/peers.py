@@ -55,15 +55,15 @@ from tests.support.dataplane.readers import (
 )
 
 from tdcs.api.names import BLOCK_FOLDER, READER_NUMBERED
-from tdcs.csi import mount
-from tdcs.csi.views.overlay import Overlay
-from tdcs.csi.views.plan import plan
-from tdcs.csi.views.store import Store
-from tdcs.csi.views.tree import Tree
-from tdcs.engine.agents import SourceAccess
-from tdcs.engine.protocol import Block, CachedFile
 from tdcs.listing.folder import open_manifest_file
-from tdcs.planning.manifest import Manifest
+from tdcs.model.agent_state import SourceAccess
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.manifest import Manifest
+from tdcs.node.csi import bind_mount
+from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.overlay import Overlay
+from tdcs.node.csi.views.view_plan import plan
+from tdcs.node.csi.views.view_tree import Tree
 from tdcs.trust.roles import Role
 
 SMALL_BYTES: Final = 100_000
@@ -281,10 +281,10 @@ def shown(
     if not merged:
         tree.gateway.make()
         away = os.open(root, os.O_PATH)
-        mount.attach(source=away, target=tree.gateway.fuse)
+        bind_mount.attach(source=away, target=tree.gateway.fuse)
         os.close(away)
         yield folder / "tier/tree"
-        mount.detach(target=tree.gateway.fuse)
+        bind_mount.detach(target=tree.gateway.fuse)
         tree.gateway.remove()
         return
     overlay = Overlay(version=str(folder), tree=str(folder / "tier/tree"), point=str(folder / "shown"))

@@ -31,9 +31,9 @@ from bench.training.loader import make
 from tests.engine.agents.agent_nodes import agents_of
 from tests.support.dataplane.readers import ReaderNode, reader_node
 
-from tdcs.engine.agents import ALL_SLOTS
-from tdcs.engine.protocol import Source
-from tdcs.engine.readers.holder_table import Holder, HolderTable
+from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.model.agent_state import ALL_SLOTS
+from tdcs.model.cache_engine import Source
 from tdcs_local.containers import torch_root
 from tdcs_local.progress import Reporter
 

@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tdcs.engine.readers.pod_wait_table import PodWaitTable, WaitOrigin
-from tdcs.reader.serving.pod_clock import PodClock
+from tdcs.engine.pod_wait_table import PodWaitTable, WaitOrigin
+from tdcs.node.reader.serving.pod_clock import PodClock
 
 READ_NANOSECONDS = 420_000
 READS = 100_000

@@ -20,8 +20,8 @@ from bench.remote_reads.peers import LARGE, THREADS, read, small_files
 from tests.support.dataplane.agents import Version, cached_files, make_version
 from tests.support.dataplane.readers import Giver, ReaderNode, reader_node, table_of
 
-from tdcs.engine.agents import SourceAccess
-from tdcs.engine.readers.holder_table import Holder
+from tdcs.engine.holder_table import Holder
+from tdcs.model.agent_state import SourceAccess
 
 
 def of_bucket(bucket: str, *, node: ReaderNode, store: Store) -> tuple[Version, SourceAccess]:

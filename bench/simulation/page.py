@@ -124,7 +124,7 @@ def plots(results: Results, *, folder: Path) -> None:
 
 
 #: The rules that the text of the page says only the simulator calls.
-SIMULATOR_ONLY = ("preload.budget",)
+SIMULATOR_ONLY = ("load_order.budget",)
 
 
 def check_text() -> None:

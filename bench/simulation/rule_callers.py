@@ -1,4 +1,4 @@
-"""Which part of TDCS calls which rule of `tdcs.policy`, read from the sources. Prints one JSON line.
+"""Which part of TDCS calls which rule of `tdcs.decide`, read from the sources. Prints one JSON line.
 
 A part calls a rule when one of its modules names it, or calls a rule that does. Nothing is run.
 """
@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-POLICY = "tdcs.policy"
+POLICY = "tdcs.decide"
 #: The parts of the product by the packages that make them up.
 PARTS = {
     "operator": (
-        *("tdcs.controllers", "tdcs.planning", "tdcs.listing", "tdcs.engine"),
-        *("tdcs.csi", "tdcs.kube", "tdcs.cli"),
+        *("tdcs.control", "tdcs.listing", "tdcs.engine", "tdcs.alluxio"),
+        *("tdcs.node.csi", "tdcs.kube", "tdcs.cli"),
     ),
-    "agent": ("tdcs.agent",),
+    "agent": ("tdcs.node.agent",),
     "extender": ("tdcs_scheduler",),
     "simulator": ("tdcs.simulate",),
 }
@@ -39,27 +39,37 @@ def sources(package: str) -> Iterator[tuple[str, ast.Module]]:
 
 
 def rules() -> dict[str, ast.FunctionDef]:
-    """The public functions of the policies by `module.name`."""
+    """The public functions of the decisions by `module.name`; each module's name is given once."""
     return {
-        f"{name.removeprefix(POLICY + '.')}.{node.name}": node
+        f"{module_of(name)}.{node.name}": node
         for name, tree in sources(POLICY)
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     }
 
 
+@functools.cache
+def folders() -> frozenset[str]:
+    """The packages of the decisions."""
+    return frozenset(name.rpartition(".")[0] for name, _ in sources(POLICY) if name != POLICY)
+
+
+def module_of(name: str) -> str:
+    """A module's own name, without its folders."""
+    return name.rpartition(".")[2]
+
+
 def named(tree: ast.AST, *, own: str | None = None) -> set[str]:
-    """The names `module.name` out of the policies that a module uses; `own` is its own name if it is one of them."""
+    """The names `module.name` out of the decisions that a module uses; `own` is its own name if it is one of them."""
     modules: dict[str, str] = {}
     functions: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
-                if node.module == POLICY:
+                if node.module in folders():
                     modules[alias.asname or alias.name] = alias.name
                 elif node.module.startswith(POLICY + "."):
-                    inner = node.module.removeprefix(POLICY + ".")
-                    functions[alias.asname or alias.name] = f"{inner}.{alias.name}"
+                    functions[alias.asname or alias.name] = f"{module_of(node.module)}.{alias.name}"
     used = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
@@ -74,7 +84,7 @@ def inner_calls() -> dict[str, set[str]]:
     known = rules()
     direct: dict[str, set[str]] = {}
     for name, tree in sources(POLICY):
-        module = name.removeprefix(POLICY + ".")
+        module = module_of(name)
         imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):

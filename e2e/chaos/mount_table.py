@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.alluxio import AlluxioEngine
 from tdcs.trust.identity import Identify, TrustFolder
 
 TRUST = Path("/etc/tdcs/trust")

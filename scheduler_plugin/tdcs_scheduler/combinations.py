@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tdcs.policy.copies import CopyOnNodes
-from tdcs.policy.scoring import CombinedData, combined
+from tdcs.decide.place.node_score import CombinedData, combined
+from tdcs.model.dataset_copies import CopyOnNodes
 
 # Nodes and copies of all sets together; each takes about 100 bytes. Sets are what pods are being placed for at a time.
 _MOST_ENTRIES: Final = 100_000
@@ -27,7 +27,7 @@ class Combinations:
         return len(self._kept)
 
     def combine(self, copies: Sequence[CopyOnNodes], places: Sequence[int | None]) -> CombinedData:
-        """What :func:`tdcs.policy.scoring.combined` says of them."""
+        """What :func:`tdcs.decide.place.node_score.combined` says of them."""
         key = tuple((id(copy), place) for copy, place in zip(copies, places, strict=True))
         found = self._kept.pop(key, None)
         if found is None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdcs.api import names
-from tdcs.policy.scoring import CombinedData, FloatArray
+from tdcs.decide.place.node_score import CombinedData, FloatArray
 from tdcs_scheduler.protocol import (
     BadAnnotationError,
     DatasetReference,

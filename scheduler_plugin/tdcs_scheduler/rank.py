@@ -9,8 +9,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from tdcs.api import names
-from tdcs.policy.copies import CopyOnNodes
-from tdcs.policy.scoring import (
+from tdcs.decide.place.node_score import (
     CombinedData,
     FloatArray,
     combined,
@@ -18,6 +17,7 @@ from tdcs.policy.scoring import (
     nodes_to_take,
     without_left_nodes,
 )
+from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import (
     BadAnnotationError,
@@ -33,7 +33,7 @@ from tdcs_scheduler.view import DatasetView
 N = TypeVar("N", int, float)
 
 Combine = Callable[[Sequence[CopyOnNodes], Sequence[int | None]], CombinedData]
-"""What nodes are worth for these copies, of each from this place on, see `tdcs.policy.scoring.combined`."""
+"""What nodes are worth for these copies, of each from this place on, see `tdcs.decide.place.node_score.combined`."""
 
 # Scores that are given without a look whether all are of candidates: to read them costs kube-scheduler time as well,
 # about a microsecond each, and to look at them costs here as much as a thousand of those.

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import uvicorn
 
-from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.api import KubeApi
 from tdcs.kube.client import connect
 from tdcs.kube.informer import Informer
-from tdcs.kube.objects import Key
-from tdcs.kube.resources import DATASETS, PODS
+from tdcs.model.kube_objects import Key, Object
+from tdcs.model.kube_resources import DATASETS, PODS
 from tdcs.trust.metrics_server import serve_metrics
 from tdcs_scheduler.admission.certificate import CertificateFiles
 from tdcs_scheduler.admission.claim_list import ClaimList

@@ -19,7 +19,7 @@ from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 from tests.support.waiting import eventually
 
-from tdcs.controllers.volumes import objects
+from tdcs.control.dataset.access import volume_objects
 from tdcs_scheduler.configuration import scheduler_configuration
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -159,9 +159,9 @@ def put_dataset(
 def put_claim(kube: Kube, *, namespace: str, name: str = "images") -> None:
     """The claim of a Dataset and its volume, as the operator makes them, once they are bound."""
     dataset = kube.get("Dataset", name, namespace=namespace)
-    where = objects.attributes(cluster="default", path=f"/datasets/{name}")
-    kube.create(objects.volume(dataset=dataset, storage="1Mi", attributes=where))
-    kube.create(objects.claim(dataset=dataset, storage="1Mi"))
+    where = volume_objects.attributes(cluster="default", path=f"/datasets/{name}")
+    kube.create(volume_objects.volume(dataset=dataset, storage="1Mi", attributes=where))
+    kube.create(volume_objects.claim(dataset=dataset, storage="1Mi"))
     eventually(
         lambda: kube.get("PersistentVolumeClaim", name, namespace=namespace)["status"]["phase"] == "Bound",
         deadline=60,

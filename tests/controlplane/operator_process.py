@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry
 from tests.support.caches import MemoryCaches, caches_of
 from tests.support.waiting import eventually_async
 
-from tdcs.controllers import kopf_adapter
-from tdcs.controllers.autoscaling.service import serve_scaler
-from tdcs.controllers.context import Settings
-from tdcs.controllers.operator import Operator
+from tdcs.control.context import Settings
+from tdcs.control.operator import kopf_adapter
+from tdcs.control.operator.operator import Operator
+from tdcs.control.operator.scaler_service import serve_scaler
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.kube.api import Object
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ApiAccess, load_access
-from tdcs.kube.resources import Resource
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import Resource
 
 AGENTS: WeakKeyDictionary[MemoryEngine, MemoryCaches] = WeakKeyDictionary()
 """Agents outlive operators, as they do on nodes."""

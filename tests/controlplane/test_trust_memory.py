@@ -16,7 +16,7 @@ from tests.support.kube import Object, condition
 from tests.support.programs.ports import free_ports
 from tests.support.report import Measured
 
-from tdcs.kube.resources import CACHE_CLUSTERS
+from tdcs.model.kube_resources import CACHE_CLUSTERS
 
 __all__ = ["world"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 
-from tdcs.engine.alluxio.descriptors import method_types
-from tdcs.engine.alluxio.rpc import BLOCK_WORKER
-from tdcs.engine.protocol import Block
+from tdcs.alluxio.alluxio_descriptors import method_types
+from tdcs.alluxio.rpc import BLOCK_WORKER
+from tdcs.model.cache_engine import Block
 from tdcs.trust.identity import Identity
 
 _DEADLINE_SECONDS = 20

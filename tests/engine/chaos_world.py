@@ -18,9 +18,9 @@ from tests.engine.servers import S3Server
 from tests.engine.views.viewing import ELSEWHERE, HERE, Bench, digest, native, sums_of
 from tests.support.chaos import Fault, PossibleFault, Step
 from tests.support.programs.processes import Process
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
-from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUMES
+from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUMES
 
 STEADY, MOVING, PASSING = "steady", "moving", "passing"
 OPERATOR = "operator"

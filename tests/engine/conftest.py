@@ -27,8 +27,8 @@ from tests.support.dataplane.node import Node
 from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import Block, Credentials, Engine, Source
+from tdcs.alluxio import AlluxioEngine
+from tdcs.model.cache_engine import Block, Credentials, Engine, Source
 from tdcs_local import host, programs
 from tdcs_local.progress import Reporter
 

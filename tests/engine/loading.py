@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 import pytest
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.alluxio.rpc import BLOCK_WORKER, Rpc
-from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
-from tdcs.engine.protocol import Block
+from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.rpc import BLOCK_WORKER, Rpc
+from tdcs.alluxio.worker_blocks import WorkerBlocks
+from tdcs.model.cache_engine import Block
 
 _BATCH_BYTES, _BATCH_BLOCKS = 16 << 20, 500
 """A worker takes one direct buffer for each block of a request, and hangs above its limit of direct memory."""

@@ -23,10 +23,10 @@ from tests.support.certificates import TestAuthority
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 
+from tdcs.alluxio import profile
+from tdcs.alluxio.profile import Profile, Role, Tier
 from tdcs.api import names
-from tdcs.engine.alluxio import profile
-from tdcs.engine.alluxio.profile import Profile, Role, Tier
-from tdcs.engine.protocol import Credentials, Source
+from tdcs.model.cache_engine import Credentials, Source
 from tdcs.trust import roles as trust_roles
 from tdcs_local import programs
 

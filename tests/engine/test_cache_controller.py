@@ -21,13 +21,13 @@ from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.test_smoke import checksums, source_away
 from tests.support.report import Measured
 from tests.support.waiting import at_this_load, eventually_async
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
-from tdcs.controllers.context import Settings
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.alluxio.master import Master
-from tdcs.engine.alluxio.rpc import FILE_SYSTEM
-from tdcs.kube.resources import CACHE_CLUSTERS, NODES
+from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.master import Master
+from tdcs.alluxio.rpc import FILE_SYSTEM
+from tdcs.control.context import Settings
+from tdcs.model.kube_resources import CACHE_CLUSTERS, NODES
 
 __all__ = ["source_away"]
 

@@ -22,7 +22,7 @@ from tests.engine.chaos_world import STEADY, Change, ChaosWorld, PodReads
 from tests.engine.contract import BLOCK_SIZE, MIB
 from tests.engine.views.viewing import ELSEWHERE, HERE, Bench
 from tests.support.chaos import steps
-from tests.unit.controllers.cluster import QUICK, Cluster
+from tests.unit.control.cluster import QUICK, Cluster
 
 SECONDS = float(os.environ.get("TDCS_CHAOS_SECONDS", "12"))
 SEED = int(os.environ.get("TDCS_CHAOS_SEED", "1"))

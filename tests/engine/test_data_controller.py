@@ -12,9 +12,9 @@ from tests.engine.agents.agent_nodes import caches_of
 from tests.engine.conftest import LARGE, SMALL
 from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server
-from tests.unit.controllers.cluster import QUICK, Cluster
+from tests.unit.control.cluster import QUICK, Cluster
 
-from tdcs.kube.resources import DATASETS, PRELOADS
+from tdcs.model.kube_resources import DATASETS, PRELOADS
 
 STRANGE = ["with blank", "ünïcödé", "a:b", "100%", "x" * 255, "+plus&and", "deep/er/still"]
 

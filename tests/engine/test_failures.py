@@ -12,8 +12,8 @@ from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import EngineUnavailableError, SourceError
+from tdcs.alluxio import AlluxioEngine
+from tdcs.model.cache_engine import EngineUnavailableError, SourceError
 
 PATH = "/datasets/kept"
 

@@ -13,9 +13,9 @@ from tests.engine.loading import evicted, load, placed
 from tests.engine.servers import AlluxioCluster, FuseClient, S3Server
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.alluxio.rpc import Rpc
-from tdcs.engine.protocol import EngineError
+from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.rpc import Rpc
+from tdcs.model.cache_engine import EngineError
 
 
 async def _mounted(s3: S3Server, mounts: Mounts, *, length: int) -> str:

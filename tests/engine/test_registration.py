@@ -11,7 +11,7 @@ from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.alluxio import AlluxioEngine
 
 PATH = "/datasets/many"
 BLOCK = 1024

@@ -19,8 +19,8 @@ from tests.engine.servers import AlluxioCluster, FuseClient, S3Server
 from tests.support.report import Measured
 from tests.support.waiting import eventually, eventually_async
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import Source
+from tdcs.alluxio import AlluxioEngine
+from tdcs.model.cache_engine import Source
 
 KIB = 1 << 10
 READ_TYPE = "alluxio.user.file.readtype.default"

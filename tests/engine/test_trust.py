@@ -20,17 +20,17 @@ from tests.support.certificates import DAY, TestAuthority, now, write_identity
 from tests.support.dataplane.agents import fill
 from tests.support.waiting import eventually_async
 
-from tdcs.api import names
-from tdcs.engine.agents import NO_SLOTS
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.alluxio.descriptors import method_types
-from tdcs.engine.alluxio.rpc import (
+from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.alluxio_descriptors import method_types
+from tdcs.alluxio.rpc import (
     BLOCK_MASTER,
     BLOCK_WORKER,
     CONFIGURATION,
     FILE_SYSTEM,
 )
-from tdcs.engine.protocol import Block, EngineUnavailableError, Source
+from tdcs.api import names
+from tdcs.model.agent_state import NO_SLOTS
+from tdcs.model.cache_engine import Block, EngineUnavailableError, Source
 from tdcs.trust.certificates import end_of
 from tdcs.trust.identity import Identity
 from tdcs.trust.roles import Role

@@ -4,12 +4,12 @@ import tempfile
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from tdcs.agent.twin.agents import MemoryAgents
-from tdcs.controllers.caches import Cache, CachePool
+from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import CheckSize, uncounted
 from tdcs.listing.lister import LocalLister
+from tdcs.model.listing_limit import CheckSize, uncounted
+from tdcs.node.agent.twin.agents import MemoryAgents
 
 
 class MemoryCaches(CachePool):

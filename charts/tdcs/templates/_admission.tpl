@@ -37,7 +37,7 @@ variables.rules.exists(o, o.?folders.orValue([]).exists(m, {{ . }}.startsWith(m 
 {{- define "tdcs.fuseImages" -}}
 {{- $images := list }}
 {{- $stock := and .Values.cacheCluster.create (eq (.Values.cacheCluster.spec.profile | default "Tuned") "Stock") }}
-{{- if or $stock (not (include "tdcs.reader" .)) }}
+{{- if or $stock (not (include "tdcs.node.reader" .)) }}
 {{- $images = append $images (include "tdcs.alluxioImage" .) }}
 {{- if .Values.cacheCluster.create }}
 {{- with .Values.cacheCluster.spec.image }}{{ $images = append $images . }}{{ end }}
@@ -137,7 +137,7 @@ memory is pinned for RDMA. */}}
 {{- end }}
 
 {{/* Capabilities that containers of the cache's pods add, in CEL: those that make a node's disk ready, read shared folders and free
-disks (operator/tdcs/controllers/cachecluster/security.py). */}}
+disks (operator/tdcs/control/cachecluster/pod_security.py). */}}
 {{- define "tdcs.cacheCapabilities" -}}
 ['CHOWN', 'DAC_OVERRIDE', 'FOWNER']
 {{- end }}

@@ -173,6 +173,6 @@ helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
 {{- end }}
 
 {{/* Whether the remote-read client runs; empty: it does not. */}}
-{{- define "tdcs.reader" -}}
+{{- define "tdcs.node.reader" -}}
 {{- if and .Values.csi.enabled .Values.csi.nativeViews .Values.reader.enabled }}yes{{ end }}
 {{- end }}

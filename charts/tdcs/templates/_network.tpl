@@ -72,7 +72,7 @@ matchExpressions:
 {{- $found := list (printf "%s-manifests.%s.svc:8082" $name .Release.Namespace) }}
 {{- if .Values.csi.enabled }}
 {{- $found = append $found (printf "%s:9808" $nodes) }}
-{{- if include "tdcs.reader" . }}
+{{- if include "tdcs.node.reader" . }}
 {{- $found = append $found (printf "%s:9809" $nodes) }}
 {{- end }}
 {{- end }}

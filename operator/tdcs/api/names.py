@@ -24,6 +24,12 @@ SYSTEM_NAMESPACE: Final = "tdcs-system"
 SCHEDULER_NAME: Final = "tdcs-scheduler"
 OPERATOR_ACCOUNT: Final = "tdcs-operator"
 SECRETS_ROLE: Final = "tdcs-dataset-secrets"
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""Label of a job: the LocalQueue that it waits in."""
+
+KUEUE_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+"""Annotation of a Workload, at its creation only: whoever is named has to take it away before Kueue looks at it."""
+
 KUEUE_CONTROLLER: Final = "tdcs.io/data"
 """Of AdmissionChecks of Kueue: who answers those for data."""
 CSI_DRIVER: Final = "csi.tdcs.io"

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.api import KubeApi
 from tdcs.kube.client import KubernetesClient, connect
 from tdcs.kube.configuration import ConfigurationError
 from tdcs.kube.errors import NotFoundError
-from tdcs.kube.resources import Resource
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import Resource
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tdcs.cli.console import Console
 from tdcs.cli.input import inputs_checked
-from tdcs.controllers.humanize import human
+from tdcs.model.humanize import human
 from tdcs.simulate.job_scenario import KEYS, REQUIRED, read_scenario, shown_name
 from tdcs.simulate.plots import INSTALL, check_plot, plot_bars
 from tdcs.simulate.predict import predict

@@ -7,7 +7,7 @@ from typing import Any, Final
 from tdcs.api import names
 from tdcs.api.conditions import CACHE_STARTING, POD_FAILED, WARNINGS
 from tdcs.api.durations import seconds_between
-from tdcs.kube.api import Object
+from tdcs.model.kube_objects import Object
 
 _BY_ITSELF: Final = frozenset({"", "PodsStarting", POD_FAILED, "EarlierJobGoing"})
 """Reasons of jobs that start, or start again, without anybody's help."""

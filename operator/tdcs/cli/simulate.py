@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tdcs.cli.console import Console
 from tdcs.cli.input import inputs_checked
-from tdcs.controllers.humanize import human
+from tdcs.model.humanize import human
 from tdcs.simulate import paper
 from tdcs.simulate.plots import INSTALL, check_plot, plot_bars, plot_completions
 from tdcs.simulate.run import SCHEMES, Result, simulate

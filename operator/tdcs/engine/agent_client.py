@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 import aiohttp
 import msgspec
 
-from tdcs.engine.agents import AgentError, AgentState, Assignment, FolderCount, FolderLimit
-from tdcs.engine.transport import http_answers
+from tdcs.engine import http_answers
+from tdcs.model.agent_state import AgentError, AgentState, Assignment, FolderCount, FolderLimit
 from tdcs.trust.contexts import Contexts
 
 _log: Final = logging.getLogger(__name__)

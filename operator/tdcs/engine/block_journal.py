@@ -1,7 +1,8 @@
 """The journal that ids of blocks belong to: they begin anew when a cache is deleted and made again.
 
-The agent notes the journal of a tier's blocks before anything of it lies there (`tdcs.agent.disk.epoch`), and the node
-plugin that of each version of a dataset. Where the two differ, a block here only has the same id as one of the version.
+The agent notes the journal of a tier's blocks before anything of it lies there (`tdcs.node.agent.disk.epoch`), and the
+node plugin that of each version of a dataset. Where the two differ, a block here only has the same id as one of the
+version.
 """
 
 import os

@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from tdcs.kube.resources import Resource
-
-Object = dict[str, Any]
-"""A Kubernetes object as JSON."""
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import Resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

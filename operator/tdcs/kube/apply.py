@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.kube.api import KubeApi, Object
-from tdcs.kube.resources import Resource
+from tdcs.kube.api import KubeApi
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import Resource
 
 ANNOTATION_DIGEST = "tdcs.io/applied-digest"
 """On a child: digest of what was applied, so that a field that is no longer wanted is noticed as well."""

@@ -14,11 +14,12 @@ import aiohttp
 import msgspec
 
 from tdcs.api import names
-from tdcs.kube.api import Object, ObjectList, WatchEvent
+from tdcs.kube.api import ObjectList, WatchEvent
 from tdcs.kube.configuration import ApiAccess, ConfigurationError, load_access
 from tdcs.kube.connection import JSON, Connection
 from tdcs.kube.errors import NotFoundError, error_class
-from tdcs.kube.resources import EVENTS, LEASES, Resource, is_name
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import EVENTS, LEASES, Resource, is_name
 
 LIST_CHUNK = 500
 """Objects a page of a list: the API server's own default page for clients that page."""

@@ -1,6 +1,6 @@
 """What the API server may answer instead of an object, as exceptions that name the object and the attempt."""
 
-from tdcs.kube.resources import Resource
+from tdcs.model.kube_resources import Resource
 
 
 class KubeError(Exception):

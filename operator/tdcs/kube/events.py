@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable
 from typing import Literal
 
-from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ConflictError, KubeError
-from tdcs.kube.resources import EVENTS
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import EVENTS
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ import random
 import time
 from collections.abc import Callable
 
-from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import GoneError, KubeError, UnavailableError
-from tdcs.kube.objects import Key, object_key
-from tdcs.kube.resources import Resource
+from tdcs.model.kube_objects import Key, Object, object_key
+from tdcs.model.kube_resources import Resource
 
 OnChange = Callable[[Key, Object | None], None]
 """Called with every change; None means that the object is gone. Must not block."""

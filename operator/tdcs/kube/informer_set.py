@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import KubeError
 from tdcs.kube.informer import Informer
-from tdcs.kube.objects import Key
-from tdcs.kube.resources import Resource
+from tdcs.model.kube_objects import Key, Object
+from tdcs.model.kube_resources import Resource
 
 
 class InformerSet:

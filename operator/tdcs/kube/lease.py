@@ -12,9 +12,10 @@ import math
 import time
 from collections.abc import Callable
 
-from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ConflictError, KubeError
-from tdcs.kube.resources import LEASES
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import LEASES
 
 _log = logging.getLogger(__name__)
 

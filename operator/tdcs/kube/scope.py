@@ -1,8 +1,8 @@
-"""The namespaces in which an operator works: all of them, or those that an administrator names. Pure."""
+"""The namespaces in which an operator works: all of them, or those that an administrator names."""
 
 from dataclasses import dataclass
 
-from tdcs.kube.resources import (
+from tdcs.model.kube_resources import (
     CACHE_CLUSTERS,
     DATASETS,
     JOBS,

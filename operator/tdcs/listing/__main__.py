@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import EngineError
+from tdcs.alluxio import AlluxioEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import list_mount
 from tdcs.listing.result import Failed, Listed, Request
+from tdcs.model.cache_engine import EngineError
 
 
 async def answer(request: Request) -> Listed | Failed:

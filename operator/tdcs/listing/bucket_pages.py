@@ -17,8 +17,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from tdcs.api.source_uri import SourceUri
-from tdcs.engine.protocol import Source
-from tdcs.engine.transport.signed_request import object_url
+from tdcs.engine.signed_request import object_url
+from tdcs.model.cache_engine import Source
 
 _REGION: Final = "us-east-1"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from tdcs.engine.confined_path import plain_folder
-from tdcs.planning.manifest import Manifest
-from tdcs.planning.manifest_builder import ManifestBuilder
-from tdcs.planning.manifest_format import DIGEST_LENGTH, BadManifestError
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.model.manifest_format import DIGEST_LENGTH, BadManifestError
 
 _DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGEST_LENGTH}}}")
 _PARTIAL: Final = ".partial-"

@@ -4,10 +4,10 @@ import asyncio
 from typing import Final
 
 from tdcs.api.source_uri import parse_source_uri
-from tdcs.engine.agents import AgentError, Agents, FolderCount, FolderLimit
-from tdcs.engine.protocol import EngineUnavailableError, Source, SourceError
-from tdcs.listing.limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 from tdcs.listing.namespace_share import NamespaceShare
+from tdcs.model.agent_state import AgentError, Agents, FolderCount, FolderLimit
+from tdcs.model.cache_engine import EngineUnavailableError, Source, SourceError
+from tdcs.model.listing_limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 
 _SECONDS: Final = 300.0
 """So long a count may take, which looks at each file: some 40,000 a second on a disk, and a few thousand over a network

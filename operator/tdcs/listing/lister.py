@@ -9,11 +9,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from tdcs.engine.protocol import Engine, EngineError, NoSuchPathError
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import LimitCount, ListingLimit
 from tdcs.listing.result import Failed, Listed, Request, listed
-from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError
+from tdcs.model.listing_limit import LimitCount, ListingLimit
+from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.trust.identity import Identify, NoIdentityError
 
 _LONGEST_SECONDS: Final = 4 * 3600.0
@@ -33,7 +33,7 @@ class Lister(Protocol):
 
         Raises:
             LimitExceededError: There is more.
-            EngineError: As `tdcs.engine.protocol.Engine.files`.
+            EngineError: As `tdcs.model.cache_engine.Engine.files`.
         """
         ...
 

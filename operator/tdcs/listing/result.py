@@ -5,9 +5,7 @@ from typing import Final
 
 import msgspec
 
-from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile, block_count_of_all, large_file
-from tdcs.engine.file_folders import folder_count_of_all
-from tdcs.engine.protocol import (
+from tdcs.model.cache_engine import (
     EngineError,
     EngineUnavailableError,
     KeysRefusedError,
@@ -16,9 +14,11 @@ from tdcs.engine.protocol import (
     NoSuchPathError,
     SourceError,
 )
-from tdcs.listing.limit import ListingLimit, SourcesSize
-from tdcs.planning.manifest import Manifest
-from tdcs.planning.manifest_format import Skipped, Totals
+from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count_of_all, large_file
+from tdcs.model.file_folders import folder_count_of_all
+from tdcs.model.listing_limit import ListingLimit, SourcesSize
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_format import Skipped, Totals
 from tdcs.trust.identity import Identity
 from tdcs.trust.roles import Role
 

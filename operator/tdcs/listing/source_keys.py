@@ -8,9 +8,9 @@ from typing import Final, Protocol
 import aiohttp
 
 from tdcs.api.source_uri import parse_source_uri
-from tdcs.engine.protocol import KeysRefusedError, Source
 from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.namespace_share import NamespaceShare
+from tdcs.model.cache_engine import KeysRefusedError, Source
 
 _SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 10.0

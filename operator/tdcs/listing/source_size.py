@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 import aiohttp
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
-from tdcs.engine.file_blocks import NO_LARGE_FILE, LargeFile, block_count
-from tdcs.engine.file_folders import FolderCounter
-from tdcs.engine.protocol import Source, SourceError
 from tdcs.listing.bucket_pages import ask, open_session, page_url
-from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.listing.namespace_share import NamespaceShare
+from tdcs.model.cache_engine import Source, SourceError
+from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count
+from tdcs.model.file_folders import FolderCounter
+from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 
 _PAGE: Final = 1000
 """Names in a page: the most that S3 gives."""

@@ -11,16 +11,16 @@ from aiohttp import web
 from aiohttp.client import _RequestContextManager
 from yarl import URL
 
-from tdcs.engine.transport import http_answers
+from tdcs.engine import http_answers
 from tdcs.listing.folder import ManifestFolder, is_digest
-from tdcs.listing.limit import ANY_MANIFEST, ManifestBound
 from tdcs.listing.result import (
     MANIFEST_PATH,
     ManifestTooLongError,
     ManifestUnavailableError,
     manifest_url,
 )
-from tdcs.planning.manifest_format import DIGEST_LENGTH
+from tdcs.model.listing_limit import ANY_MANIFEST, ManifestBound
+from tdcs.model.manifest_format import DIGEST_LENGTH
 from tdcs.trust.roles import Role
 
 __all__ = [

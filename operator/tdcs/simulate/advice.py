@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tdcs.policy.throughput import Bottleneck
+from tdcs.decide.queue.reading_speed import Bottleneck
 from tdcs.simulate.wording import duration, part
 from tdcs.simulate.wording import times as ratio
 

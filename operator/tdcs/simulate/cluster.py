@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tdcs.api.names import GPU_RESOURCE
-from tdcs.planning.places import AccessClaim, KeptPlaces, Key, Places, missing_place, takes_place_at
-from tdcs.policy import admission, fitting
+from tdcs.decide.queue import gang_fit, pod_admission
+from tdcs.decide.queue.copy_places import AccessClaim, KeptPlaces, Key, Places, missing_place, takes_place_at
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario
 from tdcs.simulate.scheduling import NOTHING_LEFT, place_pods
@@ -35,8 +35,8 @@ class Cluster:
     def enqueue(self, job: SimJob) -> None:
         """Put a job into the queue, which is in the policy's order."""
         self.queue.append(job)
-        if len(self.queue) > 1 and admission.queue_key(self.queue[-2]) > admission.queue_key(job):
-            self.queue.sort(key=admission.queue_key)
+        if len(self.queue) > 1 and pod_admission.queue_key(self.queue[-2]) > pod_admission.queue_key(job):
+            self.queue.sort(key=pod_admission.queue_key)
 
     def next_to_admit(self) -> SimJob | None:
         """Take the job that enters next out of the queue; None when all must wait."""
@@ -50,7 +50,7 @@ class Cluster:
             self._give_back()
             return holder
         window = self.window()
-        next_ = admission.next_to_admit(queue=window, nodes_by_free_gpus=self.by_free, holder=holder)
+        next_ = pod_admission.next_to_admit(queue=window, nodes_by_free_gpus=self.by_free, holder=holder)
         if next_.starves is not None:
             self._set_aside(window[next_.starves])
             return self.next_to_admit()
@@ -78,14 +78,14 @@ class Cluster:
             claims = claims_of(job)
             job.short = missing_place(claims, places=places, kept=kept) is not None
             job.ready = not job.short
-            if job.passed >= admission.MAX_PASSES:
+            if job.passed >= pod_admission.MAX_PASSES:
                 kept.keep(_key(job), claims)
 
     def _fits_anywhere(self, job: SimJob) -> bool:
         by_free = list(self.by_free)
         for node in self.aside:
             by_free[self.free[node]] += 1
-        return admission.gang_fits(pods=job.pods, nodes_by_free_gpus=by_free)
+        return pod_admission.gang_fits(pods=job.pods, nodes_by_free_gpus=by_free)
 
     def _give_back(self) -> None:
         for node in self.aside:
@@ -97,18 +97,18 @@ class Cluster:
         size = self.scenario.gpus_per_node
 
         def holds(nodes: Sequence[str]) -> bool:
-            return admission.gang_fits(pods=job.pods, nodes_by_free_gpus=[*[0] * size, len(nodes)])
+            return pod_admission.gang_fits(pods=job.pods, nodes_by_free_gpus=[*[0] * size, len(nodes)])
 
-        self.aside = admission.nodes_to_set_aside(free=self.free, sizes=self.sizes, holds=holds)
+        self.aside = pod_admission.nodes_to_set_aside(free=self.free, sizes=self.sizes, holds=holds)
         for node in self.aside:
             self.by_free[self.free[node]] -= 1
 
     def nodes_to_leave(self, job: SimJob) -> Mapping[int, frozenset[str]]:
         """By the GPUs of a pod, the empty nodes that a job which is about to start leaves to larger pods."""
-        return fitting.nodes_to_leave(
+        return gang_fit.nodes_to_leave(
             job=job,
             others=[*self.window(), *self.running.values()],
-            empty=fitting.empty_nodes(free=self._open_nodes(), sizes=self.sizes),
+            empty=gang_fit.empty_nodes(free=self._open_nodes(), sizes=self.sizes),
             scarce=GPU_RESOURCE,
         )
 

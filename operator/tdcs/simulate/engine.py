@@ -12,9 +12,9 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from tdcs.policy.preload import budget
-from tdcs.policy.preload import share as share_loading
-from tdcs.policy.throughput import limited
+from tdcs.decide.cache.load_order import budget
+from tdcs.decide.cache.load_order import share as share_loading
+from tdcs.decide.queue.reading_speed import limited
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import EPSILON_BYTES, SimJob
 from tdcs.simulate.scenario import Scenario, pods_of

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tdcs.api.names import GPU_RESOURCE
-from tdcs.policy.fitting import PodGroup
-from tdcs.policy.throughput import estimate, page_cache_hit_ratio
+from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.queue.reading_speed import estimate, page_cache_hit_ratio
 from tdcs.simulate.workload import Dataset
 
 #: Remaining bytes below which a job or an epoch counts as done.

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tdcs.policy.placement import CacheNode, Mode, plan_copy
-from tdcs.policy.throughput import Bottleneck, estimate, no_evict_hit_ratio, page_cache_hit_ratio
+from tdcs.decide.place.copy_nodes import CacheNode, Mode, plan_copy
+from tdcs.decide.queue.reading_speed import Bottleneck, estimate, no_evict_hit_ratio, page_cache_hit_ratio
 from tdcs.simulate.advice import Times, advise
 from tdcs.simulate.errors import InputError
 from tdcs.simulate.job_scenario import JobScenario

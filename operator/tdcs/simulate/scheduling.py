@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from tdcs.policy.scoring import without_left_nodes
+from tdcs.decide.place.node_score import without_left_nodes
 
 NOTHING_LEFT: Final[Mapping[int, Collection[str]]] = MappingProxyType({})
 
@@ -24,9 +24,9 @@ def place_pods(
     Args:
         pods: GPUs of each pod.
         free_gpus: GPUs that are free, by node.
-        scores: the score of each node (:func:`tdcs.policy.scoring.node_scores`); a missing one is 0.
+        scores: the score of each node (:func:`tdcs.decide.place.node_score.node_scores`); a missing one is 0.
         leave: by the GPUs of a pod the nodes that it leaves to larger ones
-            (:func:`tdcs.policy.fitting.nodes_to_leave`).
+            (:func:`tdcs.decide.queue.gang_fit.nodes_to_leave`).
     """
     taken: dict[str, int] = {}
     chosen: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""What is wrong with certificates that the user or cert-manager gives. Pure."""
+"""What is wrong with certificates that the user or cert-manager gives."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""When an authority and certificates are renewed, so that at every moment all processes believe each other. Pure.
+"""When an authority and certificates are renewed, so that at every moment all processes believe each other.
 
 A new authority signs nothing before all processes know it: it is announced in every Secret first, and takes over when
 these have had the time to arrive (`SPREAD`). The one before it is believed until it ends. One that has ended by the

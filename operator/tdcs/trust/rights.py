@@ -1,4 +1,4 @@
-"""Who may ask an agent, or the operator, for what. What no table names is refused. Pure."""
+"""Who may ask an agent, or the operator, for what. What no table names is refused."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from tdcs.trust.roles import Role
 READ_BLOCKS: Final = 1
 FOLLOW_BLOCKS: Final = 2
 READ_SOURCE: Final = 3
-"""Kinds of requests to an agent's block service (`tdcs.agent.peers.frames`)."""
+"""Kinds of requests to an agent's block service (`tdcs.node.wire.frames`)."""
 
 BLOCK_REQUESTS: Final[Mapping[int, frozenset[Role]]] = MappingProxyType(
     {

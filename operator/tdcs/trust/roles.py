@@ -1,4 +1,4 @@
-"""The roles that processes of a cache have, as their certificates name them. Pure."""
+"""The roles that processes of a cache have, as their certificates name them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

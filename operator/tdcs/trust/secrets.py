@@ -1,4 +1,4 @@
-"""Authorities and identities as the data of Secrets, and back. Pure.
+"""Authorities and identities as the data of Secrets, and back.
 
 A Secret of a process has the keys `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes them.
 """

@@ -1,4 +1,4 @@
-"""Where the certificates of a release come from, and how their Secrets are called. Pure."""
+"""Where the certificates of a release come from, and how their Secrets are called."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -15,7 +15,7 @@ from typing import Final
 from tdcs.api import names
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import KubeError
-from tdcs.kube.resources import CONFIG_MAPS
+from tdcs.model.kube_resources import CONFIG_MAPS
 
 _log: Final = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The API server's question about a new pod, and the answer: whether the scheduler of TDCS is to place it. Pure.
+"""The API server's question about a new pod, and the answer: whether the scheduler of TDCS is to place it.
 
 The chart's admission policy says the same in CEL (``tdcs.placeByDataConditions``); one test asks both.
 """

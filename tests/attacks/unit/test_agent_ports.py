@@ -25,12 +25,12 @@ from tests.support.dataplane.agents import (
 )
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.peers import frames
-from tdcs.agent.peers.block_client import BlockClient
-from tdcs.agent.peers.channel import client_channel, receive
-from tdcs.agent.peers.frames import FrameError, Piece, SourceWanted, Wanted
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import NO_SLOTS, FolderLimit
+from tdcs.model.agent_state import NO_SLOTS, FolderLimit
+from tdcs.node.wire import frames
+from tdcs.node.wire.block_client import BlockClient
+from tdcs.node.wire.channel import client_channel, receive
+from tdcs.node.wire.frames import FrameError, Piece, SourceWanted, Wanted
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.roles import Role
 
@@ -222,7 +222,7 @@ async def test_a_connection_that_outlives_its_certificate_is_refused(
         client.ask(wanted)
         for piece in client.pieces(wanted):
             client.skip(piece)
-        monkeypatch.setattr("tdcs.agent.peers.block_service.time.time", lambda: (now() + 2 * DAY).timestamp())
+        monkeypatch.setattr("tdcs.node.wire.block_service.time.time", lambda: (now() + 2 * DAY).timestamp())
         client.ask(wanted)
         with pytest.raises(FrameError):
             list(client.pieces(wanted))

@@ -18,7 +18,10 @@ from tests.support.waiting import eventually_async
 
 from tdcs.engine import agent_client
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import (
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.result import ManifestUnavailableError
+from tdcs.listing.transfer import ManifestFetcher
+from tdcs.model.agent_state import (
     AgentError,
     AgentState,
     CheckState,
@@ -27,9 +30,6 @@ from tdcs.engine.agents import (
     MountState,
     PartState,
 )
-from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.result import ManifestUnavailableError
-from tdcs.listing.transfer import ManifestFetcher
 
 MB = 1 << 20
 DIGEST = "0" * 32

@@ -17,22 +17,22 @@ from typing import NoReturn
 
 import msgspec
 import pytest
-from tests.unit.csi.views.builders import PATH, builder_of, listed, put_blocks
+from tests.unit.node.csi.views.builders import PATH, builder_of, listed, put_blocks
 
 from tdcs.api import names
-from tdcs.csi.versions import manifests as version_manifests
-from tdcs.csi.versions.folders import VersionFolder, dataset_folder
-from tdcs.csi.versions.manifests import LARGEST_COPY, Manifests, clear_drafts, largest_copy, load
-from tdcs.csi.views.plan import plan
-from tdcs.csi.views.store import Store
-from tdcs.csi.views.tree import Tree
-from tdcs.csi.volume import Volume
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import ManifestUnavailableError
-from tdcs.planning.manifest import Manifest
-from tdcs.planning.manifest_format import DIGEST_LENGTH, Header
-from tdcs.reader.versions.open_versions import OpenVersions
-from tdcs.reader.versions.registration import ReaderFolder, Registration
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_format import DIGEST_LENGTH, Header
+from tdcs.node.csi.views import node_manifests as version_manifests
+from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.node_manifests import LARGEST_COPY, Manifests, clear_drafts, largest_copy, load
+from tdcs.node.csi.views.view_folders import VersionFolder, dataset_folder
+from tdcs.node.csi.views.view_plan import plan
+from tdcs.node.csi.views.view_tree import Tree
+from tdcs.node.csi.volume import Volume
+from tdcs.node.reader.serving.open_versions import OpenVersions
+from tdcs.node.reader.serving.registration import ReaderFolder, Registration
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="files are given to the cache's user, which takes root"
@@ -114,8 +114,8 @@ def test_a_manifest_that_becomes_shorter_ends_no_process(tmp_path: Path) -> None
     node.plugins_manifest()
     script = """
 import os, sys
-from tdcs.csi.versions.folders import VersionFolder
-from tdcs.csi.versions.manifests import load
+from tdcs.node.csi.views.view_folders import VersionFolder
+from tdcs.node.csi.views.node_manifests import load
 found = load(VersionFolder(path=sys.argv[1]))
 os.truncate(sys.argv[2], 0)
 print(sum(int(each) for each in found.lengths))
@@ -223,8 +223,8 @@ def test_a_pipe_in_the_place_of_a_manifest_is_not_waited_for(tmp_path: Path) -> 
         os.mkfifo(place)
     script = """
 import sys
-from tdcs.csi.versions.folders import VersionFolder
-from tdcs.csi.versions.manifests import load
+from tdcs.node.csi.views.view_folders import VersionFolder
+from tdcs.node.csi.views.node_manifests import load
 from tdcs.engine.confined_path import open_plain_file
 assert load(VersionFolder(path=sys.argv[1])) is None
 try:

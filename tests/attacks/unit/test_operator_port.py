@@ -16,16 +16,16 @@ from tests.support.dataplane.agents import Version, fill, folder_version
 from tests.support.programs.ports import free_ports
 from yarl import URL
 
-from tdcs.cli.chart.caches import serve_manifests
-from tdcs.csi.read_wait_report import ReadWaitReport
-from tdcs.engine.readers.holder_table import HOLDERS_PATH
-from tdcs.engine.readers.pod_wait_table import POD_WAITS, PodWaitTable, WaitOrigin
-from tdcs.engine.readers.read_failure import READ_FAILURES_PATH, ReadFailure
-from tdcs.engine.readers.read_waits import READ_WAITS_PATH, ReadWaits
-from tdcs.engine.transport.operator_client import OperatorClient, RequestRefusedError
+from tdcs.control.operator.cache_factory import serve_manifests
+from tdcs.engine.holder_table import HOLDERS_PATH
+from tdcs.engine.operator_client import OperatorClient, RequestRefusedError
+from tdcs.engine.pod_wait_table import POD_WAITS, PodWaitTable, WaitOrigin
+from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
+from tdcs.engine.read_waits import READ_WAITS_PATH, ReadWaits
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import ManifestUnavailableError, manifest_url
 from tdcs.listing.transfer import ManifestFetcher
+from tdcs.node.csi.read_wait_report import ReadWaitReport
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.roles import Role
 

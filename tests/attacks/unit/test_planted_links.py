@@ -10,25 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.csi.views.builders import PATH, listed, manifest_of, put_blocks
+from tests.unit.node.csi.views.builders import PATH, listed, manifest_of, put_blocks
 
 from tdcs.api import names
-from tdcs.csi import mount, mountinfo
-from tdcs.csi.disk_failure import explain_disk
-from tdcs.csi.versions import current, version_watch
-from tdcs.csi.versions import manifests as version_manifests
-from tdcs.csi.versions.folders import STAGING as STAGING_NAME
-from tdcs.csi.versions.folders import DatasetFolder, VersionFolder
-from tdcs.csi.views import overlay
-from tdcs.csi.views.leftovers import clear_abandoned, on_disk
-from tdcs.csi.views.plan import plan
-from tdcs.csi.views.store import Store
-from tdcs.csi.views.tree import Tree
-from tdcs.csi.views.view import clear
-from tdcs.csi.volume import Volume
 from tdcs.engine import confined_path
 from tdcs.listing.folder import ManifestFolder
-from tdcs.planning.manifest import Manifest
+from tdcs.model.manifest import Manifest
+from tdcs.node.csi import bind_mount, mountinfo
+from tdcs.node.csi.disk_failure import explain_disk
+from tdcs.node.csi.views import current_version, overlay, version_watch
+from tdcs.node.csi.views import node_manifests as version_manifests
+from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.leftovers import clear_abandoned, on_disk
+from tdcs.node.csi.views.view import clear
+from tdcs.node.csi.views.view_folders import STAGING as STAGING_NAME
+from tdcs.node.csi.views.view_folders import DatasetFolder, VersionFolder
+from tdcs.node.csi.views.view_plan import plan
+from tdcs.node.csi.views.view_tree import Tree
+from tdcs.node.csi.volume import Volume
 
 Fingerprint = dict[str, tuple[object, ...]]
 
@@ -67,8 +66,8 @@ class Node:
         return [
             self._copy_manifest,
             lambda: version_manifests.load(self.version),
-            lambda: current._note(self.version),
-            lambda: current._seen(self.version),
+            lambda: current_version._note(self.version),
+            lambda: current_version._seen(self.version),
             lambda: version_watch._write(DatasetFolder(path=str(self.tier / "views/data")).noticed, "v"),
             lambda: version_watch._read(DatasetFolder(path=str(self.tier / "views/data")).noticed),
             self._tree,
@@ -135,7 +134,7 @@ def top(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     below = [each.point for each in mountinfo.read() if each.point.startswith(f"{tmp_path}/")]
     for point in sorted(below, key=len, reverse=True):
-        mount.detach(target=point)
+        bind_mount.detach(target=point)
     assert not below, "the plugin has left these mounts"
 
 
@@ -236,20 +235,20 @@ def test_an_overlay_is_mounted_on_the_folder_that_was_looked_at(
     for folder in ("tree", "data"):
         (version / folder).mkdir(parents=True)
     (node.victim / "shown").mkdir()
-    plain = mount.overlay_with_data
+    plain = bind_mount.overlay_with_data
 
     def exchanged(**options: Any) -> None:
         version.rename(version.parent / "moved")
         version.symlink_to(node.victim)
         plain(**options)
 
-    monkeypatch.setattr(mount, "overlay_with_data", exchanged)
+    monkeypatch.setattr(bind_mount, "overlay_with_data", exchanged)
     shown = overlay.Overlay(version="v", tree=str(version / "tree"), point=str(version / "shown"))
     with confined_path.plain_folder(str(version / "data")) as data:
         shown.show(data=data, device="1")
     mounted = [each.point for each in mountinfo.read() if each.point.startswith(f"{top}/")]
     for point in mounted:
-        mount.detach(target=point)
+        bind_mount.detach(target=point)
     assert mounted == [str(version.parent / "moved" / "shown")]
 
 
@@ -263,7 +262,7 @@ def write_manifest(folder: ManifestFolder, manifest: Manifest) -> None:
 def test_without_a_planted_link_the_same_work_makes_the_view(top: Path) -> None:
     node = Node(top)
     put_blocks(node.tier, {1: b"here"})
-    current._note(node.version)
+    current_version._note(node.version)
     node._tree()
     assert (Path(node.version.tree) / "d/here").read_bytes() == b"here"
     node.work()

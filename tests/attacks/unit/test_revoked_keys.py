@@ -15,12 +15,12 @@ from tests.attacks.unit.victim import (
     victims,
     volume_of_the_victim,
 )
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.engine.memory import Operation
-from tdcs.engine.protocol import SourceError
-from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
+from tdcs.model.cache_engine import SourceError
+from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 
 __all__ = ["cluster"]
 
@@ -79,7 +79,7 @@ async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
 async def test_a_dataset_that_waits_for_a_slow_answer_about_its_keys_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, joins: bool
 ) -> None:
-    monkeypatch.setattr("tdcs.controllers.dataset.key_checks.PATIENCE", 0.2)
+    monkeypatch.setattr("tdcs.control.dataset.key_checks.PATIENCE", 0.2)
     answers = asyncio.Event()
 
     async def late(operation: Operation) -> None:
@@ -171,8 +171,8 @@ async def test_a_dataset_that_keeps_revoked_keys_loses_a_mount_that_another_one_
 async def test_pods_that_keep_a_withdrawn_volume_are_named_until_they_are_gone(
     monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
-    monkeypatch.setattr("tdcs.controllers.volumes.volume.POLL", 0.1)
-    monkeypatch.setattr("tdcs.controllers.volumes.volume.RETRY_SOON", 0.1)
+    monkeypatch.setattr("tdcs.control.dataset.access.dataset_volume.POLL", 0.1)
+    monkeypatch.setattr("tdcs.control.dataset.access.dataset_volume.RETRY_SOON", 0.1)
     async with victims(revoked_seconds=0.5, keys_check_seconds=0.1) as cluster:
         server, volume = cluster.server, ("", names.volume_name(namespace="stranger", dataset="stolen"))
         await put_dataset(cluster, secret=dict(server.store(SECRETS)["n", "keys"]))
@@ -402,8 +402,8 @@ async def test_a_volume_outlives_its_keys_and_a_restart_unless_the_source_refuse
 async def test_wrong_new_keys_take_a_volume_at_once_after_a_restart_only(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("problem", "dataset.key_checks"):
-        monkeypatch.setattr(f"tdcs.controllers.{module}.RETRY_LATER", 0.2)
+    for module in ("model.problem", "control.dataset.key_checks"):
+        monkeypatch.setattr(f"tdcs.{module}.RETRY_LATER", 0.2)
     await cluster.create_keys(key="mistyped")
     await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")

@@ -15,12 +15,12 @@ from tests.attacks.unit.victim import (
     put_dataset,
     reason,
 )
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.controllers.clock import utc_now
-from tdcs.kube.api import Object
-from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS
+from tdcs.control.clock import utc_now
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS
 
 __all__ = ["cluster"]
 

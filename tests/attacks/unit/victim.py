@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.unit.controllers.cluster import QUICK, Cluster
+from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.api import names
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Credentials
-from tdcs.kube.api import Object
-from tdcs.kube.resources import DATASETS, NAMESPACES, PERSISTENT_VOLUMES, SECRETS
+from tdcs.model.cache_engine import Credentials
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import DATASETS, NAMESPACES, PERSISTENT_VOLUMES, SECRETS
 
 MB = 1_000_000
 OWNER = Credentials(access_key_id="me", secret_access_key="s3cr3t")

@@ -23,7 +23,7 @@ from tests.support.certificates import TestAuthority
 from tests.support.kube import Object, condition
 from tests.support.programs.ports import free_ports
 
-from tdcs.controllers.autoscaling import service
+from tdcs.control.operator import scaler_service
 from tdcs.trust.identity import CERTIFICATE_FILE, KEY_FILE
 from tdcs.trust.roles import Role
 
@@ -47,7 +47,9 @@ class Keda:
         self._world = world
         pool = descriptor_pool.DescriptorPool()
         found = descriptor_pb2.FileDescriptorSet()
-        found.ParseFromString(Path(service.__file__).with_name(service.DESCRIPTORS).read_bytes())
+        found.ParseFromString(
+            Path(scaler_service.__file__).with_name(scaler_service.DESCRIPTORS).read_bytes()
+        )
         for each in found.file:
             pool.Add(each)
         self._classes = {

@@ -3,7 +3,7 @@
 How long a job waits once a place is free depends on the machine: it is measured always. Half of the jobs are held to
 the bar of 2 s, stretched by the load of the machine. With ``TDCS_TIMED=1``, on a machine that does nothing else, there
 are a hundred jobs, and 99 of 100 are held to it. The pauses of the queue alone, with passes that take as long as on a
-large cluster, are held to 2 s on every machine by ``tests/unit/controllers/queueing/test_queue_latency.py``.
+large cluster, are held to 2 s on every machine by ``tests/unit/control/job/queue/test_queue_latency.py``.
 """
 
 import copy

@@ -15,7 +15,7 @@ from tests.controlplane.operator_world import message_of, reason_of
 from tests.support.controlplane.fixtures import TEST_LABEL
 from tests.support.kube import Object
 
-from tdcs.controllers.queueing.requeue import PLACEMENT_SECONDS
+from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS
 
 __all__ = ["jobs"]
 

@@ -32,8 +32,8 @@ from tests.support.programs.monitoring import Prometheus
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually
 
-from tdcs.agent.disk.epoch import enter_epoch
 from tdcs.engine.memory import Operation
+from tdcs.node.agent.disk.epoch import enter_epoch
 
 __all__ = ["jobs"]
 

@@ -12,7 +12,7 @@ from tests.controlplane.operator_holder import Holder
 from tests.controlplane.operator_world import World, world
 from tests.support.report import Measured
 
-from tdcs.controllers.process.startup import SYNC_SECONDS
+from tdcs.control.operator.startup import SYNC_SECONDS
 
 __all__ = ["world"]
 

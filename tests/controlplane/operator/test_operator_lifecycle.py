@@ -14,7 +14,7 @@ from tests.support.kube.objects import counts_of
 from tests.support.waiting import eventually
 
 from tdcs.engine.memory import Operation
-from tdcs.engine.protocol import Source
+from tdcs.model.cache_engine import Source
 
 __all__ = ["world"]
 

@@ -7,7 +7,7 @@ Dataset and a good job beside them succeed.
 ``TDCS_RANDOM_CRS=10000`` draws so many of each kind, ``TDCS_RANDOM_CRS_FROM=5000`` begins with that one: a run of many
 can be done in parts. An object costs about a second of processor time, most of it in the operator and the API server,
 so that 10,000 take hours. ``TDCS_RANDOM_REQUESTS=10000`` has the API server alone judge so many of each kind, in
-minutes; ``tests/unit/controllers/test_random_objects.py`` has the operator alone answer them.
+minutes; ``tests/unit/control/test_random_objects.py`` has the operator alone answer them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.report import Measured
 from tests.support.waiting import eventually
 
 from tdcs.kube.client import DEEPEST
-from tdcs.kube.resources import CACHE_CLUSTERS, DATA_CHECKS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATA_CHECKS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 __all__ = ["world"]
 

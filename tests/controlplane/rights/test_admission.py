@@ -12,7 +12,7 @@ from tests.controlplane.operator_world import API_VERSION, World, world
 from tests.support.kube import Kube, KubeRequestError, Object
 
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.planning.source_rules import judge_source
+from tdcs.decide.source_rules import judge_source
 
 __all__ = ["world"]
 

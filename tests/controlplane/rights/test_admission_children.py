@@ -18,9 +18,15 @@ from tests.controlplane.rights.test_admission_operator import (
 from tests.support.kube import Kube, Object
 
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.cachecluster import children, cleaning, network_probe, pods, trust
-from tdcs.controllers.cachecluster.blueprint import Blueprint
-from tdcs.controllers.trust.certificates import Certificates
+from tdcs.control.cachecluster import (
+    cache_certificates,
+    cache_children,
+    cache_pods,
+    cleaning,
+    isolation_probe,
+)
+from tdcs.control.cachecluster.blueprint import Blueprint
+from tdcs.control.release_certificates import Certificates
 from tdcs.kube.client import connect
 from tdcs.trust.settings import TrustSettings
 
@@ -42,15 +48,15 @@ def blueprint(world: World, cluster: Object, settings: TrustSettings) -> Bluepri
 
 def objects_of(plan: Blueprint) -> list[Object]:
     """Every object of a cache but its certificates and the privileged FUSE clients."""
-    worker = children.worker(plan, node=NODE)
+    worker = cache_children.worker(plan, node=NODE)
     worker_set = {"metadata": {**worker["metadata"], "uid": "x"}}
     return [
-        pods.config_map(plan),
-        *children.services(plan),
-        children.master(plan),
+        cache_pods.config_map(plan),
+        *cache_children.services(plan),
+        cache_children.master(plan),
         worker,
         cleaning.job(plan, worker_set=worker_set, node=NODE, views_too=True),
-        network_probe.job(plan, window=0),
+        isolation_probe.job(plan, window=0),
     ]
 
 
@@ -67,7 +73,7 @@ async def test_the_operator_makes_a_cache_and_renews_its_certificates(
     api = await connect(
         kubeconfig=world.plane.kubeconfig_as(service_account=account, namespace=world.namespace)
     )
-    subjects = trust.subjects(plan, nodes=[NODE], fuse=True)
+    subjects = cache_certificates.subjects(plan, nodes=[NODE], fuse=True)
     now = datetime.datetime.now(datetime.UTC)
     try:
         ends: list[dict[str, datetime.datetime]] = []

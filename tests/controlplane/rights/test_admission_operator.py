@@ -30,7 +30,7 @@ from tests.controlplane.rights.stolen_objects import (
 )
 from tests.support.kube import Kube, KubeRequestError, Object
 
-from tdcs.controllers.volumes import objects
+from tdcs.control.dataset.access import volume_objects as objects
 
 __all__ = ["world"]
 

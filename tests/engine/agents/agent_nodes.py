@@ -14,23 +14,23 @@ from tests.support.dataplane.agents import Version
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
+from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
-from tdcs.cli.chart.caches import serve_manifests
-from tdcs.controllers.caches import Cache, CachePool
+from tdcs.control.cache_registry import Cache, CachePool
+from tdcs.control.operator.cache_factory import serve_manifests
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import (
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import LocalLister
+from tdcs.listing.source_keys import SourceKeys
+from tdcs.listing.transfer import manifest_url
+from tdcs.model.agent_state import (
     AgentState,
     Assignment,
     MountState,
     SourceAccess,
 )
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import Source
-from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import CheckSize, uncounted
-from tdcs.listing.lister import LocalLister
-from tdcs.listing.source_keys import SourceKeys
-from tdcs.listing.transfer import manifest_url
+from tdcs.model.cache_engine import Source
+from tdcs.model.listing_limit import CheckSize, uncounted
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
 from tdcs.trust.roles import Role

@@ -18,8 +18,8 @@ from tests.engine.views.test_names import NAMES
 from tests.support.dataplane.agents import fill
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
-from tdcs.engine.protocol import Source
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
+from tdcs.model.cache_engine import Source
 
 ONE, TWO = "node-1", "node-2"
 CAPACITY = 256 << 20

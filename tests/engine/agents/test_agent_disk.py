@@ -13,8 +13,8 @@ import pytest
 from tests.support.dataplane.agents import fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.disk.room import SLACK_BYTES
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Part
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Part
+from tdcs.node.agent.disk.disk_room import SLACK_BYTES
 
 SIZE = 96 << 20
 FILES = {f"{number:03}": os.urandom(500_000) for number in range(60)}

@@ -25,13 +25,13 @@ from tests.support.certificates import DAY, TestAuthority, now
 from tests.support.programs.processes import Process
 from tests.support.report import Measured
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.server import Server
+from tests.unit.control.server import Server
 
+from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
-from tdcs.controllers.trust.certificates import LOOK_SECONDS, Certificates
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import EngineUnavailableError
-from tdcs.kube.resources import SECRETS
+from tdcs.control.release_certificates import LOOK_SECONDS, Certificates
+from tdcs.model.cache_engine import EngineUnavailableError
+from tdcs.model.kube_resources import SECRETS
 from tdcs.trust.certificates import Subject, end_of
 from tdcs.trust.roles import Role
 from tdcs.trust.settings import TrustSettings

@@ -14,7 +14,7 @@ from tests.engine.contract.world import (
     holders,
 )
 
-from tdcs.engine.protocol import (
+from tdcs.model.cache_engine import (
     MountConflictError,
     NoSuchPathError,
     Source,

@@ -13,7 +13,7 @@ from tests.engine.contract.world import (
 )
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.protocol import (
+from tdcs.model.cache_engine import (
     NoSuchWorkerError,
 )
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.protocol import (
+from tdcs.model.cache_engine import (
     Block,
     CachedFile,
     Engine,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.engine.stores.flat_store import flat_store
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import Credentials, Source
+from tdcs.alluxio import AlluxioEngine
+from tdcs.model.cache_engine import Credentials, Source
 
 OBJECTS = {"data/a": 10, "data/a-b": 1, "data/a.txt": 2, "data/a/b": 20, "data/a/c/d": 30, "data/e/f": 7}
 

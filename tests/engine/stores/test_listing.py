@@ -13,13 +13,13 @@ from obstore.store import S3Store
 from tests.engine.contract import BLOCK_SIZE
 from tests.engine.servers import AlluxioCluster, S3Server
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import EngineError, LimitExceededError, NoSuchPathError, Source
+from tdcs.alluxio import AlluxioEngine
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import ListingLimit
 from tdcs.listing.lister import LocalLister, ProcessLister
 from tdcs.listing.source_size import SourceSize
-from tdcs.planning.manifest import Manifest
+from tdcs.model.cache_engine import EngineError, LimitExceededError, NoSuchPathError, Source
+from tdcs.model.listing_limit import ListingLimit
+from tdcs.model.manifest import Manifest
 
 MILLISECONDS = 1_600_000_000_123
 

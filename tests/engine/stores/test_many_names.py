@@ -21,10 +21,10 @@ from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.stores import countless_store
 from tests.support.report import Measured
-from tests.unit.controllers.cluster import QUICK, Cluster
+from tests.unit.control.cluster import QUICK, Cluster
 
-from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUMES
 from tdcs.listing.source_size import SourceSize
+from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUMES
 
 NAMES = 5_000_000
 MIB = 1 << 20

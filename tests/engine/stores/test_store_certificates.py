@@ -9,8 +9,8 @@ import pytest
 import trustme
 from tests.engine.stores.flat_store import Answers, flat_store
 
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import Credentials, Source, SourceError
+from tdcs.alluxio import AlluxioEngine
+from tdcs.model.cache_engine import Credentials, Source, SourceError
 
 
 async def mount_and_list(engine: AlluxioEngine, path: str, source: Source) -> None:

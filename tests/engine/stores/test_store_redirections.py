@@ -12,10 +12,10 @@ from tests.engine.conftest import LARGE
 from tests.engine.servers import AlluxioCluster
 from tests.engine.stores.flat_store import Answers, flat_store
 
+from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.mount_properties import explain
 from tdcs.api import names
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.alluxio.sources import explain
-from tdcs.engine.protocol import Block, Credentials, NoSuchPathError, Source, SourceError
+from tdcs.model.cache_engine import Block, Credentials, NoSuchPathError, Source, SourceError
 
 OBJECTS = {"data/a": 300, "data/b": 20}
 BODY = b"x" * 300

@@ -21,10 +21,10 @@ from tests.engine.views.viewing import (
 )
 from tests.support.waiting import at_this_load, eventually_async
 
+from tdcs.alluxio.master import Master
+from tdcs.alluxio.rpc import CONFIGURATION
 from tdcs.api import names
-from tdcs.controllers.mounts.path_settings import READ_TYPE
-from tdcs.engine.alluxio.master import Master
-from tdcs.engine.alluxio.rpc import CONFIGURATION
+from tdcs.control.dataset.mount.path_settings import READ_TYPE
 
 UNPUBLISH_SECONDS = 10.0
 """Longer than that nobody shall wait for a volume to go, whatever is dead."""

@@ -25,9 +25,9 @@ from tests.engine.views.viewing import (
 from tests.support.report import Measured
 from tests.support.waiting import at_this_load, eventually_async
 
+from tdcs.alluxio.profile import Profile
 from tdcs.api import names
-from tdcs.csi.views.kernel_cache import forget_unused
-from tdcs.engine.alluxio.profile import Profile
+from tdcs.node.csi.views.kernel_cache import forget_unused
 
 BACK_SECONDS = 10.0
 """Within this time after its FUSE client was killed, a running pod can open files again that are not on its node; on a

@@ -33,11 +33,11 @@ from tests.support.dataplane.node import Node, dies_with_us
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually, eventually_async
 
+from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
-from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import Block, Source
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
+from tdcs.model.cache_engine import Block, Source
 
 HERE, ELSEWHERE = "node-1", "node-2"
 

@@ -20,10 +20,10 @@ from tests.support.dataplane.agents import (
 )
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.backoff import pause
-from tdcs.agent.disk import room
-from tdcs.agent.disk.tier import Disk
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Part
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Part
+from tdcs.node.agent.backoff import pause
+from tdcs.node.agent.disk import disk_room
+from tdcs.node.agent.disk.tier import Disk
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
 
@@ -204,7 +204,7 @@ async def test_a_disk_that_somebody_else_fills_is_waited_for(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = 1_000
-    monkeypatch.setattr(Disk, "free_bytes", lambda _: left + room.SLACK_BYTES)
+    monkeypatch.setattr(Disk, "free_bytes", lambda _: left + disk_room.SLACK_BYTES)
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await eventually_async(lambda: [each.code for each in one.mount().failed] == ["NoRoom"], deadline=30)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.dataplane.agents import fill, folder_version, running_agent, url_of
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Part
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Part
 
 FILES = {
     "a/one.bin": os.urandom(100_000),

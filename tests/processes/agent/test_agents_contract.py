@@ -15,10 +15,11 @@ from tests.support.dataplane.agents import JOURNAL, MOUNT, Version, fill, folder
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.disk.epoch import enter_epoch
-from tdcs.agent.twin.agents import MemoryAgents
 from tdcs.engine.agent_client import HttpAgents
-from tdcs.engine.agents import (
+from tdcs.engine.memory import MemoryEngine
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import LocalLister
+from tdcs.model.agent_state import (
     ALL_SLOTS,
     NO_SLOTS,
     AgentError,
@@ -30,10 +31,9 @@ from tdcs.engine.agents import (
     Peer,
     SourceAccess,
 )
-from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Source
-from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.model.cache_engine import Source
+from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.twin.agents import MemoryAgents
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(60)} | {"empty": b""}
 URI = "s3://bucket/data"

@@ -14,9 +14,9 @@ from tests.support.dataplane.agents import JOURNAL, MOUNT, fill, folder_version
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.disk.epoch import enter_epoch
 from tdcs.engine.agent_client import HttpAgents
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentError
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentError
+from tdcs.node.agent.disk.epoch import enter_epoch
 
 FILES = {f"{number:03}": random.Random(number).randbytes(40_000) for number in range(400)}
 LARGE = {"large": os.urandom(20_000_000)}

@@ -11,9 +11,9 @@ import pytest
 from tests.support.dataplane.agents import Version, fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.mount.mount import MountWork
-from tdcs.agent.transfer.lanes import SOURCE_LANES
-from tdcs.agent.worker.registrar import LANES
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.transfer.lanes import SOURCE_LANES
+from tdcs.node.agent.transfer.registrar import LANES
 
 MOUNTS = 40
 FILES = 12

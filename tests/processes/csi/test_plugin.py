@@ -14,7 +14,7 @@ import pytest
 from tests.support.dataplane.node import NODE, Node, needs_fuse
 from tests.support.waiting import eventually
 
-from tdcs.csi import descriptors
+from tdcs.node.csi import csi_descriptors
 
 FILES = {"datasets/abc/train/1.jpg": "one", "datasets/other/2.jpg": "two"}
 
@@ -333,13 +333,13 @@ def test_a_stopped_plugin_answers_what_still_waits_with_the_reason(node: Node) -
 def test_kubelet_learns_the_drivers_name_and_socket(running: Node) -> None:
     info = running.call(
         "pluginregistration.Registration/GetInfo",
-        descriptors.message(name="pluginregistration.InfoRequest")(),
+        csi_descriptors.message(name="pluginregistration.InfoRequest")(),
         answer="pluginregistration.PluginInfo",
         socket=running.registration_socket,
     )
     node = running.call(
         "csi.v1.Node/NodeGetInfo",
-        descriptors.message(name="csi.v1.NodeGetInfoRequest")(),
+        csi_descriptors.message(name="csi.v1.NodeGetInfoRequest")(),
         answer="csi.v1.NodeGetInfoResponse",
         socket=Path(info.endpoint),
     )
@@ -351,7 +351,7 @@ def test_kubelet_learns_the_drivers_name_and_socket(running: Node) -> None:
 def test_a_plugin_that_kubelet_refuses_ends_with_kubelets_reason(running: Node) -> None:
     running.call(
         "pluginregistration.Registration/NotifyRegistrationStatus",
-        descriptors.message(name="pluginregistration.RegistrationStatus")(
+        csi_descriptors.message(name="pluginregistration.RegistrationStatus")(
             plugin_registered=False, error="taken"
         ),
         answer="pluginregistration.RegistrationStatusResponse",
@@ -377,7 +377,7 @@ def test_a_kernel_without_the_newer_calls_is_served_by_the_older_one(node: Node)
     target.mkdir()
     source = node.fuse_root / "default/datasets/abc"
     attach = (
-        "import os, sys; from tdcs.csi import mount; "
+        "import os, sys; from tdcs.node.csi import mount; "
         "mount.attach_classic(source=os.open(sys.argv[1], os.O_PATH), target=sys.argv[2])"
     )
 

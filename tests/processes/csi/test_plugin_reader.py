@@ -19,10 +19,10 @@ from tests.processes.csi.view_node import ViewNode
 from tests.support.dataplane.node import Node, needs_fuse
 from tests.support.dataplane.readers import AS_USER, HOLDER, Giver, drop_page_cache, holder_of, table_of
 from tests.support.waiting import eventually
-from tests.unit.csi.views.builders import needs_overlays, put_blocks
+from tests.unit.node.csi.views.builders import needs_overlays, put_blocks
 
 from tdcs.api import names
-from tdcs.reader.versions.registration import ReaderFolder, write_atomically
+from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 
 pytestmark = needs_fuse
 

@@ -7,7 +7,7 @@ import pytest
 from tests.processes.csi.view_node import FILES, ViewNode
 from tests.support.dataplane.node import Node
 from tests.support.waiting import eventually
-from tests.unit.csi.views.builders import put_blocks
+from tests.unit.node.csi.views.builders import put_blocks
 
 
 @pytest.fixture

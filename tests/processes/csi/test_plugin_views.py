@@ -9,7 +9,7 @@ import pytest
 from tests.processes.csi.view_node import FILES, ViewNode
 from tests.support.dataplane.node import Node, needs_fuse
 from tests.support.waiting import eventually
-from tests.unit.csi.views.builders import drop_block, put_blocks, refuse_block
+from tests.unit.node.csi.views.builders import drop_block, put_blocks, refuse_block
 
 
 @pytest.fixture

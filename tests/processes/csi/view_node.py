@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.dataplane.node import Node
-from tests.unit.csi.views.builders import PATH, builder_of, listed, put_blocks
+from tests.unit.node.csi.views.builders import PATH, builder_of, listed, put_blocks
 
-from tdcs.csi.versions.folders import dataset_folder
-from tdcs.csi.volume import Volume
+from tdcs.node.csi.views.view_folders import dataset_folder
+from tdcs.node.csi.volume import Volume
 
 FILES = {f"{PATH.lstrip('/')}/train/{name}": f"fuse {name}" for name in ("here", "away")}
 

@@ -29,10 +29,10 @@ from tests.support.dataplane.readers import (
 )
 from tests.support.waiting import eventually
 
-from tdcs.agent.peers import frames
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
-from tdcs.engine.readers.holder_table import Holder
-from tdcs.engine.readers.read_failure import ReadFailure
+from tdcs.engine.holder_table import Holder
+from tdcs.engine.read_failure import ReadFailure
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
+from tdcs.node.wire import frames
 
 pytestmark = needs_fuse
 

@@ -15,8 +15,8 @@ from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import JOURNAL, ReaderNode, drop_page_cache, small_version
 from tests.support.waiting import eventually, eventually_async
 
-from tdcs.engine.agents import NO_SLOTS
-from tdcs.engine.readers import holder_table
+from tdcs.engine import holder_table
+from tdcs.model.agent_state import NO_SLOTS
 
 pytestmark = needs_fuse
 

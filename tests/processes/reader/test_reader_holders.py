@@ -15,13 +15,13 @@ from tests.support.dataplane.readers import CLUSTER, JOURNAL, Giver, ReaderNode,
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.cli.chart.caches import serve_manifests
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
-from tdcs.engine.readers.holder_service import KnownAgents
-from tdcs.engine.readers.holder_table import HOLDERS_PATH, HolderTable
-from tdcs.engine.readers.read_failure import READ_FAILURES_PATH, ReadFailure
-from tdcs.engine.transport.operator_client import OperatorClient, RequestRefusedError
+from tdcs.control.operator.cache_factory import serve_manifests
+from tdcs.engine.holder_service import KnownAgents
+from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable
+from tdcs.engine.operator_client import OperatorClient, RequestRefusedError
+from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
 from tdcs.listing.folder import ManifestFolder
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.trust.roles import Role
 
 MOUNT = "/datasets/0123456789abcdef"

@@ -26,8 +26,8 @@ from tests.support.dataplane.readers import (
 )
 from tests.support.waiting import eventually
 
-from tdcs.csi.pod_pressure import PodPressures
-from tdcs.engine.readers.pod_wait_table import PodWait, read_pod_waits
+from tdcs.engine.pod_wait_table import PodWait, read_pod_waits
+from tdcs.node.csi.pod_pressure import PodPressures
 
 pytestmark = needs_fuse
 

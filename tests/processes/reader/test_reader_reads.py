@@ -22,11 +22,11 @@ from tests.support.dataplane.readers import (
     table_of,
 )
 from tests.support.waiting import eventually
-from tests.unit.csi.views.builders import refuse_block
+from tests.unit.node.csi.views.builders import refuse_block
 
-from tdcs.agent.disk.epoch import enter_epoch
-from tdcs.agent.disk.tier import Disk
-from tdcs.policy import slots
+from tdcs.model import slots
+from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.tier import Disk
 
 pytestmark = needs_fuse
 

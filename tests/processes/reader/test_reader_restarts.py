@@ -31,8 +31,8 @@ from tests.support.report import Measured
 from tests.support.waiting import eventually
 
 from tdcs.api import names
-from tdcs.reader.fuse import session
-from tdcs.reader.versions.registration import write_atomically
+from tdcs.node.reader import session
+from tdcs.node.reader.serving.registration import write_atomically
 
 pytestmark = needs_fuse
 

@@ -19,11 +19,11 @@ from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import JOURNAL, ReaderNode, table_of
 from tests.support.waiting import at_this_load, eventually
 
-from tdcs.agent.disk.tier import Disk, note_hash
-from tdcs.agent.peers.block_service import BlockService
-from tdcs.agent.peers.frames import News, SourceWanted
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, SourceAccess
-from tdcs.engine.readers.holder_table import Holder
+from tdcs.engine.holder_table import Holder
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, SourceAccess
+from tdcs.node.agent.disk.tier import Disk, note_hash
+from tdcs.node.wire.block_service import BlockService
+from tdcs.node.wire.frames import News, SourceWanted
 
 pytestmark = needs_fuse
 

@@ -12,7 +12,7 @@ from tests.support.dataplane.readers import Giver, ReaderNode, shown_from_elsewh
 from tests.support.waiting import eventually
 
 from tdcs.api import names
-from tdcs.engine.readers import reader_files
+from tdcs.engine import reader_files
 
 pytestmark = needs_fuse
 

@@ -10,10 +10,10 @@ from typing import Final
 from tests.support.dataplane.agents import NOBODY, Version, content_of
 from tests.support.programs.processes import Process
 
-from tdcs.agent.disk.tier import Disk
 from tdcs.api import names
 from tdcs.engine.agent_client import AgentAddress
-from tdcs.engine.agents import ALL_SLOTS, Peer
+from tdcs.model.agent_state import ALL_SLOTS, Peer
+from tdcs.node.agent.disk.tier import Disk
 
 AGENT: Final = (sys.executable, "-m", "tdcs.cli", "agent")
 

@@ -12,20 +12,20 @@ from types import MappingProxyType
 
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.agent import Agent
-from tdcs.agent.disk.epoch import enter_epoch
-from tdcs.agent.disk.tier import Disk
-from tdcs.agent.mount.peer_health import Patience
-from tdcs.agent.peers.block_service import BlockService
-from tdcs.agent.serving import serving_agent
-from tdcs.agent.settings import AgentSettings
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
-from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
-from tdcs.engine.protocol import Block, CachedFile
+from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import manifest_url
-from tdcs.planning.manifest import Manifest
-from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.node.agent.agent import Agent
+from tdcs.node.agent.agent_settings import AgentSettings
+from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.agent.serving import serving_agent
+from tdcs.node.wire.block_service import BlockService
 from tdcs.trust.contexts import Contexts
 
 MOUNT = "/datasets/0123456789abcdef"

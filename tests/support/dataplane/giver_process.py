@@ -14,14 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from tdcs.agent.disk.tier import Disk
-from tdcs.agent.mount.rate import Rate
-from tdcs.agent.peers.block_service import BlockService
-from tdcs.agent.peers.frames import News
-from tdcs.agent.source.access import open_source
-from tdcs.agent.source.limits import RateLimit
-from tdcs.agent.transfer.source_relay import SourceRelay
-from tdcs.engine.agents import SourceAccess
+from tdcs.model.agent_state import SourceAccess
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.mount.rate import Rate
+from tdcs.node.agent.mount.source_access import open_source
+from tdcs.node.agent.mount.transfer_limits import RateLimit
+from tdcs.node.agent.transfer.source_relay import SourceRelay
+from tdcs.node.wire.block_service import BlockService
+from tdcs.node.wire.frames import News
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support import programs
 from tests.support.waiting import eventually
 
-from tdcs.csi import descriptors
+from tdcs.node.csi import csi_descriptors
 
 READ_MANY = 3
 NODE = "node-a"
@@ -121,7 +121,7 @@ class Node:
             "--master-patience=0.3",  # no test has a master that is slow
             *more,
         ]
-        self.plugin = self.start(sys.executable, "-m", "tdcs.csi", *arguments, stdout=log, stderr=log)
+        self.plugin = self.start(sys.executable, "-m", "tdcs.node.csi", *arguments, stdout=log, stderr=log)
         eventually(lambda: "serves" in self.log(), deadline=60, describe=self.log)
 
     def kill_plugin(self, number: signal.Signals) -> int:
@@ -155,7 +155,7 @@ class Node:
             call = channel.unary_unary(
                 f"/{method}",
                 request_serializer=type(request).SerializeToString,
-                response_deserializer=descriptors.message(name=answer).FromString,
+                response_deserializer=csi_descriptors.message(name=answer).FromString,
             )
             return call(request, timeout=timeout)
 
@@ -171,7 +171,7 @@ class Node:
         mode: int = READ_MANY,
         timeout: float = 60,
     ) -> None:
-        request = descriptors.message(name="csi.v1.NodePublishVolumeRequest")(
+        request = csi_descriptors.message(name="csi.v1.NodePublishVolumeRequest")(
             volume_id=volume,
             target_path=str(target),
             volume_capability={"mount": {}, "access_mode": {"mode": mode}},
@@ -187,7 +187,7 @@ class Node:
         self.call("csi.v1.Node/NodePublishVolume", request, answer=answer, timeout=timeout)
 
     def unpublish(self, target: Path) -> None:
-        request = descriptors.message(name="csi.v1.NodeUnpublishVolumeRequest")(
+        request = csi_descriptors.message(name="csi.v1.NodeUnpublishVolumeRequest")(
             volume_id="tdcs.team.data", target_path=str(target)
         )
         self.call("csi.v1.Node/NodeUnpublishVolume", request, answer="csi.v1.NodeUnpublishVolumeResponse")

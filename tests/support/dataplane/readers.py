@@ -21,13 +21,13 @@ from tests.support.dataplane.agents import Version, cached_files, make_version
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 
-from tdcs.agent.disk.tier import note_hash
 from tdcs.api import names
-from tdcs.engine.agents import ALL_SLOTS, SourceAccess
-from tdcs.engine.readers.holder_table import Holder, HolderTable
-from tdcs.planning.manifest import Manifest
-from tdcs.reader.fuse import session
-from tdcs.reader.versions.registration import ReaderFolder, Registration, write_atomically
+from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
+from tdcs.model.manifest import Manifest
+from tdcs.node.agent.disk.tier import note_hash
+from tdcs.node.reader import session
+from tdcs.node.reader.serving.registration import ReaderFolder, Registration, write_atomically
 
 JOURNAL = "journal-of-readers"
 CLUSTER = "default"
@@ -79,8 +79,8 @@ class Giver:
 
 _LOADED: Final = """
 import encodings.ascii, encodings.idna, encodings.latin_1, sys
-from tdcs.reader import main
-from tdcs.reader.processes import child_process, monitor, reserve, supervisor
+from tdcs.node.reader import main
+from tdcs.node.reader import child_process, monitor, reserve, supervisor
 """
 """All that is imported later: the user need not be able to read the interpreter's files here, as in an image."""
 

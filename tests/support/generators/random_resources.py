@@ -10,8 +10,8 @@ from tests.support.documents import document
 from tests.support.generators.random_objects import TEXTS, from_schema
 
 from tdcs.api import names
-from tdcs.kube.api import Object
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 CRDS = Path(__file__).parents[3] / "crds"
 

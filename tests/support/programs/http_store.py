@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tdcs.engine.agents import SourceAccess
+from tdcs.model.agent_state import SourceAccess
 
 
 @contextmanager

@@ -9,26 +9,26 @@ from pydantic import BaseModel, ValidationError
 
 from tdcs.api.base import Model
 from tdcs.api.dataset import Dataset
-from tdcs.api.generate import crd, reference
-from tdcs.api.generate.schema import structural
-from tdcs.controllers.humanize import wrong_fields
+from tdcs.api.generate import crd_documents, crd_reference
+from tdcs.api.generate.crd_schema import structural
+from tdcs.model.humanize import wrong_fields
 
 CHECKOUT = Path(__file__).parents[3]
 
 
 def test_the_committed_files_are_what_the_models_give() -> None:
     committed = {path.name: path.read_text() for path in (CHECKOUT / "crds").glob("*.yaml")}
-    assert committed == crd.manifests(), "run: tdcs crds --output crds"
+    assert committed == crd_documents.manifests(), "run: tdcs crds --output crds"
 
 
 def test_the_committed_reference_is_what_the_models_give() -> None:
     page = CHECKOUT / "docs" / "reference" / "resources.md"
-    assert page.read_text() == reference.markdown(), "run: make crds"
+    assert page.read_text() == crd_reference.markdown(), "run: make crds"
 
 
 def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
-    assert len(list(crd.write(folder=tmp_path))) == len(crd.KINDS)
-    assert list(crd.write(folder=tmp_path)) == []
+    assert len(list(crd_documents.write(folder=tmp_path))) == len(crd_documents.KINDS)
+    assert list(crd_documents.write(folder=tmp_path)) == []
 
 
 def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -41,9 +41,9 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
             yield from fields(schema[key], f"{path}[]")
 
 
-@pytest.mark.parametrize("kind", crd.KINDS, ids=lambda kind: kind.model.__name__)
-def test_every_field_is_described_and_has_one_type(kind: crd.Kind) -> None:
-    version = crd.definition(kind)["spec"]["versions"][0]
+@pytest.mark.parametrize("kind", crd_documents.KINDS, ids=lambda kind: kind.model.__name__)
+def test_every_field_is_described_and_has_one_type(kind: crd_documents.Kind) -> None:
+    version = crd_documents.definition(kind)["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     for path, found in fields(schema, kind.model.__name__):
         if path.endswith(".metadata"):
@@ -56,11 +56,11 @@ def test_every_field_is_described_and_has_one_type(kind: crd.Kind) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [kind for kind in crd.KINDS if "status" in kind.model.model_fields],
+    [kind for kind in crd_documents.KINDS if "status" in kind.model.model_fields],
     ids=lambda kind: kind.model.__name__,
 )
-def test_the_server_invents_no_status(kind: crd.Kind) -> None:
-    schema = crd.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+def test_the_server_invents_no_status(kind: crd_documents.Kind) -> None:
+    schema = crd_documents.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     status = schema["properties"]["status"]
     assert not [path for path, found in fields(status, "status") if "default" in found]
 
@@ -93,8 +93,8 @@ def test_models_tolerate_fields_of_a_newer_version() -> None:
 
 def test_an_eviction_policy_in_the_wrong_case_is_answered_with_the_names_of_the_policies() -> None:
     """By the API server through the schema, and by the operator where an older schema let it pass."""
-    kind = next(kind for kind in crd.KINDS if kind.model is Dataset)
-    schema = crd.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    kind = next(kind for kind in crd_documents.KINDS if kind.model is Dataset)
+    schema = crd_documents.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     policy = dict(fields(schema, "Dataset"))["Dataset.spec.eviction.policy"]
     assert "pattern" not in policy, "the server would quote it"
     (rule,) = policy["x-kubernetes-validations"]
@@ -110,7 +110,7 @@ def test_an_eviction_policy_in_the_wrong_case_is_answered_with_the_names_of_the_
 
 @pytest.mark.parametrize("plural", ["cacheclusters", "datasets", "preloads", "trainingjobs"])
 def test_kubectl_get_wide_says_why_and_with_a_reason_where_the_state_is_a_word(plural: str) -> None:
-    (kind,) = (kind for kind in crd.KINDS if kind.plural == plural)
+    (kind,) = (kind for kind in crd_documents.KINDS if kind.plural == plural)
     columns = {column.name for column in kind.columns}
     assert "Message" in columns
     assert "Reason" in columns or "State" not in columns

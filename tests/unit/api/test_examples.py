@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tdcs.api.generate import crd
+from tdcs.api.generate import crd_documents
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"
-MODELS = {kind.model.__name__: kind.model for kind in crd.KINDS}
+MODELS = {kind.model.__name__: kind.model for kind in crd_documents.KINDS}
 OBJECTS = [
     (path.name, obj)
     for path in sorted(EXAMPLES.glob("*.yaml"))

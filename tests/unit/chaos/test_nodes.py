@@ -6,9 +6,9 @@ from pathlib import Path
 from e2e.chaos.checks import KINDS, Belongings, belongings_of, left_over
 from e2e.chaos.nodes import BELONGINGS, STATE
 
-from tdcs.agent.disk.tier import Disk
 from tdcs.api import names
-from tdcs.csi.versions.folders import STAGING
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.csi.views.view_folders import STAGING
 
 TIER = "cache/default"
 MOUNT = "/datasets/abc"

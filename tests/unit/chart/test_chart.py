@@ -11,8 +11,8 @@ from tests.unit.chart.network import selects
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
-from tdcs.api.generate import crd
-from tdcs.controllers.cachecluster.blueprint import labels_of
+from tdcs.api.generate import crd_documents
+from tdcs.control.cachecluster.blueprint import labels_of
 
 CLUSTER_SCOPED = {
     "ClusterRole",
@@ -156,7 +156,7 @@ def test_a_release_of_another_name_is_named_after_it(helm: Helm) -> None:
 def test_the_charts_definitions_are_the_generated_ones(helm: Helm, default: Rendered) -> None:
     objects = documents(helm.run("template", "--include-crds", "tdcs", CHART))
     shown = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
-    generated = [document(text) for text in crd.manifests().values()]
+    generated = [document(text) for text in crd_documents.manifests().values()]
 
     def name(obj: Object) -> str:
         return str(obj["metadata"]["name"])

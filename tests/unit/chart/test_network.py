@@ -10,9 +10,9 @@ from tests.unit.chart.network import PORTS, Network, Pod
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.cachecluster import cleaning, network_probe
-from tdcs.controllers.cachecluster.blueprint import Blueprint, labels_of
-from tdcs.policy.addresses import METADATA
+from tdcs.control.cachecluster import cleaning, isolation_probe
+from tdcs.control.cachecluster.blueprint import Blueprint, labels_of
+from tdcs.decide.forbidden_addresses import METADATA
 
 READERS: Final = ("tdcs-csi", "tdcs-reader-holder")
 ADMITTED: Final[Mapping[tuple[str, int], set[str]]] = {
@@ -69,7 +69,7 @@ def everything(helm: Helm) -> Rendered:
 
 @pytest.fixture(scope="module")
 def probe() -> Pod:
-    return NAMESPACE, network_probe.job(plan(), window=1)["spec"]["template"]["metadata"]["labels"]
+    return NAMESPACE, isolation_probe.job(plan(), window=1)["spec"]["template"]["metadata"]["labels"]
 
 
 def test_each_component_is_called_by_those_that_need_it_and_by_no_one_else(
@@ -203,8 +203,8 @@ def test_the_test_pod_tries_the_ports_that_the_operators_probe_tries(everything:
         f"tdcs-nodes.{NAMESPACE}.svc:9808",
         f"tdcs-nodes.{NAMESPACE}.svc:9809",
     }
-    assert tried == {*network_probe.targets(plan()), *also}
-    assert f"--control={network_probe.CONTROL}" in container["args"]
+    assert tried == {*isolation_probe.targets(plan()), *also}
+    assert f"--control={isolation_probe.CONTROL}" in container["args"]
 
 
 def test_the_probe_finds_the_pods_of_the_nodes_by_a_name_and_tries_no_port_that_is_not_there(

@@ -9,7 +9,7 @@ from tests.unit.chart.conftest import NAMESPACE, Helm, RefusedError, Rendered
 from tests.unit.chart.network import PORTS, Network, Pod
 
 from tdcs.api import names
-from tdcs.controllers.cachecluster.blueprint import labels_of
+from tdcs.control.cachecluster.blueprint import labels_of
 
 COMPONENTS: Final = (names.COMPONENT_MASTER, names.COMPONENT_WORKER, names.COMPONENT_FUSE)
 NAMED: Final = ("default", "second")

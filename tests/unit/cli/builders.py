@@ -3,12 +3,12 @@
 import io
 from typing import Any
 
-from tests.unit.controllers.builders import NOW, dataset
+from tests.unit.control.builders import NOW, dataset
 
 from tdcs.cli.console import Console
-from tdcs.cli.explain.command import show
-from tdcs.cli.explain.job import Report
-from tdcs.kube.api import Object
+from tdcs.cli.explain.explain_command import show
+from tdcs.cli.explain.explained_job import Report
+from tdcs.model.kube_objects import Object
 
 GPU = "nvidia.com/gpu"
 

@@ -14,9 +14,9 @@ from rich.table import Table
 
 import tdcs.cli
 from tdcs.cli.console import Console
+from tdcs.cli.explain.listed_objects import World
+from tdcs.cli.explain.status_command import show
 from tdcs.cli.main import LazyGroup
-from tdcs.cli.status.command import show
-from tdcs.cli.status.world import World
 
 EVIL = "limits[\x1bc\x1b]0;title\x07\x1bP+q\x1b\\\x9b2J\u202e\r]: Invalid value"
 """Resets the terminal, names its window, asks it, clears it, turns the reading round, and overwrites its line."""

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.cli.test_status import obj, shown
 
 from tdcs.api.dataset import Dataset, DatasetStatus
-from tdcs.cli import dataset_use
-from tdcs.cli.status.world import World
+from tdcs.cli.explain import dataset_use
+from tdcs.cli.explain.listed_objects import World
 
 NOW = "2026-03-02T12:00:00Z"
 CREATED = "2026-03-01T12:00:00Z"

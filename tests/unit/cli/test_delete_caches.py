@@ -1,12 +1,12 @@
 """Before an uninstall the caches go, while somebody can still free the disks; never with data in use."""
 
 import pytest
-from tests.unit.controllers.server import Server
+from tests.unit.control.server import Server
 
 from tdcs.api import names
-from tdcs.cli.chart.delete_caches import StillThereError, delete_caches
-from tdcs.kube.api import Object
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, Resource
+from tdcs.cli.delete_caches import StillThereError, delete_caches
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, Resource
 
 HOME = "tdcs-system"
 

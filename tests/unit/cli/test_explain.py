@@ -5,14 +5,15 @@ from typing import cast
 import click
 import pytest
 from tests.unit.cli.builders import held, job, pod, printed
-from tests.unit.controllers.builders import NOW
+from tests.unit.control.builders import NOW
 from tests.unit.kube.fake import error
 
-from tdcs.cli.explain.command import existing
-from tdcs.cli.explain.job import World, explain
-from tdcs.kube.api import KubeApi, Object, ObjectList
+from tdcs.cli.explain.explain_command import existing
+from tdcs.cli.explain.explained_job import World, explain
+from tdcs.kube.api import KubeApi, ObjectList
 from tdcs.kube.errors import NotFoundError
-from tdcs.kube.resources import DATASETS, PODS, TRAINING_JOBS, Resource
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import DATASETS, PODS, TRAINING_JOBS, Resource
 
 
 def test_what_may_not_be_listed_is_said_and_the_rest_is_told() -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from tests.unit.cli.builders import job, pod
-from tests.unit.controllers.builders import NOW
+from tests.unit.control.builders import NOW
 
 from tdcs.api.dataset import Dataset
-from tdcs.cli.explain.dataset import described, explain_dataset
-from tdcs.kube.api import Object
+from tdcs.cli.explain.explained_dataset import described, explain_dataset
+from tdcs.model.kube_objects import Object
 
 
 def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.support.kube.objects import role_of
 from tests.unit.cli.builders import held, job, node, pod, printed
-from tests.unit.controllers.builders import NOW
+from tests.unit.control.builders import NOW
 
-from tdcs.cli.explain.job import Report, World, explain
-from tdcs.kube.api import Object
+from tdcs.cli.explain.explained_job import Report, World, explain
+from tdcs.model.kube_objects import Object
 
 
 def test_a_pod_on_the_best_node_is_said_to_be_there() -> None:

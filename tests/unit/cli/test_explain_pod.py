@@ -8,9 +8,9 @@ import pytest
 from tests.unit.cli.builders import held, node, pod
 
 from tdcs.cli.console import Console
-from tdcs.cli.explain.command import show_pod
-from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod
-from tdcs.kube.api import Object
+from tdcs.cli.explain.explain_command import show_pod
+from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
+from tdcs.model.kube_objects import Object
 
 KNOWN = {"team/pictures": held(a=60, b=30)["pictures"]}
 

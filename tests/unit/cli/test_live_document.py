@@ -18,10 +18,10 @@ from tdcs.cli.live.document import (
     document,
     trimmed_node,
 )
-from tdcs.cli.live.pods import kept_pod, pod_row
+from tdcs.cli.live.live_pods import kept_pod, pod_row
 from tdcs.cli.live.terminal import View, shared_out
 from tdcs.cli.live.watches import Contact
-from tdcs.kube.api import Object
+from tdcs.model.kube_objects import Object
 
 
 def dataset(name: str = "pictures", *, cluster_name: str = "default", **status: Any) -> Object:

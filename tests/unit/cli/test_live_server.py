@@ -14,7 +14,7 @@ from tests.support.kube.api_stand_in import ApiStandIn
 from tests.support.kube.live_world import cluster
 from tests.support.waiting import eventually_async
 
-from tdcs.cli.live.server import COOKIE, LiveServer
+from tdcs.cli.live.page_server import COOKIE, LiveServer
 from tdcs.cli.live.watches import Watches
 from tdcs.kube.client import connect
 

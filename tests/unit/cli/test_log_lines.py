@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tdcs.api import names
-from tdcs.cli.chart.log import NOISY, configure_log
+from tdcs.control.operator.operator_log import NOISY, configure_log
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -30,7 +30,7 @@ def _root_logger() -> Iterator[None]:
 
 def say_all() -> None:
     logging.getLogger(names.AUDIT_LOG).info("Dataset %s mounted %s", "n/pictures", "s3://pictures")
-    logging.getLogger("tdcs.controllers.publish").warning("refused")
+    logging.getLogger("tdcs.control.status_publisher").warning("refused")
 
 
 @pytest.mark.usefixtures("_root_logger")
@@ -42,7 +42,7 @@ def test_each_line_of_the_operator_in_json_has_its_logger_and_its_level(
     audit, refused = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert (audit["logger"], audit["severity"]) == ("tdcs.audit", "info")
     assert audit["message"] == "Dataset n/pictures mounted s3://pictures"
-    assert (refused["logger"], refused["severity"]) == ("tdcs.controllers.publish", "warn")
+    assert (refused["logger"], refused["severity"]) == ("tdcs.control.status_publisher", "warn")
     assert audit["timestamp"]
 
 
@@ -54,7 +54,7 @@ def test_each_plain_line_of_the_operator_has_its_time_its_level_and_its_logger(
     say_all()
     audit, refused = capsys.readouterr().err.splitlines()
     assert audit.endswith(" INFO tdcs.audit: Dataset n/pictures mounted s3://pictures")
-    assert refused.endswith(" WARNING tdcs.controllers.publish: refused")
+    assert refused.endswith(" WARNING tdcs.control.status_publisher: refused")
 
 
 def test_all_processes_of_the_chart_have_the_same_lines() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tdcs.cli.chart import network_probe
-from tdcs.cli.chart.network_probe import Reach, reach
+from tdcs.cli import network_probe
 from tdcs.cli.main import main
-from tdcs.controllers.cachecluster.network_probe import ProbeReport, parse_report
+from tdcs.cli.network_probe import Reach, reach
+from tdcs.control.cachecluster.isolation_probe import ProbeReport, parse_report
 
 
 @pytest.fixture

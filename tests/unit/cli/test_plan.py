@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from tests.support.kube.api_stand_in import ApiStandIn
 
 from tdcs.cli.main import main
-from tdcs.kube.api import Object
+from tdcs.model.kube_objects import Object
 
 GPU = "nvidia.com/gpu"
 GB = 10**9

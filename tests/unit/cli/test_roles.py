@@ -6,8 +6,8 @@ from pathlib import Path
 from click.testing import CliRunner
 from google.protobuf import descriptor_pb2
 
-from tdcs.agent.peers import frames
-from tdcs.cli.reference import roles
+from tdcs.cli import roles_reference
+from tdcs.node.wire import frames
 from tdcs.trust import rights
 from tdcs.trust.alluxio_rights import Place, alluxio_rights, rights_text
 from tdcs.trust.roles import Role
@@ -19,7 +19,7 @@ RIGHTS = ROOT / "deploy" / "local" / "alluxio" / "names" / "io" / "tdcs" / "trus
 
 def alluxio_methods() -> set[str]:
     """Every method of the services whose descriptors the operator has."""
-    data = resources.files("tdcs.engine.alluxio").joinpath("alluxio.desc").read_bytes()
+    data = resources.files("tdcs.alluxio").joinpath("alluxio.desc").read_bytes()
     return {
         f"{file.package}.{service.name}/{method.name}"
         for file in descriptor_pb2.FileDescriptorSet.FromString(data).file
@@ -29,7 +29,7 @@ def alluxio_methods() -> set[str]:
 
 
 def test_the_page_in_the_docs_is_what_the_tables_say() -> None:
-    assert PAGE.read_text() == roles.markdown(), "run: make crds"
+    assert PAGE.read_text() == roles_reference.markdown(), "run: make crds"
 
 
 def test_alluxios_processes_read_the_table_that_the_page_shows() -> None:
@@ -62,15 +62,15 @@ def test_an_agent_changes_blocks_from_the_worker_pod_alone() -> None:
         if place is Place.OWN_POD
     }
     assert near == {(Role.AGENT, "CreateLocalBlock"), (Role.AGENT, "RemoveBlock")}
-    page = roles.markdown()
+    page = roles_reference.markdown()
     assert "BlockWorker/RemoveBlock` | `operator`, `agent` of the same pod |" in page
     assert "agent@pod alluxio.grpc.block.BlockWorker/RemoveBlock\n" in rights_text()
 
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:
     page = tmp_path / "roles.md"
-    result = CliRunner().invoke(roles.command, ["--output", str(page)])
-    assert (result.exit_code, page.read_text()) == (0, roles.markdown())
+    result = CliRunner().invoke(roles_reference.command, ["--output", str(page)])
+    assert (result.exit_code, page.read_text()) == (0, roles_reference.markdown())
 
 
 def test_the_kinds_of_requests_are_those_of_the_block_service() -> None:

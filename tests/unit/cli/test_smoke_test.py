@@ -6,9 +6,9 @@ import pytest
 from tests.unit.kube.fake import ScriptedApi
 
 from tdcs.api.trainingjob import TrainingJob
-from tdcs.cli.chart.smoke_test import SmokeTestError, job, smoke_test
-from tdcs.kube.api import Object
-from tdcs.kube.resources import Resource
+from tdcs.cli.smoke_test import SmokeTestError, job, smoke_test
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import Resource
 
 
 class Operated(ScriptedApi):

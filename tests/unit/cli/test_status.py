@@ -9,14 +9,14 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from tests.support.kube.api_stand_in import ApiStandIn
-from tests.unit.controllers.server import Server
+from tests.unit.control.server import Server
 
 from tdcs.cli.console import Console
+from tdcs.cli.explain.listed_objects import World, check_namespace
+from tdcs.cli.explain.status_command import show
 from tdcs.cli.main import main
-from tdcs.cli.status.command import show
-from tdcs.cli.status.world import World, check_namespace
 from tdcs.kube.errors import ForbiddenError
-from tdcs.kube.resources import NAMESPACES, Resource
+from tdcs.model.kube_resources import NAMESPACES, Resource
 
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 

@@ -19,7 +19,7 @@ from tests.support.dataplane.agents import (
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agent_client import AgentAddress, HttpAgents, retry_pause
-from tdcs.engine.agents import AgentError
+from tdcs.model.agent_state import AgentError
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
 

@@ -13,9 +13,9 @@ from tests.support.certificates import TestAuthority
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.alluxio.block_channel import BlockChannel
-from tdcs.engine.alluxio.descriptors import method_types
-from tdcs.engine.alluxio.rpc import BLOCK_WORKER, RpcFailureError
+from tdcs.alluxio.alluxio_descriptors import method_types
+from tdcs.alluxio.block_channel import BlockChannel
+from tdcs.alluxio.rpc import BLOCK_WORKER, RpcFailureError
 from tdcs.trust.identity import Identity, NoIdentityError
 from tdcs.trust.roles import Role
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import grpc
 import pytest
 
-from tdcs.engine.alluxio import engine as module
-from tdcs.engine.alluxio.engine import AlluxioEngine
-from tdcs.engine.alluxio.master import MountEntry, Page
-from tdcs.engine.alluxio.mount_uri import source_uri
-from tdcs.engine.alluxio.rpc import RpcFailureError
-from tdcs.engine.protocol import Credentials, EngineError, Source, WorkerInfo
+from tdcs.alluxio import alluxio_engine as module
+from tdcs.alluxio.alluxio_engine import AlluxioEngine
+from tdcs.alluxio.master import MountEntry, Page
+from tdcs.alluxio.mount_uri import source_uri
+from tdcs.alluxio.rpc import RpcFailureError
+from tdcs.model.cache_engine import Credentials, EngineError, Source, WorkerInfo
 
 PATH = "/datasets/1"
 OLD, NEW = "o1d-hidden", "n3w-hidden"

@@ -12,9 +12,9 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, StreamEnded, StreamReset
 
-from tdcs.engine.alluxio.descriptors import method_types
-from tdcs.engine.alluxio.http2_connection import Connection
-from tdcs.engine.alluxio.rpc import BLOCK_WORKER, RpcFailureError
+from tdcs.alluxio.alluxio_descriptors import method_types
+from tdcs.alluxio.http2_connection import Connection
+from tdcs.alluxio.rpc import BLOCK_WORKER, RpcFailureError
 
 REQUEST, RESPONSE = method_types(BLOCK_WORKER, "CreateLocalBlock")
 HEADERS = {":status": "200", "content-type": "application/grpc"}

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, mounts
 
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.engine.protocol import Block, Credentials, Engine, EngineUnavailableError, Source
+from tdcs.model.cache_engine import Block, Credentials, Engine, EngineUnavailableError, Source
 
 __all__ = ["mounts"]
 

@@ -1,7 +1,7 @@
 """Each mount of a bucket has a scheme of its own, and no one but Alluxio sees it."""
 
-from tdcs.engine.alluxio.mount_uri import mount_uri, source_uri
-from tdcs.engine.alluxio.sources import explain
+from tdcs.alluxio.mount_properties import explain
+from tdcs.alluxio.mount_uri import mount_uri, source_uri
 
 
 def test_two_mounts_of_a_bucket_differ_and_lead_back_to_it() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tdcs.alluxio.profile import Role, Tier, java_options, render_properties, site_properties
 from tdcs.api.durations import to_seconds
-from tdcs.controllers.context import Settings
-from tdcs.engine.alluxio.profile import Role, Tier, java_options, render_properties, site_properties
+from tdcs.control.context import Settings
 
 NAMES = Path(__file__).parents[3] / "deploy" / "local" / "alluxio" / "names"
 TIER = Tier(medium="SSD", path="/var/lib/tdcs/cache/default", capacity_bytes=10_737_418_240)

@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from tdcs.engine.protocol import Credentials, EngineError, Source
-from tdcs.engine.redaction import redact
+from tdcs.model.cache_engine import Credentials, EngineError, Source
+from tdcs.model.redaction import redact
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfi"
 

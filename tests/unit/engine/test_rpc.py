@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from tdcs.engine.alluxio.rpc import RpcFailureError
+from tdcs.alluxio.rpc import RpcFailureError
 
 CODE = grpc.StatusCode
 

@@ -9,10 +9,10 @@ import grpc
 import pytest
 from tests.support.certificates import TestAuthority
 
-from tdcs.engine.alluxio.descriptors import method_types
-from tdcs.engine.alluxio.errors import engine_error
-from tdcs.engine.alluxio.rpc import FILE_SYSTEM, Rpc, RpcFailureError
-from tdcs.engine.protocol import EngineUnavailableError
+from tdcs.alluxio.alluxio_descriptors import method_types
+from tdcs.alluxio.alluxio_errors import engine_error
+from tdcs.alluxio.rpc import FILE_SYSTEM, Rpc, RpcFailureError
+from tdcs.model.cache_engine import EngineUnavailableError
 from tdcs.trust.identity import Identity, NoIdentityError
 from tdcs.trust.roles import Role
 

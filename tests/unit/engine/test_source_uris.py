@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.engine.paths import canonical_uri, inside
-from tdcs.engine.protocol import Source, SourceError
+from tdcs.model.cache_engine import Source, SourceError
+from tdcs.model.source_paths import canonical_uri, inside
 
 ESCAPES = (
     "file:///nfs/b/x\\..\\..\\..\\secrets",

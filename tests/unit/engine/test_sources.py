@@ -2,8 +2,14 @@
 
 import pytest
 
-from tdcs.engine.alluxio.sources import explain, mount_properties, mounted_digest, plain_reason, refuses_keys
-from tdcs.engine.protocol import Credentials, Source, SourceError
+from tdcs.alluxio.mount_properties import (
+    explain,
+    mount_properties,
+    mounted_digest,
+    plain_reason,
+    refuses_keys,
+)
+from tdcs.model.cache_engine import Credentials, Source, SourceError
 
 PAIR = Credentials(access_key_id="id", secret_access_key="secret")
 

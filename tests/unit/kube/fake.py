@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from tdcs.kube.api import Object, ObjectList, WatchEvent
+from tdcs.kube.api import ObjectList, WatchEvent
 from tdcs.kube.errors import ConflictError, GoneError, KubeError, UnavailableError
-from tdcs.kube.resources import PODS, Resource
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import PODS, Resource
 
 Step = WatchEvent | KubeError
 

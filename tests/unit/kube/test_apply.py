@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.kube.fake import ScriptedApi
 
-from tdcs.kube.api import Object
 from tdcs.kube.apply import Applier, ForeignObjectError, PredecessorError, covers, owner_reference
-from tdcs.kube.resources import SERVICES
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import SERVICES
 
 OWNER: Object = {
     "apiVersion": "tdcs.io/v1alpha2",

@@ -18,7 +18,7 @@ from tdcs.kube.api import WatchEvent
 from tdcs.kube.client import DEEPEST, KubernetesClient, connect
 from tdcs.kube.configuration import load_access
 from tdcs.kube.errors import KubeError, UnavailableError
-from tdcs.kube.resources import EVENTS, LEASES, PODS
+from tdcs.model.kube_resources import EVENTS, LEASES, PODS
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Serving = Callable[..., AbstractAsyncContextManager[KubernetesClient]]

@@ -4,9 +4,9 @@ from typing import Any
 
 from tests.unit.kube.fake import ScriptedApi, error
 
-from tdcs.kube.api import Object
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.events import NOTE_LIMIT, EventRecorder
+from tdcs.model.kube_objects import Object
 
 NOW = "2026-01-01T00:00:00Z"
 

@@ -9,11 +9,11 @@ from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi, error, pod
 
 from tdcs.kube import informer as module
-from tdcs.kube.api import Object, ObjectList, WatchEvent
+from tdcs.kube.api import ObjectList, WatchEvent
 from tdcs.kube.errors import GoneError, UnavailableError
 from tdcs.kube.informer import Informer, backoff
-from tdcs.kube.objects import Key
-from tdcs.kube.resources import PODS, Resource
+from tdcs.model.kube_objects import Key, Object
+from tdcs.model.kube_resources import PODS, Resource
 
 Changes = list[tuple[str, str | None]]
 

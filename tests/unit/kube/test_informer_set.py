@@ -5,10 +5,11 @@ import asyncio
 from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi
 
-from tdcs.kube.api import Object, ObjectList
+from tdcs.kube.api import ObjectList
 from tdcs.kube.informer_set import InformerSet
-from tdcs.kube.resources import DATASETS, JOBS, TRAINING_JOBS, Resource
 from tdcs.kube.scope import Scope
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import DATASETS, JOBS, TRAINING_JOBS, Resource
 
 Jobs = list[Object]
 Names = list[str]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.kube.fake import ScriptedApi, error
 
-from tdcs.kube.api import Object
 from tdcs.kube.errors import ConflictError, UnavailableError
 from tdcs.kube.lease import Lease, LeaseLostError
-from tdcs.kube.resources import Resource
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import Resource
 
 KEY = ("leases", "system", "operator")
 

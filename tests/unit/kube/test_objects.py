@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tdcs.kube.objects import UNENDED_PODS, job_ending, pod_has_ended, with_finalizer, without_finalizer
+from tdcs.model.kube_objects import UNENDED_PODS, job_ending, pod_has_ended, with_finalizer, without_finalizer
 
 FINALIZER = "tdcs.io/finalizer"
 

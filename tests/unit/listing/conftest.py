@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Source
 from tdcs.listing.folder import ManifestFolder
+from tdcs.model.cache_engine import Source
 
 MOUNT = "/datasets/1f"
 URI = "s3://bucket/data"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.unit.listing.conftest import MOUNT, URI, mounted
 
-from tdcs.engine.protocol import EngineError, NoSuchPathError
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
+from tdcs.model.cache_engine import EngineError, NoSuchPathError
 
 
 async def test_a_listing_writes_the_manifest_and_says_its_sums(folder: ManifestFolder) -> None:

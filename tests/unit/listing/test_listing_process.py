@@ -13,9 +13,12 @@ import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.listing.conftest import MOUNT
 
-from tdcs.cli.chart.caches import alluxio_caches
-from tdcs.controllers.mounts.listing_gate import STUCK_AT_ONCE
-from tdcs.engine.protocol import (
+from tdcs.control.dataset.mount.listing_gate import STUCK_AT_ONCE
+from tdcs.control.operator.cache_factory import alluxio_caches
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import ProcessLister
+from tdcs.listing.result import Failed, Request
+from tdcs.model.cache_engine import (
     EngineError,
     EngineUnavailableError,
     KeysRefusedError,
@@ -23,9 +26,6 @@ from tdcs.engine.protocol import (
     NoSuchPathError,
     SourceError,
 )
-from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import ProcessLister
-from tdcs.listing.result import Failed, Request
 from tdcs.trust.identity import Identity
 
 

@@ -9,7 +9,7 @@ from tests.unit.listing.conftest import MOUNT, URI, mounted
 
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
-from tdcs.planning.manifest_format import BadManifestError
+from tdcs.model.manifest_format import BadManifestError
 
 
 async def test_a_manifest_stays_readable_when_it_is_pruned(folder: ManifestFolder) -> None:

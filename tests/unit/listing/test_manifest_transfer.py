@@ -16,13 +16,13 @@ from aiohttp import web
 from tests.support.waiting import eventually_async
 from tests.unit.listing.conftest import MOUNT, Serve, mounted
 
-from tdcs.controllers.caches import Cache, CachePool, Published
-from tdcs.engine.agents import AgentState, Assignment, FolderCount, FolderLimit, MountState
+from tdcs.control.cache_registry import Cache, CachePool, Published
 from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import SourcesSize
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
+from tdcs.model.agent_state import AgentState, Assignment, FolderCount, FolderLimit, MountState
+from tdcs.model.listing_limit import SourcesSize
 
 MB = 1 << 20
 

@@ -14,9 +14,9 @@ from tests.support.kube.claimed_pods import CLAIM, NEW_PODS
 from tests.support.waiting import eventually_async
 from tests.unit.scheduler.test_app import Answer
 
-from tdcs.kube.api import Object
 from tdcs.kube.errors import UnavailableError
-from tdcs.kube.resources import CONFIG_MAPS, Resource
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CONFIG_MAPS, Resource
 from tdcs.trust.roles import Role
 from tdcs_scheduler.admission.certificate import CertificateError, CertificateFiles
 from tdcs_scheduler.admission.claim_list import ClaimList, claim_keys

@@ -1,7 +1,7 @@
 """The scheduler's configuration."""
 
-from tdcs.policy.copies import CopyOnNodes
-from tdcs.policy.scoring import node_scores
+from tdcs.decide.place.node_score import node_scores
+from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs_scheduler.configuration import scheduler_configuration
 
 

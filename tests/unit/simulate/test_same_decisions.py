@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 from tdcs.api import names
 from tdcs.api.dataset import Copy, DatasetStatus
 from tdcs.api.dataset import Dataset as DatasetObject
-from tdcs.controllers.cache.view import CacheView
-from tdcs.controllers.cachemanager import claimants
-from tdcs.controllers.cachemanager.manager import CacheManager
-from tdcs.controllers.context import WorkKey
-from tdcs.controllers.mounts import placement
-from tdcs.controllers.mounts.readers import Reader, all_wants
-from tdcs.controllers.queueing.queued_job import QueuedJob
-from tdcs.controllers.queueing.schedule import Nodes, schedule
-from tdcs.engine.agents import AgentState, MountState
-from tdcs.engine.protocol import WorkerInfo
-from tdcs.kube.resources import DATASETS
-from tdcs.planning.grants import MountDemand
-from tdcs.planning.placement import NodeView
-from tdcs.planning.places import AccessClaim, Places
-from tdcs.planning.standing import standing
-from tdcs.policy.fitting import PodGroup
+from tdcs.control.context import WorkKey
+from tdcs.control.dataset import claimants
+from tdcs.control.dataset.cache_manager import CacheManager
+from tdcs.control.dataset.mount.mount_readers import Reader, all_wants
+from tdcs.decide.cache.grants import MountDemand
+from tdcs.decide.cache.mount_standing import standing
+from tdcs.decide.place import placement_input
+from tdcs.decide.place.slot_nodes import NodeView
+from tdcs.decide.queue.copy_places import AccessClaim, Places
+from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.queue.gang_turn import Nodes, schedule
+from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.model.agent_state import AgentState, MountState
+from tdcs.model.cache_engine import WorkerInfo
+from tdcs.model.cache_view import CacheView
+from tdcs.model.kube_resources import DATASETS
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario, pods_of
@@ -212,7 +212,7 @@ class Operator:
         settings = SimpleNamespace(clone_idle_seconds=self.scenario.clone_idle_seconds)
         context: Any = SimpleNamespace(stores=stores, now=lambda: now, settings=settings)
         nodes = {name: NodeView(name=name, labels={}, free_gpus=gpus) for name, gpus in free.items()}
-        known = placement.cache_nodes(view=self._view(), nodes=nodes, cluster=None)
+        known = placement_input.cache_nodes(view=self._view(), nodes=nodes, cluster=None)
         demands, idle = [], {}
         for name, obj in self.datasets.items():
             dataset = DatasetObject.model_validate(obj).model_copy(update={"status": self.statuses.get(name)})
@@ -224,7 +224,7 @@ class Operator:
             self.statuses[name] = DatasetStatus(
                 in_use=use.mounted, active_jobs=len(use.jobs.active), last_used_time=use.last_used
             )
-            hosts = placement.hosts(path=name, known=known, expected=(), now=1.0, patience=1.0)
+            hosts = placement_input.hosts(path=name, known=known, expected=(), now=1.0, patience=1.0)
             totals = totals_of(self.sizes[name])
             stands = standing(list(claims.values()), size=totals.block_bytes, policies=POLICIES, now=now)
             wants = all_wants(stores=stores, users=[user], now=now)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.engine import alluxio
-from tdcs.engine.alluxio import rpc
+from tdcs import alluxio
+from tdcs.alluxio import rpc
 from tdcs.trust.alluxio_rights import alluxio_rights
 from tdcs.trust.roles import Role
 

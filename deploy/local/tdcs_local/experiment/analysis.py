@@ -1,11 +1,11 @@
-"""What runs came to: medians over the repetitions, errors of the predictions, and the bars. Pure."""
+"""What runs came to: medians over the repetitions, errors of the predictions, and the bars."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from tdcs.controllers.humanize import counted
+from tdcs.model.humanize import counted
 from tdcs_local.experiment.plan import Configuration, Run
 
 GAIN, NO_LOSS, ERROR = 3.0, 0.97, 0.15

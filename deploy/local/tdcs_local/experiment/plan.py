@@ -1,4 +1,4 @@
-"""What the experiment runs, in which order, and how long that takes by its own estimate. Pure."""
+"""What the experiment runs, in which order, and how long that takes by its own estimate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

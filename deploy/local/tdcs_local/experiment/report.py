@@ -6,7 +6,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from tdcs.controllers.humanize import counted
+from tdcs.model.humanize import counted
 from tdcs.simulate.plots import plot_bars
 from tdcs_local.experiment.analysis import Row
 from tdcs_local.experiment.plan import Configuration

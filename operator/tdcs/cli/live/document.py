@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tdcs.api import names
-from tdcs.cli.live.pods import PodRow
+from tdcs.cli.live.live_pods import PodRow
 from tdcs.cli.problems import problems
-from tdcs.controllers.clock import utc_now
-from tdcs.kube.api import Object
-from tdcs.policy.admission import Reason
-from tdcs.policy.copies import CopyOnNodes, merged
+from tdcs.control.clock import utc_now
+from tdcs.decide.queue.pod_admission import Reason
+from tdcs.model.dataset_copies import CopyOnNodes, merged
+from tdcs.model.kube_objects import Object
 from tdcs_scheduler.view import copies_of
 
 Section = Literal["clusters", "nodes", "datasets", "jobs", "problems", "limits"]

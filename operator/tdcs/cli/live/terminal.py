@@ -22,7 +22,7 @@ from tdcs.cli.live.document import (
     ProblemRow,
 )
 from tdcs.cli.live.watches import Contact
-from tdcs.controllers.humanize import human, percent
+from tdcs.model.humanize import human, percent
 
 _BAR: Final = 14
 _BARS_FROM: Final = 120

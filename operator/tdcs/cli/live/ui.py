@@ -12,7 +12,7 @@ import click
 from aiohttp import web
 
 from tdcs.cli.api_client import api_client, connection_options
-from tdcs.cli.live.server import LiveServer
+from tdcs.cli.live.page_server import LiveServer
 from tdcs.cli.live.watches import Watches
 
 DEFAULT_PORT = 8910

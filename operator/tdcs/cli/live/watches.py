@@ -10,11 +10,12 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.cli.live.document import World, trimmed_node
-from tdcs.cli.live.pods import kept_pod
-from tdcs.kube.api import KubeApi, Object
+from tdcs.cli.live.live_pods import kept_pod
+from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
 from tdcs.kube.informer import Informer
-from tdcs.kube.resources import (
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import (
     CACHE_CLUSTERS,
     DATASETS,
     NAMESPACES,

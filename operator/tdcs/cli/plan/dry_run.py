@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api.trainingjob import TrainingJobSpec
-from tdcs.cli.plan.world import PLANNED_UID
-from tdcs.controllers.trainingjob import children
-from tdcs.controllers.trainingjob.messages.refusal_message import refusal_of
-from tdcs.kube.api import KubeApi, Object
+from tdcs.cli.plan.planned_world import PLANNED_UID
+from tdcs.control.job import job_children
+from tdcs.control.job.refusal_message import refusal_of
+from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import PredecessorError, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, NotFoundError
-from tdcs.kube.resources import JOBS, TRAINING_JOBS
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import JOBS, TRAINING_JOBS
 from tdcs.simulate.errors import InputError
 
 _NO_RIGHT: Final = re.compile(r"\bcannot (?:get|create|patch) resource\b")
@@ -62,7 +63,7 @@ async def check_children(api: KubeApi, job: Object) -> DryRun:
     for role in spec.by_role():
         try:
             await _check_child(
-                api, children.job(owner=owner, spec=spec, role=role, suspended=True), owner=owner
+                api, job_children.job(owner=owner, spec=spec, role=role, suspended=True), owner=owner
             )
         except KubeError as error:
             return _unknown(error, job=job, spec=spec)

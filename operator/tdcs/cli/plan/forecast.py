@@ -1,11 +1,11 @@
-"""How long a job would run, by the model of `tdcs predict`. Pure."""
+"""How long a job would run, by the model of `tdcs predict`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api.dataset import Dataset
-from tdcs.controllers.humanize import human
+from tdcs.model.humanize import human
 from tdcs.simulate.job_scenario import parse_scenario
 from tdcs.simulate.predict import predict
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.trainingjob import NAME_LIMIT, TrainingJobSpec
-from tdcs.controllers.humanize import wrong_fields
-from tdcs.kube.api import Object
+from tdcs.model.humanize import wrong_fields
+from tdcs.model.kube_objects import Object
 from tdcs.simulate.errors import InputError
 from tdcs.simulate.job_scenario import shown_name
 

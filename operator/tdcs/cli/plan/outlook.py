@@ -10,22 +10,22 @@ from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.cli.explain.dataset import described, readable
-from tdcs.cli.plan.cache import CacheOutlook, Leaving, cache_outlook
+from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.plan.forecast import Forecast, Speeds, forecast, measured_rate
 from tdcs.cli.plan.placing import PlannedPod, place_pods
-from tdcs.cli.plan.world import PLANNED_UID, PlanWorld, applied, stores_of
-from tdcs.controllers.queueing.preview import preview
-from tdcs.controllers.queueing.queue import GangQueue
-from tdcs.controllers.resources import Amounts, pod_requests
-from tdcs.controllers.trainingjob.copy_choice import CopyChoices
-from tdcs.controllers.trainingjob.decision import data
-from tdcs.controllers.trainingjob.observed import Observed
-from tdcs.kube.api import Object
+from tdcs.cli.plan.planned_cache import CacheOutlook, Leaving, cache_outlook
+from tdcs.cli.plan.planned_world import PLANNED_UID, PlanWorld, applied, stores_of
+from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.queue.queue_preview import preview
+from tdcs.decide.cache.eviction_order import Policy
+from tdcs.decide.job.job_phase import data
+from tdcs.decide.queue.pod_admission import Admission
 from tdcs.kube.queue import KeyedQueue
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, PODS, TRAINING_JOBS
-from tdcs.policy.admission import Admission
-from tdcs.policy.eviction import Policy
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, PODS, TRAINING_JOBS
+from tdcs.model.observed_job import Observed
+from tdcs.model.pod_resources import Amounts, pod_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""On which nodes the pods of a job would be, one after the other, by the extender's own ranking. Pure."""
+"""On which nodes the pods of a job would be, one after the other, by the extender's own ranking."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import msgspec
 
 from tdcs.api import names
 from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
-from tdcs.cli.explain.pod import request_of
-from tdcs.controllers.queueing.eligibility import may_run, why_nowhere
-from tdcs.controllers.resources import Amounts, pod_requests
-from tdcs.controllers.trainingjob.children import job as indexed_job
-from tdcs.kube.api import Object
-from tdcs.policy.fitting import room_for
+from tdcs.cli.explain.explained_pod import request_of
+from tdcs.control.job.job_children import job as indexed_job
+from tdcs.decide.queue.gang_fit import room_for
+from tdcs.decide.queue.node_eligibility import may_run, why_nowhere
+from tdcs.model.kube_objects import Object
+from tdcs.model.pod_resources import Amounts, pod_requests
 from tdcs_scheduler.demand import Demand, waiting_pod
 from tdcs_scheduler.protocol import Candidates
 from tdcs_scheduler.rank import rank

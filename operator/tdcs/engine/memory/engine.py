@@ -1,6 +1,6 @@
 """An engine without a cache behind it: the twin of the real one, for tests and simulation.
 
-It keeps the contract of `tdcs.engine.protocol` (the same tests run on both), and lets a test say what the
+It keeps the contract of `tdcs.model.cache_engine` (the same tests run on both), and lets a test say what the
 world does: which files a source holds, how long an operation takes, when a worker dies, which block cannot be
 read.
 """
@@ -16,8 +16,7 @@ from typing import Self
 
 from tdcs.api import names
 from tdcs.engine.memory.state import Files, MemoryState, MemoryWorker
-from tdcs.engine.paths import canonical_uri, check_mountable, check_same_store, checked_path, inside, store_of
-from tdcs.engine.protocol import (
+from tdcs.model.cache_engine import (
     Block,
     CachedFile,
     Credentials,
@@ -26,6 +25,14 @@ from tdcs.engine.protocol import (
     Source,
     SourceError,
     WorkerInfo,
+)
+from tdcs.model.source_paths import (
+    canonical_uri,
+    check_mountable,
+    check_same_store,
+    checked_path,
+    inside,
+    store_of,
 )
 
 _MIB = 1 << 20

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tdcs.engine.protocol import Block, Credentials, NoSuchPathError, NoSuchWorkerError
+from tdcs.model.cache_engine import Block, Credentials, NoSuchPathError, NoSuchWorkerError
 
 Files = Mapping[str, int]
 """What a source holds: path relative to its URI, to length in bytes."""

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tdcs.policy.throughput import lru_hit_ratio
+from tdcs.decide.queue.reading_speed import lru_hit_ratio
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tdcs.policy.preload import Load
+from tdcs.decide.cache.load_order import Load
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario

@@ -16,16 +16,16 @@ from functools import lru_cache
 from tdcs.api.dataset import Copy
 from tdcs.api.dataset import Dataset as DatasetObject
 from tdcs.api.names import GPU_RESOURCE as GPUS
-from tdcs.planning.clones import clones
-from tdcs.planning.grants import GrantInput, Grants, MountDemand, MountGrant, grant
-from tdcs.planning.placement import RESERVE_RATIO, Candidate
-from tdcs.planning.places import AccessClaim
-from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing
-from tdcs.planning.wants import Want, clone_key, dataset_key, of_clone, of_dataset
-from tdcs.policy.admission import choose_copy
-from tdcs.policy.eviction import lru
-from tdcs.policy.fitting import most_that_fit
-from tdcs.policy.placement import CacheNode
+from tdcs.decide.cache.eviction_order import lru
+from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant, grant
+from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, DatasetUse, standing
+from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone, of_dataset
+from tdcs.decide.place.copy_nodes import CacheNode
+from tdcs.decide.place.slot_nodes import RESERVE_RATIO, Candidate
+from tdcs.decide.place.wanted_clones import clones
+from tdcs.decide.queue.copy_places import AccessClaim
+from tdcs.decide.queue.gang_fit import most_that_fit
+from tdcs.decide.queue.pod_admission import choose_copy
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario

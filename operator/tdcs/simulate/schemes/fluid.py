@@ -13,8 +13,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tdcs.policy import placement, preload, scoring
-from tdcs.policy.throughput import lru_hit_ratio, no_evict_hit_ratio
+from tdcs.decide.cache import load_order
+from tdcs.decide.place import copy_nodes, node_score
+from tdcs.decide.queue.reading_speed import lru_hit_ratio, no_evict_hit_ratio
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario
@@ -85,7 +86,7 @@ class Fluid(Scheme):
     def scores(self, job: SimJob) -> dict[str, int]:
         """Any node that holds data is as good as any other that does."""
         cache = self.caches.get(job.dataset.name)
-        return dict.fromkeys(cache.nodes, scoring.MAX_SCORE) if cache is not None else {}
+        return dict.fromkeys(cache.nodes, node_score.MAX_SCORE) if cache is not None else {}
 
     def settle(self, *, now: float) -> None:
         """Load at the rates that held until now."""
@@ -148,10 +149,10 @@ class Fluid(Scheme):
         self._renewed = names & self._filling
         return changed
 
-    def loads(self) -> Sequence[preload.Load]:
+    def loads(self) -> Sequence[load_order.Load]:
         """The caches that are not full; none is preferred."""
         return [
-            preload.Load(
+            load_order.Load(
                 name=name,
                 missing_bytes=max(cache.quota - cache.filled - cache.loaded, 0.0) * cache.cost,
                 worth=0.0,
@@ -257,7 +258,7 @@ class Fluid(Scheme):
         if missing <= 0:
             return False
         nodes = [
-            placement.CacheNode(
+            copy_nodes.CacheNode(
                 name=name,
                 capacity_bytes=int(self.scenario.cache_bytes),
                 free_bytes=int(room),
@@ -278,14 +279,14 @@ class Fluid(Scheme):
 
     @staticmethod
     def _spread(
-        dataset: Dataset, missing: int, *, nodes: Sequence[placement.CacheNode], count: int | None
+        dataset: Dataset, missing: int, *, nodes: Sequence[copy_nodes.CacheNode], count: int | None
     ) -> dict[str, int]:
-        return placement.node_bytes(
-            placement.plan_copy(
+        return copy_nodes.node_bytes(
+            copy_nodes.plan_copy(
                 dataset=dataset.name,
                 dataset_bytes=missing,
                 nodes=nodes,
-                mode=placement.Mode.PARTITION,
+                mode=copy_nodes.Mode.PARTITION,
                 node_count=count,
             )
         )

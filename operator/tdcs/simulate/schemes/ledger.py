@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 
 from tdcs.api.dataset import Dataset as DatasetObject
-from tdcs.planning.manifest_format import Totals
-from tdcs.policy import slots
+from tdcs.model import slots
+from tdcs.model.manifest_format import Totals
 from tdcs.simulate.workload import Dataset
 
 

@@ -7,8 +7,10 @@ are not cached, and what a job sees of its dataset follows what was loaded.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tdcs.policy import allocation, preload, scoring, throughput
-from tdcs.policy.copies import CopyOnNodes
+from tdcs.decide.cache import byte_worth, load_order
+from tdcs.decide.place import node_score
+from tdcs.decide.queue import reading_speed
+from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.schemes import ledger, links
 from tdcs.simulate.schemes.cache_plan import CachePlan, time_at
@@ -49,7 +51,7 @@ class Tdcs(CachePlan):
         if cached.scores is None:
             held = {node: int(size) for node, size in cached.nodes.items()}
             total = int(job.dataset.size_bytes)
-            cached.scores = scoring.node_scores([CopyOnNodes(total_bytes=total, node_bytes=held)])
+            cached.scores = node_score.node_scores([CopyOnNodes(total_bytes=total, node_bytes=held)])
         return cached.scores
 
     def nodes_to_leave(self, job: SimJob) -> Mapping[int, Collection[str]]:
@@ -101,16 +103,16 @@ class Tdcs(CachePlan):
         self._changed.clear()
         return changed
 
-    def loads(self) -> Sequence[preload.Load]:
+    def loads(self) -> Sequence[load_order.Load]:
         """The datasets that are being loaded; bytes are counted in parts of the store."""
         found = []
         for name, cached in self.loading.items():
             if cached.copy:
                 continue
             jobs = cached.waiting + self.active(name)
-            saved = allocation.saved_per_byte(size_bytes=cached.dataset.size_bytes, demand=float(jobs))
+            saved = byte_worth.saved_per_byte(size_bytes=cached.dataset.size_bytes, demand=float(jobs))
             found.append(
-                preload.Load(
+                load_order.Load(
                     name=name,
                     missing_bytes=(cached.planned - cached.filled) * cached.cost,
                     worth=saved / cached.cost,
@@ -151,7 +153,7 @@ class Tdcs(CachePlan):
 
     def _show_new(self, job: SimJob, *, cached: Cached, now: float) -> None:
         """Set what a job that starts sees; the others see a change only when links become scarce."""
-        hit = throughput.no_evict_hit_ratio(fraction=cached.shown / cached.dataset.size_bytes)
+        hit = reading_speed.no_evict_hit_ratio(fraction=cached.shown / cached.dataset.size_bytes)
         local = links.share_on_nodes(job, held=cached.nodes, total=cached.planned)
         cached.away += job.compute * hit * (1.0 - local)
         self.see(job, now=now, hit=hit, local=local)
@@ -165,7 +167,7 @@ class Tdcs(CachePlan):
         """Set what all jobs of a dataset see of it: the cached part, and what the holders' links give."""
         cached.shown = cached.filled
         readers = list(self.cluster.readers.get(cached.reads, {}).values())
-        hit = throughput.no_evict_hit_ratio(fraction=cached.filled / cached.dataset.size_bytes)
+        hit = reading_speed.no_evict_hit_ratio(fraction=cached.filled / cached.dataset.size_bytes)
         held, planned = cached.nodes, cached.planned
         locals_ = [links.share_on_nodes(job, held=held, total=planned) for job in readers]
         cached.away = links.away_rate(readers, hits=[hit] * len(readers), locals_=locals_)

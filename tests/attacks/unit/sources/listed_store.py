@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
-from tdcs.engine.protocol import Credentials, Source
-from tdcs.kube.resources import CACHE_CLUSTERS
+from tdcs.model.cache_engine import Credentials, Source
+from tdcs.model.kube_resources import CACHE_CLUSTERS
 
 KEYS = Credentials(access_key_id="AKIA", secret_access_key="s3cr3t")
 

@@ -8,22 +8,25 @@ from pathlib import Path
 
 import pytest
 from tests.attacks.unit.sources.listed_store import Store, set_limits
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
-from tdcs.agent.source.folder_count import count_folder
+from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.access.limits import MANIFEST_FILE_BYTES, listing_limit, manifest_bytes
-from tdcs.engine.agents import FolderLimit
-from tdcs.engine.file_folders import FolderCounter
+from tdcs.decide.source_limits import MANIFEST_FILE_BYTES, listing_limit, manifest_bytes
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import LimitExceededError, Source
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import ListingLimit, SourcesSize
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.source_size import ListingPage, SourceSize
+from tdcs.model.agent_state import FolderLimit
+from tdcs.model.cache_engine import LimitExceededError, Source
+from tdcs.model.file_folders import FolderCounter
+from tdcs.model.listing_limit import ListingLimit, SourcesSize
+from tdcs.node.agent.mount.folder_count import count_folder
+
+HEAP_FILES = profile.heap_files([])
 
 PATH, URI = "/datasets/1f", "s3://bucket/many"
-DEFAULT = listing_limit(CacheClusterSpec(), cluster="default", others=0)
+DEFAULT = listing_limit(CacheClusterSpec(), heap_files=HEAP_FILES, cluster="default", others=0)
 
 
 def deep(number: int) -> str:
@@ -171,7 +174,7 @@ async def test_what_limits_allow_bounds_the_bytes_of_a_manifest(
     written = len(folder.file(digest).read_bytes())
     assert written <= size.files * MANIFEST_FILE_BYTES
     spec = CacheClusterSpec.model_validate({"limits": {"filesPerDataset": size.files}})
-    assert written <= manifest_bytes(spec)
+    assert written <= manifest_bytes(spec, heap_files=HEAP_FILES)
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ LIMIT = 400 * MIB
 
 ASK = """
 import resource, sys
-from tdcs.agent.memory_limit import limit_memory
-from tdcs.agent.source.access import open_source
-from tdcs.agent.source.reader import Extent, SourceFailureError
+from tdcs.node.agent.memory_limit import limit_memory
+from tdcs.node.agent.mount.source_access import open_source
+from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
 from tests.support.programs.http_store import access_to
 if len(sys.argv) > 2:
     limit_memory(int(sys.argv[2]))

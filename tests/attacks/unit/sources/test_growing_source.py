@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from tests.support.caches import MemoryCaches
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import CachedFile, Source
-from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize
+from tdcs.model.cache_engine import CachedFile, Source
+from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 
 LIMIT, SIZE = 100, 10
 URI = "s3://pictures"

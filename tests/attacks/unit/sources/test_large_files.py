@@ -11,24 +11,27 @@ import pytest
 from tests.attacks.unit.sources.listed_store import Store, set_limits
 from tests.support.dataplane.agents import running_agent
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
-from tdcs.agent.source.folder_count import count_folder
+from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.access.limits import listing_limit
+from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import FolderLimit
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import LimitExceededError, Source
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
-from tdcs.listing.limit import ListingLimit, uncounted
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.source_size import SourceSize
+from tdcs.model.agent_state import FolderLimit
+from tdcs.model.cache_engine import LimitExceededError, Source
+from tdcs.model.listing_limit import ListingLimit, uncounted
+from tdcs.node.agent.mount.folder_count import count_folder
+
+HEAP_FILES = profile.heap_files([])
 
 GIB, TIB = 1 << 30, 1 << 40
 PATH = "/datasets/1f"
-DEFAULT = listing_limit(CacheClusterSpec(), cluster="default", others=0)
+DEFAULT = listing_limit(CacheClusterSpec(), heap_files=HEAP_FILES, cluster="default", others=0)
 
 
 def page(*objects: bytes) -> bytes:

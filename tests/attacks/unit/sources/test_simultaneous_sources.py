@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from tests.attacks.unit.sources.listed_store import set_limits
 from tests.support.caches import MemoryCaches
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Source
-from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize, uncounted
+from tdcs.model.cache_engine import Source
+from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize, uncounted
 
 COUNT, FILES, SIZE = 10, 100, 10
 NAMES = [f"d{number}" for number in range(COUNT)]

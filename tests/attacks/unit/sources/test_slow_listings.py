@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.kube.api import Object
-from tdcs.kube.resources import DATASETS, SECRETS
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import DATASETS, SECRETS
 
 MB, QUICK = 1_000_000, "s3://pictures"
 SLOW = [f"slow{number:02d}" for number in range(16)]

@@ -9,8 +9,8 @@ import pytest
 from tests.attacks.unit.sources.listed_store import KEYS, Store, listing
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.protocol import KeysRefusedError, Source
 from tdcs.listing.source_keys import SourceKeys
+from tdcs.model.cache_engine import KeysRefusedError, Source
 
 
 def asked(status: int, text: bytes = b"", **headers: str) -> bool:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.agent.source.access import open_source
-from tdcs.agent.source.reader import Extent, SourceFailureError
 from tdcs.api.source_uri import canonical_source_uri
 from tdcs.engine import confined_path
-from tdcs.engine.agents import SourceAccess
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
+from tdcs.model.agent_state import SourceAccess
+from tdcs.node.agent.mount.source_access import open_source
+from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
 
 SECRET = b"outside of the allowed folder"
 

@@ -1,7 +1,7 @@
 """A tenant that declares next to nothing as a store's bandwidth slows its own Datasets and no others."""
 
-from tdcs.controllers.cachemanager.bandwidth import SourceBandwidth, worth
-from tdcs.policy.preload import Load
+from tdcs.control.dataset.bandwidth import SourceBandwidth, worth
+from tdcs.decide.cache.load_order import Load
 
 MB = 1_000_000
 RATE = 256 * MB

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tdcs.agent.source.access import open_source
-from tdcs.agent.source.reader import Extent, SourceFailureError
-from tdcs.engine.agents import SourceAccess
+from tdcs.model.agent_state import SourceAccess
+from tdcs.node.agent.mount.source_access import open_source
+from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
 
 SECRET = b"role-credentials-of-the-node"
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tdcs.alluxio.mount_properties import mount_properties
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import SourceOptions
 from tdcs.api.source_uri import canonical_endpoint
-from tdcs.engine.alluxio.sources import mount_properties
-from tdcs.engine.protocol import Source, SourceError
-from tdcs.planning.source_rules import SourceVerdict, judge_source
-from tdcs.policy.addresses import forbidden_kind, internal_kind, parse_networks
+from tdcs.decide.forbidden_addresses import forbidden_kind, internal_kind, parse_networks
+from tdcs.decide.source_rules import SourceVerdict, judge_source
+from tdcs.model.cache_engine import Source, SourceError
 
 TRICKS = (
     "http://store.example:80@169.254.169.254/",

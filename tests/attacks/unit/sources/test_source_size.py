@@ -15,25 +15,28 @@ from typing import Any
 
 import pytest
 from tests.attacks.unit.sources.listed_store import Store, listing, set_limits
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
+from tdcs.alluxio import profile
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.access.limits import listing_limit
-from tdcs.engine.file_folders import FolderCounter
+from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import (
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import LocalLister
+from tdcs.listing.result import Failed
+from tdcs.listing.source_size import ListingPage, SourceSize
+from tdcs.model.cache_engine import (
     EngineUnavailableError,
     LimitExceededError,
     Source,
     SourceError,
 )
-from tdcs.kube.resources import DATASETS, SECRETS
-from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import ListingLimit, SourcesSize
-from tdcs.listing.lister import LocalLister
-from tdcs.listing.result import Failed
-from tdcs.listing.source_size import ListingPage, SourceSize
+from tdcs.model.file_folders import FolderCounter
+from tdcs.model.kube_resources import DATASETS, SECRETS
+from tdcs.model.listing_limit import ListingLimit, SourcesSize
+
+HEAP_FILES = profile.heap_files([])
 
 MB = 1_000_000
 PATH = "/datasets/1f"
@@ -308,7 +311,7 @@ def test_the_least_that_any_limit_leaves_counts(
     limits: dict[str, object], namespaces: list[SourcesSize], files: int, size: int | None
 ) -> None:
     spec = CacheClusterSpec.model_validate({"limits": limits})
-    found = listing_limit(spec, cluster="c", others=0, namespaces=namespaces)
+    found = listing_limit(spec, heap_files=HEAP_FILES, cluster="c", others=0, namespaces=namespaces)
     assert (found.files, found.bytes) == (files, size)
 
 
@@ -331,9 +334,9 @@ async def test_a_source_that_grows_beyond_its_limit_is_read_as_it_was_and_says_s
     [([], 262_144), (["-Xmx3g"], 2_097_152), (["-Xmx1536k"], 1024), (["-Xss1m"], 262_144)],
 )
 def test_where_nothing_is_set_the_masters_heap_is_the_limit(options: list[str], files: int) -> None:
-    spec = CacheClusterSpec.model_validate({"master": {"jvmOptions": options}})
-    assert listing_limit(spec, cluster="c", others=0).files == files
-    assert listing_limit(spec, cluster="c", others=files + 1).files == 0
+    spec, heap_files = CacheClusterSpec(), profile.heap_files(options)
+    assert listing_limit(spec, heap_files=heap_files, cluster="c", others=0).files == files
+    assert listing_limit(spec, heap_files=heap_files, cluster="c", others=files + 1).files == 0
 
 
 def test_a_limit_crosses_to_the_listing_process_and_its_error_back() -> None:

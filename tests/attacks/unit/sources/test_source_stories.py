@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Source
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, NODES, PERSISTENT_VOLUMES, SECRETS
+from tdcs.model.cache_engine import Source
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, NODES, PERSISTENT_VOLUMES, SECRETS
 
 MB = 1_000_000
 STORE = "http://store.example:9000"
@@ -39,7 +39,7 @@ def hosts() -> Names:
 
 @pytest.fixture
 async def cluster(hosts: Names, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    monkeypatch.setattr("tdcs.controllers.access.endpoints.FRESH_SECONDS", 0.05)
+    monkeypatch.setattr("tdcs.control.dataset.access.store_endpoints.FRESH_SECONDS", 0.05)
     engine = MemoryEngine(
         sources={"s3://pictures": {"a": MB}, "file:///nfs/pictures": {"a": MB}},
         workers={"n1": 100 * MB, "n2": 100 * MB},
@@ -131,7 +131,7 @@ async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
 ) -> None:
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready")
-    monkeypatch.setattr("tdcs.controllers.access.endpoints.REFUSED_SECONDS", 0.3)
+    monkeypatch.setattr("tdcs.control.dataset.access.store_endpoints.REFUSED_SECONDS", 0.3)
     hosts.found["store.example"] = ["10.0.0.7"]
     for node in cluster.server.store(NODES).values():
         node["spec"] = {"podCIDRs": ["10.0.0.0/16"]}
@@ -153,7 +153,7 @@ async def test_a_pod_is_no_store_where_nodes_name_no_networks_of_pods(
     # One that a pod has later, behind a name.
     await cluster.create_dataset("later", source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready", "later")
-    monkeypatch.setattr("tdcs.controllers.access.endpoints.REFUSED_SECONDS", 0.3)
+    monkeypatch.setattr("tdcs.control.dataset.access.store_endpoints.REFUSED_SECONDS", 0.3)
     pods.seen(("m", "new"), hosts.found["store.example"])
     assert "cluster-internal address" in await refused(cluster, "EndpointNotAllowed", "later")
     await cluster.until(lambda: not cluster.engine.state.mounts)
@@ -166,7 +166,7 @@ async def test_a_pod_is_no_store_where_nodes_name_no_networks_of_pods(
 async def test_one_wrong_or_failed_answer_takes_nothing_from_a_dataset_that_serves(
     cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch, answer: list[str] | None
 ) -> None:
-    monkeypatch.setattr("tdcs.controllers.access.endpoints.STALE_SECONDS", 0.5)
+    monkeypatch.setattr("tdcs.control.dataset.access.store_endpoints.STALE_SECONDS", 0.5)
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready")
     good, hosts.found = hosts.found, {} if answer is None else {"store.example": answer}
@@ -215,11 +215,11 @@ async def test_a_name_without_an_address_is_said_and_tried_again(cluster: Cluste
 async def test_a_name_that_stays_as_it_is_costs_no_pass(
     cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tdcs.controllers.volumes.objects.UNSEEN_SECONDS", 0.0)
+    monkeypatch.setattr("tdcs.control.dataset.access.volume_objects.UNSEEN_SECONDS", 0.0)
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready")
     await cluster.quiet()
-    monkeypatch.setattr("tdcs.controllers.access.endpoints.FRESH_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs.control.dataset.access.store_endpoints.FRESH_SECONDS", 0.01)
     asked, passes = hosts.asked, cluster.passes
     await cluster.until(lambda: hosts.asked > asked + 40)
     assert cluster.passes - passes < 10  # one or two for other reasons

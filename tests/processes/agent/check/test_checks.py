@@ -21,16 +21,16 @@ from tests.support.dataplane.agents import (
 )
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.check import checker as checks
-from tdcs.agent.check import comparison
-from tdcs.agent.disk.room import Room
-from tdcs.agent.disk.tier import hash_of
-from tdcs.agent.mount.ledger import Ledger
-from tdcs.agent.mount.mount import MountWork
-from tdcs.agent.source.reader import Extent, SourceFailureError, SourceReader, Write
-from tdcs.csi.views.plan import kinds_of
-from tdcs.csi.views.store import Store
-from tdcs.engine.agents import ALL_SLOTS, Check, CheckState, Part
+from tdcs.model.agent_state import ALL_SLOTS, Check, CheckState, Part
+from tdcs.node.agent.blocks import checker as checks
+from tdcs.node.agent.blocks import comparison
+from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.tier import hash_of
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, SourceReader, Write
+from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.view_plan import kinds_of
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
 

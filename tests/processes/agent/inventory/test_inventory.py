@@ -20,12 +20,12 @@ from tests.support.dataplane.agents import (
 )
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.disk import room
-from tdcs.agent.disk.tier import Disk, Ids
-from tdcs.agent.inventory.inventory import Inventory
-from tdcs.agent.inventory.view_bytes import KeptByViews
-from tdcs.agent.mount.ledger import Ledger
-from tdcs.agent.mount.mount import MountWork
+from tdcs.node.agent.blocks.inventory import Inventory
+from tdcs.node.agent.blocks.view_bytes import KeptByViews
+from tdcs.node.agent.disk import disk_room
+from tdcs.node.agent.disk.tier import Disk, Ids
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.mount_work import MountWork
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
 FOREIGN_CHANGE_SECONDS = 5.0
@@ -69,7 +69,7 @@ async def test_nothing_is_done_at_rest(tmp_path: Path, version: Version) -> None
 def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, taken = Disk(tmp_path / "one"), room.Room(capacity=1 << 30, free=lambda: 1 << 30)
+    disk, taken = Disk(tmp_path / "one"), disk_room.Room(capacity=1 << 30, free=lambda: 1 << 30)
     disk.prepare()
     lock, ledger = threading.RLock(), Ledger(version.manifest)
     mount = MountWork(path=MOUNT, lock=lock, room=taken, ledger=ledger)
@@ -167,7 +167,7 @@ def test_a_mount_is_counted_anew_only_after_a_change(
     version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger(version.manifest)
-    room_ = room.Room(capacity=1 << 30, free=lambda: 1 << 30)
+    room_ = disk_room.Room(capacity=1 << 30, free=lambda: 1 << 30)
     mount = MountWork(path=MOUNT, lock=threading.RLock(), room=room_, ledger=ledger)
     mount.assign(version.assignment())
     assert not mount.at_rest()

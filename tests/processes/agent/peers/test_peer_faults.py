@@ -14,9 +14,9 @@ import pytest
 from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.mount.peer_health import Patience
-from tdcs.agent.peers import frames
-from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Peer
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer
+from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.wire import frames
 
 Behaviour = Callable[[socket.socket, Version], None]
 

@@ -22,9 +22,9 @@ from tests.support.dataplane.agents import (
 )
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.source.folder import FolderReader
-from tdcs.agent.source.reader import Extent, Write
-from tdcs.engine.agents import SourceAccess
+from tdcs.model.agent_state import SourceAccess
+from tdcs.node.agent.mount.folder_source import FolderReader
+from tdcs.node.agent.mount.source_pieces import Extent, Write
 
 SECRET = "very-secret-key-9c1f"
 

@@ -3,7 +3,7 @@
 from tests.unit.chart.conftest import Helm, Rendered
 
 from tdcs.api import names
-from tdcs.kube.resources import PRELOADS, WORKLOADS
+from tdcs.model.kube_resources import PRELOADS, WORKLOADS
 
 
 def test_without_being_asked_the_operator_has_no_right_on_kueues_kinds(helm: Helm) -> None:

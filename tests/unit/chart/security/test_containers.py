@@ -9,8 +9,8 @@ from tests.unit.chart.conftest import Helm
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.cachecluster import children, cleaning, network_probe
-from tdcs.controllers.cachecluster.blueprint import Blueprint
+from tdcs.control.cachecluster import cache_children, cleaning, isolation_probe
+from tdcs.control.cachecluster.blueprint import Blueprint
 
 Object = dict[str, Any]
 
@@ -60,15 +60,15 @@ def pods_of_caches() -> Iterator[tuple[str, Object]]:
     worker_set = {"metadata": {"uid": "u", "generation": 1}}
     plain, shared = blueprint(), blueprint(sourceFolders=["/nfs"])
     as_root = blueprint(sourceFolders=["/nfs"], folderAccess={"asRoot": True})
-    yield "master", children.master(plain)
-    yield "worker", children.worker(plain, node="n")
-    yield "fuse", children.fuse(plain)
+    yield "master", cache_children.master(plain)
+    yield "worker", cache_children.worker(plain, node="n")
+    yield "fuse", cache_children.fuse(plain)
     yield "clean", cleaning.job(plain, worker_set=worker_set, node="n", views_too=True)
-    yield "network-probe", network_probe.job(plain, window=1)
-    yield "master-folders", children.master(shared)
-    yield "worker-folders", children.worker(shared, node="n")
-    yield "master-root", children.master(as_root)
-    yield "worker-root", children.worker(as_root, node="n")
+    yield "network-probe", isolation_probe.job(plain, window=1)
+    yield "master-folders", cache_children.master(shared)
+    yield "worker-folders", cache_children.worker(shared, node="n")
+    yield "master-root", cache_children.master(as_root)
+    yield "worker-root", cache_children.worker(as_root, node="n")
 
 
 @pytest.fixture(scope="module")

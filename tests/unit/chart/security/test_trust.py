@@ -13,7 +13,7 @@ from tests.unit.chart.conftest import NAMESPACE, Helm, Object, RefusedError, Ren
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.cachecluster.plan import needs_fuse
+from tdcs.decide.worker_nodes import needs_fuse
 from tdcs.trust.given import given_problem
 from tdcs.trust.roles import Role
 from tdcs.trust.settings import TrustSettings

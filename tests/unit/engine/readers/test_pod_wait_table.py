@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.engine.readers.pod_wait_table import ROWS, PodWait, PodWaitTable, WaitOrigin, read_pod_waits
+from tdcs.engine.pod_wait_table import ROWS, PodWait, PodWaitTable, WaitOrigin, read_pod_waits
 
 SECOND = 10**9
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.engine.readers.reader_files import admit, give_files, hand_over
+from tdcs.engine.reader_files import admit, give_files, hand_over
 
 USER = 65531
 

@@ -9,7 +9,7 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from tdcs.engine.transport.signed_request import object_url
+from tdcs.engine.signed_request import object_url
 
 NOW = datetime(2013, 5, 24, tzinfo=UTC)
 

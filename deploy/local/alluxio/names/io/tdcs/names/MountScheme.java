@@ -5,7 +5,7 @@ import java.util.regex.Pattern;
 /**
  * The scheme of a bucket that is mounted: one for each mount, so that no mount of a bucket's name is in another's way.
  *
- * <p>{@code tdcs.engine.alluxio.mount_uri} gives it to a mount.
+ * <p>{@code tdcs.alluxio.mount_uri} gives it to a mount.
  */
 final class MountScheme {
   private static final Pattern OF_A_MOUNT = Pattern.compile("^s3-[0-9a-f]{16}://");

@@ -1,1 +1,0 @@
-"""Comparing what lies on the disk with the source."""

@@ -1,1 +1,0 @@
-"""What an agent knows of one mount."""

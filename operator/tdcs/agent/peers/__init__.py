@@ -1,1 +1,0 @@
-"""The block service: how agents and readers get blocks from an agent."""

@@ -1,1 +1,0 @@
-"""Bringing blocks from sources and from other agents."""

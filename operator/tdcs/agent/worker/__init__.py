@@ -1,1 +1,0 @@
-"""Blocks made known to the worker, and removed from it."""

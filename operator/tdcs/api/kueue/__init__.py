@@ -1,1 +1,0 @@
-"""What TDCS adds to the API of Kueue."""

@@ -1,1 +1,0 @@
-"""The commands that the pods of the chart run, which people seldom call."""

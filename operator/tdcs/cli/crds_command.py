@@ -1,0 +1,77 @@
+"""`tdcs crds`: the CustomResourceDefinitions that this version of the operator needs."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from tdcs.api import names
+from tdcs.api.generate import crd_documents, crd_reference
+
+
+@click.command(name="crds")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder to write one file a kind into; without it everything goes to standard output.",
+)
+@click.option(
+    "--reference",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write the reference of all fields into, as Markdown.",
+)
+@click.option("--apply", is_flag=True, help="Apply them to the cluster of the usual configuration instead.")
+def command(output: Path | None, page: Path | None, apply: bool) -> None:
+    """Write the CustomResourceDefinitions, ready for kubectl apply, or apply them."""
+    if apply and (output is not None or page is not None):
+        raise click.UsageError("--apply writes no files: give it alone")
+    if apply:
+        asyncio.run(_apply())
+        return
+    if page is not None:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(crd_reference.markdown())
+        click.echo(f"wrote {page}")
+    if output is None:
+        if page is None:
+            click.echo("---\n".join(crd_documents.manifests().values()), nl=False)
+        return
+    changed = list(crd_documents.write(folder=output))
+    for path in changed:
+        click.echo(f"wrote {path}")
+    if not changed:
+        click.echo(f"{output} is up to date")
+
+
+def _is_former(definition: Mapping[str, Any] | None) -> bool:
+    """Whether a definition stores the former version."""
+    versions = (definition or {}).get("spec", {}).get("versions") or ()
+    return any(one.get("storage") and one.get("name") == names.FORMER_VERSION for one in versions)
+
+
+async def _apply() -> None:
+    # The client takes long to import, and the rest of this command needs no cluster.
+    from tdcs.cli.api_client import api_client
+    from tdcs.kube.errors import KubeError
+    from tdcs.model.kube_resources import CUSTOM_RESOURCE_DEFINITIONS
+
+    async with api_client() as api:
+        definitions = [yaml.safe_load(manifest) for manifest in crd_documents.manifests().values()]
+        try:
+            for definition in definitions:
+                name = definition["metadata"]["name"]
+                if _is_former(await api.get(CUSTOM_RESOURCE_DEFINITIONS, name=name)):
+                    raise click.ClickException(
+                        f"nothing was applied: {name} is there as {names.GROUP}/{names.FORMER_VERSION}, and cannot be "
+                        "changed in place. Save your objects, delete them and the definitions, install, and apply what "
+                        "'tdcs migrate' makes of them (documentation: from v1alpha1 to v1alpha2)"
+                    )
+            for definition in definitions:
+                await api.apply(CUSTOM_RESOURCE_DEFINITIONS, obj=definition)
+                click.echo(f"applied {definition['metadata']['name']}")
+        except KubeError as error:
+            raise click.ClickException(str(error)) from error

@@ -1,0 +1,133 @@
+"""How a Dataset stands in the cache, in a few words each: its grant, its copies, its jobs, and when it leaves."""
+
+from typing import Final
+
+from tdcs.api import names
+from tdcs.api.conditions import EVICTED, EXPIRED, KEPT_BY_TWIN, UNKNOWN_POLICY
+from tdcs.api.dataset import Dataset, DatasetStatus
+from tdcs.api.sharing import PIN
+from tdcs.decide.cache.eviction_order import lru
+from tdcs.decide.cache.grants import Tier
+from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, DatasetUse, Standing, standing
+from tdcs.model.humanize import counted, human
+
+_DAY: Final = 86_400
+_HOUR: Final = 3_600
+_MINUTE: Final = 60
+
+
+def granted(status: DatasetStatus) -> str:
+    """What it may have in the cache, and the reason why that is no more."""
+    if status.grant is None:
+        return ""
+    size = human(status.grant.bytes)
+    return f"{size} ({status.grant.reason})" if status.grant.reason else size
+
+
+def copies(status: DatasetStatus) -> str:
+    """How many copies lie on nodes, clones that jobs asked for counted apart."""
+    there = [copy for copy in status.copies if copy.id != names.PRELOADED_COPY]
+    clones = [copy for copy in there if copy.id.startswith(names.CLONE_COPY)]
+    coming = sum(any(node.arriving for node in copy.nodes) for copy in clones)
+    if not clones:
+        return str(len(there)) if there else ""
+    arriving = f", {coming} to come" if coming else ""
+    return f"{len(there) - len(clones)} + {counted(len(clones), 'clone')}{arriving}"
+
+
+def is_held(status: DatasetStatus) -> bool:
+    """Whether nodes have something of it, or are to have it."""
+    return any(node.bytes or node.arriving for copy in status.copies for node in copy.nodes)
+
+
+def jobs(dataset: Dataset, status: DatasetStatus) -> str:
+    """How many jobs read it, how many each copy may serve, and how many wait."""
+    limit = dataset.spec.access.max_concurrent_jobs
+    if not (limit or status.active_jobs or status.waiting_jobs):
+        return ""
+    most = f" (at most {limit} a copy)" if limit else ""
+    waiting = f", {status.waiting_jobs} wait" if status.waiting_jobs else ""
+    return f"{status.active_jobs} read{most}{waiting}"
+
+
+def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -> str:
+    """When it leaves the cache, as the operator decides it.
+
+    Args:
+        dataset: as it is.
+        status: its status.
+        created: when it was created.
+        now: the time.
+    """
+    if status.grant is None:
+        return ""
+    if status.state == "Deleting":
+        return "when no pod uses it"
+    known = DatasetJobs(active=_some(status.active_jobs), waiting=_some(status.waiting_jobs))
+    found = standing_of(dataset, status, jobs=known, created=created, now=now)
+    if has_left(status, found):
+        return "it has left"
+    if is_kept_by_twin(status, found):
+        return "with another Dataset of its source"
+    match found.tier:
+        case Tier.PINNED:
+            if found.unknown:
+                return f"never (no policy {found.unknown})"
+            return "never (pinned)" if dataset.spec.eviction.policy == PIN else "never (schedule never fires)"
+        case Tier.ACTIVE:
+            return "not while it is read"
+        case Tier.WAITING:
+            return "not while jobs wait"
+        case Tier.KEPT:
+            return f"in {spoken(found.seconds or 0.0)}"
+        case Tier.IDLE:
+            return f"if others need room ({dataset.spec.eviction.policy})"
+        case Tier.DUE:
+            return "its time is over"
+
+
+def standing_of(
+    dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str
+) -> Standing:
+    """How it stands among those that ask for the cache, as the operator decides it.
+
+    Args:
+        dataset: as it is.
+        status: its status.
+        jobs: its jobs.
+        created: when it was created.
+        now: the time.
+    """
+    use = DatasetUse(jobs=jobs, mounted=status.in_use, last_used=status.last_used_time)
+    # Which policies are installed beside the operator is known there only: its condition says that one is missing.
+    missing = any(one.type == names.GRANTED and one.reason == UNKNOWN_POLICY for one in status.conditions)
+    return standing(
+        [Claimant(dataset=dataset, created=created, use=use)],
+        size=status.total_bytes,
+        policies={} if missing else {dataset.spec.eviction.policy: lru},
+        now=now,
+    )
+
+
+def has_left(status: DatasetStatus, found: Standing) -> bool:
+    """Whether nothing of it is granted any more, and no job asks for it."""
+    gone = status.grant is not None and status.grant.reason in (EVICTED, EXPIRED)
+    return gone and found.tier in (Tier.KEPT, Tier.IDLE, Tier.DUE)
+
+
+def is_kept_by_twin(status: DatasetStatus, found: Standing) -> bool:
+    """Whether its time is over, and another Dataset of its source keeps it in the cache."""
+    said = any(one.type == names.GRANTED and one.reason == KEPT_BY_TWIN for one in status.conditions)
+    return said and found.tier is Tier.DUE
+
+
+def spoken(seconds: float) -> str:
+    """A length of time in its largest unit, rounded up: 3 h."""
+    for unit, length in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if seconds > length:
+            return f"{-int(-seconds // length)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def _some(count: int) -> tuple[tuple[str, str], ...]:
+    return (("", ""),) * count

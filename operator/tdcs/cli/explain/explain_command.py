@@ -1,0 +1,225 @@
+"""`tdcs explain`: why a job waits, or why each of its pods is where it is. Reads the API server and nothing else."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from pydantic import ValidationError
+from rich.markup import escape
+from rich.table import Table
+
+from tdcs.api import names
+from tdcs.api.dataset import Dataset
+from tdcs.cli.api_client import api_client, list_known, object_options
+from tdcs.cli.console import Console
+from tdcs.cli.explain.explained_dataset import explain_dataset
+from tdcs.cli.explain.explained_job import PodPlace, Report, World, explain
+from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
+from tdcs.control.clock import utc_now
+from tdcs.kube.api import KubeApi
+from tdcs.kube.errors import ForbiddenError, KubeError
+from tdcs.model.humanize import explain_invalid, human
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource
+
+Answer = TypeVar("Answer")
+
+
+@click.group(name="explain")
+def command() -> None:
+    """Explain why something is as it is."""
+
+
+@command.command(name="job")
+@object_options("job")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def job(
+    *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
+) -> None:
+    """Say why TrainingJob NAME waits, or why each of its pods is where it is."""
+    report = _answered(_read, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report)))
+    else:
+        show(report, console=Console())
+
+
+@command.command(name="pod")
+@object_options("pod")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def pod(
+    *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
+) -> None:
+    """Say why pod NAME is where it is, whoever made it."""
+    report = _answered(_read_pod, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report)))
+    else:
+        show_pod(report, console=Console())
+
+
+async def _read_pod(api: KubeApi, name: str, namespace: str) -> PodReport:
+    found = await existing(api, PODS, kind="pod", name=name, namespace=namespace)
+    datasets = {}
+    for dataset in datasets_to_read(found):
+        its_namespace, _, short = dataset.partition("/")
+        obj = await api.get(DATASETS, name=short, namespace=its_namespace)
+        if obj is not None:
+            datasets[dataset] = obj
+    return explain_pod(
+        PodWorld(pod=found, datasets=datasets, nodes=await _all(api, NODES), pods=await _all(api, PODS))
+    )
+
+
+def show_pod(report: PodReport, *, console: Console) -> None:
+    """Print a report about a pod for people."""
+    console.print(f"[bold]Pod {escape(report.pod)}[/bold] {escape(report.place.sentence)}", soft_wrap=True)
+    console.print(escape(report.headline), soft_wrap=True)
+    if report.datasets:
+        console.print("\n[bold]Its data[/bold]")
+        for line in report.datasets:
+            console.print(f"  {escape(line)}", soft_wrap=True)
+    _alternatives([report.place], console=console)
+
+
+@command.command(name="dataset")
+@object_options("Dataset")
+def dataset(*, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> None:
+    """Say what of Dataset NAME is cached and why, who uses it, and when it leaves."""
+    lines = _answered(_read_dataset, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
+    console = Console()
+    for line in lines:
+        console.print(escape(line), soft_wrap=True)
+
+
+async def _read_dataset(api: KubeApi, name: str, namespace: str) -> list[str]:
+    found = await existing(api, DATASETS, kind="Dataset", name=name, namespace=namespace)
+    jobs, now = (await api.list(TRAINING_JOBS, namespace=namespace)).items, utc_now()
+    try:
+        known = Dataset.model_validate(found)
+    except ValidationError as error:
+        raise click.ClickException(f"Dataset {namespace}/{name}: {explain_invalid(error)}") from error
+    return explain_dataset(
+        namespace=namespace,
+        name=name,
+        dataset=known,
+        jobs=jobs,
+        pods=await _all(api, PODS, namespace=namespace),
+        created=str(found["metadata"].get("creationTimestamp", now)),
+        now=now,
+    )
+
+
+def show(report: Report, *, console: Console) -> None:
+    """Print a report for people."""
+    console.print(f"[bold]TrainingJob {escape(report.job)}[/bold]: {escape(report.state)}")
+    console.print(escape(report.headline), soft_wrap=True)
+    if report.datasets:
+        console.print("\n[bold]Its data[/bold]")
+        for line in report.datasets:
+            console.print(f"  {escape(line)}", soft_wrap=True)
+    if report.pods:
+        console.print("\n[bold]Its pods[/bold]")
+        for pod in report.pods:
+            console.print(f"  {escape(pod.pod)} {escape(pod.sentence)}", soft_wrap=True)
+        _alternatives(report.pods, console=console)
+    if report.remarks:
+        console.print()
+        for remark in report.remarks:
+            console.print(escape(remark), soft_wrap=True)
+
+
+def _alternatives(pods: Sequence[PodPlace], *, console: Console) -> None:
+    """One table for all pods: they mostly have the same alternatives."""
+    rows = {
+        (other.node, other.score, human(other.bytes), other.why_not)
+        for pod in pods
+        for other in pod.alternatives
+    }
+    if not rows:
+        return
+    table = Table(
+        "node",
+        "score",
+        "holds",
+        "why a pod is not there",
+        title="Other nodes with data",
+        title_justify="left",
+    )
+    for node, score, held, why in sorted(rows, key=lambda row: (-row[1], row[0], row[3])):
+        table.add_row(escape(node), str(score), held, escape(why))
+    console.print()
+    console.print(table)
+
+
+async def _read(api: KubeApi, name: str, namespace: str) -> Report:
+    try:
+        return explain(await _world(api, name=name, namespace=namespace))
+    except ValidationError as error:
+        raise click.ClickException(f"TrainingJob {namespace}/{name}: {explain_invalid(error)}") from error
+
+
+async def _world(api: KubeApi, *, name: str, namespace: str) -> World:
+    found = await existing(api, TRAINING_JOBS, kind="TrainingJob", name=name, namespace=namespace)
+    uses = [use["name"] for use in (found.get("spec") or {}).get("datasets") or ()]
+    datasets = {use: await api.get(DATASETS, name=use, namespace=namespace) for use in uses}
+    own = await api.list(PODS, namespace=namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
+    return World(
+        job=found,
+        datasets={use: dataset for use, dataset in datasets.items() if dataset is not None},
+        own_pods=own.items,
+        nodes=await _all(api, NODES),
+        pods=await _all(api, PODS),
+    )
+
+
+def _answered(
+    read: Callable[[KubeApi, str, str], Awaitable[Answer]],
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str,
+    namespace: str | None,
+) -> Answer:
+    """What a reader makes of the object of this name, in this namespace or the current one of the context."""
+
+    async def connected() -> Answer:
+        async with api_client(kubeconfig=kubeconfig, context=context) as api:
+            return await read(api, name, namespace or api.default_namespace or "default")
+
+    try:
+        return asyncio.run(connected())
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def existing(api: KubeApi, resource: Resource, *, kind: str, name: str, namespace: str) -> Object:
+    """The object of this name.
+
+    Raises:
+        click.ClickException: there is none, or the cluster does not know its kind.
+    """
+    found = await api.get(resource, name=name, namespace=namespace)
+    if found is None:
+        if resource is not PODS:
+            with contextlib.suppress(ForbiddenError):
+                # The same answer, 404, comes from a cluster without TDCS.
+                await list_known(api, resource, namespace=namespace)
+        raise click.ClickException(
+            f"there is no {kind} {name} in namespace {namespace}; "
+            f"kubectl get {resource.plural} -A lists all, -n NAMESPACE chooses another namespace"
+        )
+    return found
+
+
+async def _all(api: KubeApi, resource: Resource, *, namespace: str | None = None) -> list[Object] | None:
+    """The objects of a kind, of all namespaces or of one, or None when the user may not list them."""
+    try:
+        return (await api.list(resource, namespace=namespace)).items
+    except ForbiddenError:
+        return None

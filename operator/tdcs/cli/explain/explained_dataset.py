@@ -1,0 +1,250 @@
+"""Datasets in words: how much of them is cached and where, why no more, who uses them and when they leave."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import ValidationError
+
+from tdcs.api import names
+from tdcs.api.conditions import Condition
+from tdcs.api.dataset import Copy, Dataset, DatasetStatus
+from tdcs.api.sharing import PIN, TIMED, Access, Eviction
+from tdcs.cli.explain import dataset_use
+from tdcs.cli.live.live_pods import pod_row
+from tdcs.control.node_usage import claims_of
+from tdcs.decide.cache.dataset_demand import jobs_of
+from tdcs.decide.cache.grants import Tier
+from tdcs.decide.cache.mount_standing import DatasetJobs
+from tdcs.decide.job.job_phase import why_not_mounted
+from tdcs.decide.place.data_location import copies_of
+from tdcs.model import slots
+from tdcs.model.dataset_copies import merged
+from tdcs.model.humanize import counted, explain_invalid, human
+from tdcs.model.kube_objects import Object
+
+NAMED_JOBS = 8
+"""So many jobs, and owners of pods, are named; the others are counted."""
+
+NAMED_NODES = 8
+"""Nodes of a dataset that are named, those with the most bytes."""
+
+_SHOWN = (names.GRANTED, names.PLACED, names.LOADED, names.READY)
+"""Conditions that have a line each."""
+
+
+def readable(raw: Mapping[str, Object]) -> tuple[dict[str, Dataset], dict[str, str]]:
+    """The Datasets that can be understood, and of the others what is wrong."""
+    found, broken = {}, {}
+    for name, obj in raw.items():
+        try:
+            found[name] = Dataset.model_validate(obj)
+        except ValidationError as error:
+            broken[name] = f"{name}: {explain_invalid(error)}"
+    return found, broken
+
+
+def described(
+    name: str, dataset: Dataset | None, *, reads: str | None = None, conditions_follow: bool = False
+) -> str:
+    """A Dataset in a line.
+
+    Args:
+        name: its name.
+        dataset: as it is; None when there is none.
+        reads: the copy that the job reads.
+        conditions_follow: the lines after it have the messages of its conditions, so that it has their reasons only.
+    """
+    if dataset is None:
+        return f"{name}: there is no such Dataset in the job's namespace; create it, or correct spec.datasets"
+    why = why_not_mounted(dataset)
+    status = dataset.status
+    if status is None:
+        return f"{name}: {why}"
+    offered = merged(list(copies_of(dataset).values()))
+    cached = offered.node_bytes if offered is not None else {}
+    ranked = sorted(
+        ((node, size) for node, size in cached.items() if size > 0), key=lambda item: (-item[1], item[0])
+    )
+    named = [f"{human(count)} on {node}" for node, count in ranked[:NAMED_NODES]]
+    if len(ranked) > NAMED_NODES:
+        named.append(f"less or as much on {len(ranked) - NAMED_NODES} more")
+    where = ", ".join(named) or "nowhere"
+    size = f"{human(status.total_bytes)}, {status.cached_ratio:.0%} of it cached: {where}"
+    if not (status.total_bytes or status.total_files or ranked):
+        size = "its size is unknown, as its source has not been listed"
+    copies = [copy.id for copy in status.copies if copy.id != names.PRELOADED_COPY]
+    which = f"; {len(copies)} copies, the job reads copy {reads}" if len(copies) > 1 and reads else ""
+    if conditions_follow:
+        why = _without_messages(why, status)
+    unread = f"; it cannot be read now: {why}" if why else ""
+    limited = _limited(dataset, status, conditions_follow=conditions_follow)
+    return f"{name}: {size}{which}{limited}{unread}"
+
+
+def _without_messages(why: str, status: DatasetStatus) -> str:
+    """A reason without the message that one of the conditions shown below has, too."""
+    messages = (one.message for one in status.conditions if one.type in _SHOWN and one.message)
+    found = next((message for message in messages if why.endswith(f": {message}")), None)
+    return why if found is None else why.removesuffix(f": {found}")
+
+
+def _limited(dataset: Dataset, status: DatasetStatus, *, conditions_follow: bool) -> str:
+    """Why a job may wait for a place at it, and why no more of it is cached."""
+    found = ""
+    if dataset.spec.access.max_concurrent_jobs:
+        # The status counts the jobs of this Dataset; what one waits for may be read by those of another.
+        own = status.waiting_jobs and status.active_jobs < dataset.spec.access.max_concurrent_jobs
+        others = ", jobs of other Datasets with the same source beside these" if own else ""
+        found += f"; {dataset_use.jobs(dataset, status)} (spec.access{others})"
+    if status.grant is not None and status.grant.reason:
+        why = next((one.message for one in status.conditions if one.type == names.GRANTED), "")
+        because = status.grant.reason if conditions_follow else f"{status.grant.reason}: {why}"
+        found += f"; it may take {human(status.grant.bytes)} ({because})"
+    return found
+
+
+def explain_dataset(
+    *,
+    namespace: str,
+    name: str,
+    dataset: Dataset,
+    jobs: Iterable[Object],
+    pods: Sequence[Object] | None,
+    created: str,
+    now: str,
+) -> list[str]:
+    """The answer, in lines.
+
+    Args:
+        namespace: the Dataset's.
+        name: its name.
+        dataset: as it is.
+        jobs: the TrainingJobs of its namespace.
+        pods: those of its namespace; None when the user may not list them.
+        created: when it was created.
+        now: the time.
+    """
+    status = dataset.status or DatasetStatus()
+    known = {(namespace, str(job["metadata"]["name"])): job for job in jobs}
+    lines = [f"Dataset {namespace}/{name}: {status.state or 'Pending'}"]
+    lines.append(described(name, dataset, conditions_follow=True))
+    lines += _conditions(status)
+    if status.grant is not None:
+        part = f"{status.grant.slots} of the {slots.SLOTS} slots, parts of about the same size, of its data"
+        share = "all of its data" if status.grant.slots == slots.SLOTS else part
+        lines.append(f"It may take {human(status.grant.bytes)} of the cache: {share}")
+    lines += [_copy(copy, dataset.spec.access) for copy in status.copies if copy.id != names.PRELOADED_COPY]
+    users = jobs_of(namespace=namespace, dataset=name, jobs=known)
+    lines += _jobs(users, known)
+    lines += _pods(pods, namespace=namespace, claim=name, in_use=status.in_use)
+    return [*lines, _leaves(dataset, status, jobs=users, created=created, now=now)]
+
+
+def _conditions(status: DatasetStatus) -> list[str]:
+    """A line for each message, such as `Loaded=True, Ready=True: 3.0 MB of 3.0 MB on 2 nodes`: those that say the same
+    are together. A reason that repeats the name of a condition that is true is left out."""
+    found: dict[tuple[str, str, str], list[Condition]] = {}
+    for one in status.conditions:
+        if one.type in _SHOWN:
+            found.setdefault((one.status, one.reason, one.message), []).append(one)
+    lines = []
+    for (truth, reason, message), same in found.items():
+        which = ", ".join(f"{one.type}={truth}" for one in same)
+        why = "" if truth == "True" and reason in (*_SHOWN, names.MOUNTED) else f" ({reason})"
+        lines.append(f"{which}{why}: {message}" if message else f"{which}{why}")
+    return lines
+
+
+def _copy(copy: Copy, access: Access) -> str:
+    size, coming = sum(node.bytes for node in copy.nodes), sum(node.arriving or 0 for node in copy.nodes)
+    where = ", ".join(node.name for node in copy.nodes) or "no node yet"
+    limit = access.max_concurrent_jobs
+    places = f"; {counted(limit, 'job')} may read it at once" if limit else ""
+    further = f"; {human(coming)} to come" if coming else ""
+    idle = f"; idle since {copy.idle_since}, and goes after a while" if copy.idle_since else ""
+    return f"Copy {copy.id}: {human(size)} on {where}{further}{places}{idle}"
+
+
+def _jobs(jobs: DatasetJobs, known: Mapping[tuple[str, str], Object]) -> list[str]:
+    """The jobs that name it: those that were admitted, whether their pods run or not, and those that wait."""
+    lines = []
+    for verb, found in (("Used by", jobs.active), ("Waited for by", jobs.waiting)):
+        if found:
+            more = f" and {len(found) - NAMED_JOBS} more" if len(found) > NAMED_JOBS else ""
+            named = ", ".join(_job(known[key], key[1]) for key in found[:NAMED_JOBS])
+            lines.append(f"{verb} {named}{more}")
+    return lines
+
+
+def _job(job: Object, name: str) -> str:
+    reason = (job.get("status") or {}).get("reason", "")
+    return f"{name} ({reason})" if reason else name
+
+
+def _pods(pods: Sequence[Object] | None, *, namespace: str, claim: str, in_use: bool) -> list[str]:
+    """The pods that mount its claim, but for those of TrainingJobs."""
+    if pods is None:
+        unknown = f"Which pods mount its claim is unknown: you may not list pods in namespace {namespace}"
+        return [unknown] if in_use else []
+    rows = [pod_row(pod) for pod in pods if claim in claims_of(pod)]
+    counts = Counter((row.owner_kind, row.owner_name) for row in rows if not (row.job or row.ended))
+    named = [
+        owner if kind == "Pod" else f"{count} of {kind} {owner}"
+        for (kind, owner), count in sorted(counts.items())
+    ]
+    if not named:
+        return []
+    more = f" and those of {len(named) - NAMED_JOBS} more" if len(named) > NAMED_JOBS else ""
+    return [f"Used by pods that mount its claim: {', '.join(named[:NAMED_JOBS])}{more}"]
+
+
+def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str) -> str:
+    """When it leaves the cache, as the operator decides it."""
+    if status.state == "Deleting":
+        return (
+            "It is being deleted: it leaves the cache as soon as no pod uses its claim, but for what another Dataset "
+            "of the same source wants"
+        )
+    if not status.mount_path:
+        return "It is not mounted, so nothing of it is in the cache"
+    if status.grant is None:
+        return "What of it may be in the cache is not decided yet"
+    eviction = dataset.spec.eviction
+    found = dataset_use.standing_of(dataset, status, jobs=jobs, created=created, now=now)
+    used = f", last used {status.last_used_time}" if status.last_used_time else ", not used yet"
+    if dataset_use.has_left(status, found):
+        return f"It has left the cache, and is loaded again when a job asks for it{used}"
+    when = _rule(eviction)
+    if dataset_use.is_kept_by_twin(status, found):
+        return (
+            f"It was to leave the cache {when}, but another Dataset of the same source keeps the blocks that both use: "
+            f"it leaves with that one{used}"
+        )
+    match found.tier:
+        case Tier.PINNED if found.unknown:
+            return f"It does not leave the cache: no eviction policy {found.unknown} is installed"
+        case Tier.PINNED if eviction.policy == PIN:
+            return "It never leaves the cache (spec.eviction.policy Pin)"
+        case Tier.PINNED:
+            return f"It does not leave the cache: spec.eviction.schedule ({eviction.schedule}) never fires"
+        case Tier.ACTIVE:
+            return (
+                f"It stays in the cache while it is read, and is then subject to spec.eviction: {when}{used}"
+            )
+        case Tier.WAITING:
+            return f"It stays in the cache while jobs wait for it, and is then subject to spec.eviction: {when}{used}"
+        case Tier.KEPT:
+            return f"It leaves the cache {when}: in {dataset_use.spoken(found.seconds or 0.0)}{used}"
+        case Tier.IDLE:
+            return f"Idle, it leaves the cache {when}{used}"
+        case Tier.DUE:
+            return f"Its time in the cache is over: it leaves {when}{used}"
+
+
+def _rule(eviction: Eviction) -> str:
+    """When an idle Dataset leaves by its spec."""
+    if eviction.policy == TIMED and eviction.schedule is not None:
+        return f"at the times of spec.eviction.schedule ({eviction.schedule}, UTC)"
+    if eviction.policy == TIMED:
+        return f"{eviction.ttl} after its last use (spec.eviction.ttl)"
+    return f"when others need its room, by policy {eviction.policy}"

@@ -1,0 +1,405 @@
+"""Why a training job waits, or why its pods are where they are, from what the API server says."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.dataset import Dataset
+from tdcs.api.trainingjob import READING_ROLES, ROLES, Role, TrainingJob
+from tdcs.api.trainingjob_status import DataStall, TrainingJobStatus
+from tdcs.cli.explain.explained_dataset import described, readable
+from tdcs.cli.explain.explained_room import Placer, free_room, why_not
+from tdcs.decide.place.data_location import held, wanted_near
+from tdcs.decide.place.node_score import MAX_SCORE, bytes_on_node, node_scores
+from tdcs.model.dataset_copies import CopyOnNodes
+from tdcs.model.humanize import human
+from tdcs.model.job_pods import PodView, newest, pod_view
+from tdcs.model.kube_objects import ENDED_POD_PHASES, Object
+from tdcs.model.pod_resources import pod_requests
+
+DEFAULT_SCHEDULER = "default-scheduler"
+"""Who places pods that name no scheduler."""
+
+ALTERNATIVES = 5
+"""Nodes that are named beside the one that a pod is on."""
+
+ENDED_STATES = frozenset({"Succeeded", "Failed"})
+"""States of jobs, and phases of pods, after which nothing runs any more."""
+
+GONE = "gone"
+"""The phase of a pod that only the job's status remembers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What was read from the API server.
+
+    `nodes` and `pods` (those of all namespaces) are None when the user may not list them: then less can be said.
+    """
+
+    job: Object
+    datasets: Mapping[str, Object] = field(default_factory=dict)
+    own_pods: Sequence[Object] = ()
+    nodes: Sequence[Object] | None = None
+    pods: Sequence[Object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another node that holds data of the pod: its score, the bytes there, and why it was not taken."""
+
+    node: str
+    score: int
+    bytes: int
+    why_not: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPlace:
+    """One pod: where it is and how good that is.
+
+    Attributes:
+        node: empty while it has none.
+        bytes: of the job's data on that node, now.
+        score: 0 to 10, as the scheduler's extender gives it, among all nodes; None for pods that read no data.
+        best_score: the best of any node.
+        sentence: all that in words.
+        alternatives: nodes with data that no pod of the job is or was on.
+    """
+
+    pod: str
+    role: str
+    node: str
+    phase: str
+    bytes: int
+    score: int | None
+    best_score: int
+    sentence: str
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The answer."""
+
+    job: str
+    state: str
+    headline: str
+    datasets: tuple[str, ...]
+    pods: tuple[PodPlace, ...]
+    remarks: tuple[str, ...]
+
+
+def explain(world: World) -> Report:
+    """The whole answer for one job."""
+    metadata = world.job["metadata"]
+    job = TrainingJob.model_validate(world.job)
+    status = job.status or TrainingJobStatus()
+    datasets, broken = readable(world.datasets)
+    chosen = {use.dataset: use.copy_id for use in status.copies}
+    pods = _pods(job, metadata["name"], status, world.own_pods)
+    own_nodes = {place.node for place in status.placement} | {pod.node for pod in pods}
+    raw = {pod["metadata"]["name"]: pod for pod in world.own_pods}
+    free = free_room(nodes=world.nodes, pods=world.pods)
+    templates: dict[Role, Object] = {role: spec.template["spec"] for role, spec in job.spec.by_role().items()}
+
+    def read_by(pod: PodView) -> dict[str, Dataset]:
+        reads = {use.name for use in job.spec.datasets_of(pod.role, pod.number)}
+        return {name: dataset for name, dataset in datasets.items() if name in reads}
+
+    places = tuple(
+        place(
+            pod,
+            # A pod that was placed names its node: where else it might have run is asked without that.
+            spec={**(raw[pod.name]["spec"] if pod.name in raw else templates[pod.role]), "nodeName": None},
+            copies=held(read_by(pod)),
+            scores=node_scores(wanted_near(read_by(pod), chosen=chosen)),
+            free=free,
+            nodes=world.nodes,
+            by=Placer(
+                stranger=_stranger(job, raw.get(pod.name), pod.role),
+                named=bool(templates[pod.role].get("nodeName")),
+                placed=bool(pod.node),
+            ),
+            own_nodes=own_nodes,
+            past=_is_past(pod, status),
+        )
+        for pod in pods
+    )
+    return Report(
+        job=f"{metadata['namespace']}/{metadata['name']}",
+        state=status.state or "Waiting",
+        headline=_headline(status),
+        datasets=tuple(
+            broken.get(use.name) or described(use.name, datasets.get(use.name), reads=chosen.get(use.name))
+            for use in job.spec.datasets
+        ),
+        pods=places,
+        remarks=tuple(_remarks(job, status, world)),
+    )
+
+
+def _headline(status: TrainingJobStatus) -> str:
+    if status.state is None:
+        return "the operator has not looked at it yet: is it running? (kubectl get pods -n tdcs-system)"
+    verbs = {
+        "Waiting": "It waits",
+        "Queued": "It waits for its turn",
+        "Suspended": "It is suspended",
+        "Starting": "Its pods are starting",
+        "Running": "It runs",
+        "Restarting": "A pod failed and is made anew",
+        "Succeeded": "It succeeded",
+        "Failed": "It failed",
+    }
+    return f"{verbs[status.state]}: {status.message}" if status.message else verbs[status.state]
+
+
+def place(
+    pod: PodView,
+    *,
+    spec: Mapping[str, Any],
+    copies: Sequence[CopyOnNodes],
+    scores: Mapping[str, int],
+    free: Mapping[str, Mapping[str, int]] | None,
+    nodes: Sequence[Object] | None,
+    by: Placer,
+    own_nodes: Collection[str],
+    past: bool,
+) -> PodPlace:
+    """Where a pod is, how good that is, and where else it might be.
+
+    Args:
+        pod: as it is.
+        spec: its spec, without its node.
+        copies: what lies where of the datasets that it reads; empty: it reads none.
+        scores: of the nodes with its data, as the extender gives them.
+        free: what each node has left; None when that cannot be known.
+        nodes: None when the user may not list them.
+        by: who decides on its node.
+        own_nodes: nodes that are no alternative.
+        past: whether it runs no more, or is about to.
+    """
+    reads = bool(copies)
+    held = bytes_on_node(node=pod.node, copies=copies) if pod.node else 0
+    score = scores.get(pod.node, 0) if reads and pod.node else None
+    best = max(scores.values(), default=0)
+    others = (
+        tuple(_alternatives(pod, spec=spec, copies=copies, scores=scores, free=free, nodes=nodes, by=by))
+        if reads
+        else ()
+    )
+    return PodPlace(
+        pod=pod.name,
+        role=pod.role,
+        node=pod.node,
+        phase=pod.phase,
+        bytes=held,
+        score=score,
+        best_score=best,
+        sentence=_sentence(
+            pod,
+            held=held,
+            score=score,
+            best=best,
+            reads=reads,
+            others=others,
+            copies=copies,
+            past=past,
+            by=by,
+        ),
+        alternatives=tuple(other for other in others if other.node not in own_nodes)[:ALTERNATIVES],
+    )
+
+
+def _sentence(
+    pod: PodView,
+    *,
+    held: int,
+    score: int | None,
+    best: int,
+    reads: bool,
+    others: Sequence[Alternative],
+    copies: Sequence[CopyOnNodes],
+    past: bool,
+    by: Placer,
+) -> str:
+    if past and not pod.node:
+        return "never had a node"
+    if pod.waiting is not None and not past:
+        return f"waits: {pod.waiting}"
+    if not pod.node:
+        return _unplaced(pod, by=by)
+    on = f"{'was' if past else 'is'} on {pod.node}"
+    if by.named:
+        on = f"{on}, the node that it names itself (spec.nodeName)"
+    if not reads:
+        read = "it read no data: any node was as good" if past else "it reads no data: any node is as good"
+        return f"{on}; {read}"
+    total = sum(copy.total_bytes for copy in copies)
+    if best == 0:
+        return f"{on}; nothing of its data is cached anywhere now, so no node is better"
+    holds = "now holds" if past else "holds"
+    which = "; it" if by.named else ", which"
+    text = f"{on}{which} {holds} {human(held)} of its {human(total)} (score {score} of {MAX_SCORE})"
+    if score is not None and score >= best:
+        return f"{text}: no node holds more"
+    better = [other for other in others if other.score > (score or 0)][:ALTERNATIVES]
+    named = "; ".join(f"{other.node} has score {other.score}: {other.why_not}" for other in better)
+    more = all(other.bytes > held for other in better)
+    why = "others hold more" if more else "others are of the copy that it is to read"
+    if by.named:
+        scores = ", ".join(f"{other.node} has score {other.score}" for other in better)
+        return f"{text}, though {why} ({scores}): no scheduler was asked" if scores else text
+    return f"{text}, though {why}: {named}" if named else text
+
+
+def _unplaced(pod: PodView, *, by: Placer) -> str:
+    """What a pod without a node waits for."""
+    if not by.stranger:
+        return "waits for the scheduler to give it a node"
+    unseen = "" if pod.scheduled else ", which has not looked at it yet: is there a scheduler of that name?"
+    return f"waits for the scheduler {by.stranger} to give it a node{unseen}"
+
+
+def _alternatives(
+    pod: PodView,
+    *,
+    spec: Mapping[str, Any],
+    copies: Sequence[CopyOnNodes],
+    scores: Mapping[str, int],
+    free: Mapping[str, Mapping[str, int]] | None,
+    nodes: Sequence[Object] | None,
+    by: Placer,
+) -> list[Alternative]:
+    known = {node["metadata"]["name"]: node for node in nodes or ()}
+    asked = pod_requests(spec)
+    ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        Alternative(
+            node=node,
+            score=score,
+            bytes=bytes_on_node(node=node, copies=copies),
+            why_not=why_not(
+                spec=spec,
+                asked=asked,
+                node=known.get(node),
+                free=None if free is None else free.get(node),
+                listed=nodes is not None,
+                by=by,
+                better=score > scores.get(pod.node, 0),
+            ),
+        )
+        for node, score in ranked
+        if node != pod.node
+    ]
+
+
+def _pods(job: TrainingJob, name: str, status: TrainingJobStatus, own: Sequence[Object]) -> list[PodView]:
+    """The pods, and those that only the status remembers: all of a job without pods, else those that were cleaned
+    up after its end or its suspension. While it runs, a pod that is not there was replaced."""
+    live = newest(pod_view(pod) for pod in own)
+    if live and status.state not in ENDED_STATES | {"Suspended"}:
+        return live
+    there = {pod["metadata"]["name"] for pod in own}
+    gone = [
+        PodView(name=place.pod, role=_role_of(place.pod, job, name), node=place.node, phase=GONE)
+        for place in status.placement
+        if place.pod not in there
+    ]
+    return sorted([*live, *gone], key=lambda pod: ROLES.index(pod.role))
+
+
+def _role_of(pod: str, job: TrainingJob, name: str) -> Role:
+    """The role of a pod of which only the name is left."""
+    starts = ((role, names.role_job_name(job=name, role=role)) for role in job.spec.by_role())
+    return next((role for role, start in starts if pod.startswith(f"{start}-")), "Worker")
+
+
+def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
+    """Whether the pod runs no more, or is about to."""
+    return pod.going or pod.phase in ENDED_POD_PHASES | {GONE} or status.state == "Suspended"
+
+
+def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[str]:
+    found = []
+    if status.locality_percent is not None:
+        found.append(f"When its pods were placed, its locality was {status.locality_percent}.")
+    if status.data_stall is not None:
+        found.append(_waits(status.data_stall))
+    named = _named_nodes(job)
+    if named and job.spec.datasets:
+        found.append(
+            f"No scheduler places its pods of {' and '.join(named)}, and their data is not looked at: the "
+            "template names the node (spec.nodeName). Use spec.nodeSelector instead to have them placed by data among "
+            "some nodes."
+        )
+    scheduled = any(role in READING_ROLES and role not in named for role in job.spec.by_role())
+    if scheduled and job.spec.scheduling.mode == "Affinity":
+        found.append("Its pods prefer the nodes that held data when it was admitted (mode Affinity).")
+    elif scheduled and job.spec.datasets:
+        found.append(_ranking(job, world))
+    left = any(
+        names.ANNOTATION_LEAVE_NODES in (pod["metadata"].get("annotations") or {}) for pod in world.own_pods
+    )
+    if left and job.spec.scheduling.mode == "Extender":  # the extender sees no other pods
+        found.append(
+            "When it was admitted, jobs with larger pods waited or ran: its pods left them empty nodes, also such with "
+            "its data, while others had room."
+        )
+    if any(pod["metadata"].get("deletionTimestamp") for pod in world.own_pods):
+        found.append("Some of its pods are being deleted.")
+    return found
+
+
+def _waits(stall: DataStall) -> str:
+    parts = [f"{stall.source_seconds} s for the source", f"{stall.peer_seconds} s for other nodes"]
+    if stall.disk_seconds is not None:
+        parts.append(f"{stall.disk_seconds} s for files of their own node")
+    return (
+        f"Its reads waited in {stall.percent}% of {stall.observed_seconds} s of its pods: {', '.join(parts)}. "
+        f"So {stall.message} (advice {stall.advice})."
+    )
+
+
+def _named_nodes(job: TrainingJob) -> list[Role]:
+    """The roles that read data on a node that their template names."""
+    return [
+        role
+        for role, spec in job.spec.by_role().items()
+        if role in READING_ROLES and spec.template["spec"].get("nodeName")
+    ]
+
+
+def _ranking(job: TrainingJob, world: World) -> str:
+    pods: list[tuple[Role, Object | None]] = [(pod_view(pod).role, pod) for pod in world.own_pods]
+    pods = pods or [("Worker", None)]
+    strangers = {_stranger(job, pod, role) for role, pod in pods if role in READING_ROLES} - {""}
+    if strangers:
+        templates = [each.template["spec"] for each in job.spec.by_role().values()]
+        remedy = (
+            "remove schedulerName from the template"
+            if any(template.get("schedulerName") for template in templates)
+            else "install TDCS with its scheduler (chart value scheduler.enabled)"
+        )
+        return (
+            f"The scheduler of its pods is {' and '.join(sorted(strangers))}, which ranks nodes by data only if it "
+            f"asks the extender of TDCS: {remedy}, or use scheduling.mode Affinity."
+        )
+    return "Its pods are ranked by data when they are placed (mode Extender), a preference and no must."
+
+
+def _stranger(job: TrainingJob, pod: Object | None, role: Role) -> str:
+    """The scheduler that places a pod, when it is not the one that was installed with TDCS; else empty.
+
+    How that one is called is known by the operator alone, which writes it into pods that name none.
+    """
+    if job.spec.scheduling.mode != "Extender":
+        return ""
+    spec = job.spec.by_role().get(role)
+    named = str(spec.template["spec"].get("schedulerName") or "") if spec is not None else ""
+    placed_by = named or (str(pod["spec"].get("schedulerName") or "") if pod is not None else "")
+    return (
+        placed_by if (named or placed_by == DEFAULT_SCHEDULER) and placed_by != names.SCHEDULER_NAME else ""
+    )

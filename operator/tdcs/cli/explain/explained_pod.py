@@ -1,0 +1,150 @@
+"""Why any pod is where it is, whoever made it: by what the extender itself would answer for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tdcs.api import names
+from tdcs.cli.explain.explained_dataset import described, readable
+from tdcs.cli.explain.explained_job import DEFAULT_SCHEDULER, PodPlace, place
+from tdcs.cli.explain.explained_room import Placer, free_room, names_its_node
+from tdcs.decide.place.data_location import held
+from tdcs.model.job_pods import pod_view
+from tdcs.model.kube_objects import ENDED_POD_PHASES, Object
+from tdcs_scheduler.demand import Demand
+from tdcs_scheduler.protocol import (
+    BadAnnotationError,
+    DatasetReference,
+    PrioritizeRequest,
+    claims_of,
+    decode_annotation,
+    index_of,
+    is_opted_out,
+    read_by,
+    with_claims,
+)
+from tdcs_scheduler.rank import rank
+from tdcs_scheduler.view import DatasetView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodWorld:
+    """What was read from the API server.
+
+    `datasets` are those that the pod may read, as `namespace/name`. `nodes` and `pods` (those of all namespaces) are
+    None when the user may not list them: then less can be said.
+    """
+
+    pod: Object
+    datasets: Mapping[str, Object] = field(default_factory=dict)
+    nodes: Sequence[Object] | None = None
+    pods: Sequence[Object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodReport:
+    """The answer: who places the pod and how, what it reads, and where it is."""
+
+    pod: str
+    scheduler: str
+    headline: str
+    datasets: tuple[str, ...]
+    place: PodPlace
+
+
+def request_of(pod: Object) -> PrioritizeRequest:
+    """What kube-scheduler would ask the extender about a pod, with all nodes as candidates."""
+    metadata = pod["metadata"]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    mounted = [
+        (each.get("persistentVolumeClaim") or {}).get("claimName", "")
+        for each in pod["spec"].get("volumes") or ()
+    ]
+    index = names.ANNOTATION_COMPLETION_INDEX
+    return PrioritizeRequest(
+        pod=f"{metadata['namespace']}/{metadata['name']}",
+        uid=metadata.get("uid", ""),
+        annotation=annotations.get(names.ANNOTATION_DATASETS),
+        nodes=None,
+        index=index_of(annotations.get(index) or labels.get(index)),
+        claims=claims_of(mounted, namespace=metadata["namespace"]),
+        opted_out=is_opted_out(labels.get(names.LABEL_PLACE_BY_DATA)),
+        leave=annotations.get(names.ANNOTATION_LEAVE_NODES),
+    )
+
+
+def datasets_to_read(pod: Object) -> list[str]:
+    """The Datasets that a pod may read, as `namespace/name`: those of its annotation, and of its claims."""
+    request = request_of(pod)
+    return list(dict.fromkeys([*(each.dataset for each in _named(request)), *request.claims]))
+
+
+def explain_pod(world: PodWorld) -> PodReport:
+    """The whole answer for one pod."""
+    pod, request = world.pod, request_of(world.pod)
+    view = DatasetView()
+    for name, dataset in world.datasets.items():
+        namespace, _, short = name.partition("/")
+        view.on_change((namespace, short), dataset)
+    ranking = rank(request=request, view=view, demand=Demand(view=view), synced=True)
+    references = [] if request.opted_out else with_claims(_named(request), claims=request.claims, known=view)
+    reads = {each.dataset: each.copy for each in read_by(references, index=request.index)}
+    known, broken = readable({name: world.datasets[name] for name in reads if name in world.datasets})
+    scheduler = str(pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER)
+    seen, named = pod_view(pod), names_its_node(pod)
+    return PodReport(
+        pod=request.pod,
+        scheduler=scheduler,
+        headline=_headline(request, scheduler, reads=bool(reads), unreadable=ranking.unreadable, named=named),
+        datasets=tuple(
+            broken.get(name) or described(name, known.get(name), reads=copy) for name, copy in reads.items()
+        ),
+        place=place(
+            seen,
+            spec={**pod["spec"], "nodeName": None},
+            copies=held(known),
+            scores=ranking.scores if known else {},
+            free=free_room(nodes=world.nodes, pods=world.pods),
+            nodes=world.nodes,
+            by=Placer(
+                stranger="" if scheduler == names.SCHEDULER_NAME else scheduler,
+                named=named,
+                placed=bool(seen.node),
+            ),
+            own_nodes={seen.node},
+            past=seen.going or seen.phase in ENDED_POD_PHASES,
+        ),
+    )
+
+
+def _named(request: PrioritizeRequest) -> list[DatasetReference]:
+    try:
+        return [] if request.annotation is None else decode_annotation(text=request.annotation)
+    except BadAnnotationError:
+        return []
+
+
+def _headline(
+    request: PrioritizeRequest, scheduler: str, *, reads: bool, unreadable: str, named: bool
+) -> str:
+    if named:
+        return (
+            "No scheduler placed it, and its data was not looked at: it was created with its node (spec.nodeName). Use "
+            "spec.nodeSelector instead to have it placed by data among some nodes."
+        )
+    if request.opted_out:
+        return f"It is labelled {names.LABEL_PLACE_BY_DATA}=false: {scheduler} places it without regard to its data."
+    wrong = f" Its {unreadable}." if unreadable else ""
+    if not reads:
+        return f"It mounts no Dataset's claim, and its annotation names none: {scheduler} places it.{wrong}"
+    if scheduler == names.SCHEDULER_NAME:
+        return f"{scheduler} places it, by its data: a preference and no must.{wrong}"
+    if scheduler == DEFAULT_SCHEDULER:
+        return (
+            f"{scheduler} places it, which does not know where its data is. Set schedulerName to "
+            f"{names.SCHEDULER_NAME} where the pod is made, or have that done for all pods with a Dataset's claim "
+            f"(chart value placeByData), and create it anew.{wrong}"
+        )
+    return (
+        f"{scheduler} places it, which ranks nodes by data only if it asks the extender of TDCS, as "
+        f"{names.SCHEDULER_NAME} does.{wrong}"
+    )

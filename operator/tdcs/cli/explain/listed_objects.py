@@ -1,0 +1,92 @@
+"""What `tdcs status` shows: the objects that the user may list, and what is missing for the others."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from tdcs.api import names
+from tdcs.cli.api_client import list_known
+from tdcs.cli.explain.missing_rights import may_not_list
+from tdcs.cli.explain.operator_lease import read_lease
+from tdcs.kube.api import KubeApi
+from tdcs.kube.errors import ForbiddenError
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS, Resource
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What there is; `limits`: by plural, why the objects of a kind are not known; `lease`: the operator's, or None."""
+
+    clusters: Sequence[Object] = field(default_factory=list)
+    datasets: Sequence[Object] = field(default_factory=list)
+    preloads: Sequence[Object] = field(default_factory=list)
+    jobs: Sequence[Object] = field(default_factory=list)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    lease: Object | None = None
+
+
+async def read_world(api: KubeApi, *, namespace: str | None) -> World:
+    """What the user may list.
+
+    Args:
+        api: as whoever looks.
+        namespace: of Datasets, Preloads and TrainingJobs; None: all.
+
+    Raises:
+        click.ClickException: the cluster does not know a kind.
+        KubeError: a kind could not be listed for another reason than a missing right.
+    """
+    # CacheClusters live in the release's namespace, whichever is looked at: who may not list all may see those.
+    scopes: dict[Resource, Sequence[str | None]] = {
+        CACHE_CLUSTERS: [None, names.SYSTEM_NAMESPACE],
+        DATASETS: [namespace],
+        PRELOADS: [namespace],
+        TRAINING_JOBS: [namespace],
+    }
+    listed = await asyncio.gather(
+        *(_list_permitted(api, resource, namespaces=each) for resource, each in scopes.items())
+    )
+    found = dict(zip(scopes, listed, strict=True))
+    limits = {
+        resource.plural: may_not_list(resource, namespace=scopes[resource][0])
+        for resource, objects in found.items()
+        if objects is None
+    }
+    return World(
+        clusters=found[CACHE_CLUSTERS] or (),
+        datasets=found[DATASETS] or (),
+        preloads=found[PRELOADS] or (),
+        jobs=found[TRAINING_JOBS] or (),
+        limits=limits,
+        lease=await read_lease(api),
+    )
+
+
+async def _list_permitted(
+    api: KubeApi, resource: Resource, *, namespaces: Sequence[str | None]
+) -> list[Object] | None:
+    """The objects in the first of these namespaces (None: in all) that may be asked; None: in none of them."""
+    for namespace in namespaces:
+        with contextlib.suppress(ForbiddenError):
+            return await list_known(api, resource, namespace=namespace)
+    return None
+
+
+async def check_namespace(api: KubeApi, namespace: str) -> None:
+    """Whether there is such a namespace; without the right to ask, it is taken to exist.
+
+    Raises:
+        click.ClickException: there is none.
+    """
+    try:
+        found = await api.get(NAMESPACES, name=namespace)
+    except ForbiddenError:
+        return
+    if found is None:
+        raise click.ClickException(
+            f"there is no namespace {namespace}; kubectl get namespaces lists all, -A shows the objects of all"
+        )

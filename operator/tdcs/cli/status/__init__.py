@@ -1,1 +1,0 @@
-"""`tdcs status`: cache clusters, datasets, preloads and jobs at a glance."""

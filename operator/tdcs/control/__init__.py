@@ -1,0 +1,1 @@
+"""The operator: observe, decide, apply. One room a kind."""

@@ -1,0 +1,1 @@
+"""CacheClusters: their pods, their workers, what they say and what they are assigned."""

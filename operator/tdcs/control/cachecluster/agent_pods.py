@@ -1,0 +1,82 @@
+"""The cache agent in a worker's pod: a sidecar, and the init container that makes its disk ready."""
+
+from typing import Any
+
+from tdcs.api import names
+from tdcs.control.cachecluster import cache_certificates, cache_pods, pod_security
+from tdcs.control.cachecluster.blueprint import Blueprint
+from tdcs.model.kube_objects import Object
+from tdcs.trust.roles import Role
+from tdcs.trust.settings import MOUNT_PATH
+
+REQUESTS: Object = {"cpu": "50m", "memory": "192Mi"}
+"""What an agent asks for where the CacheCluster says nothing: buffers of 64 MiB, and columns over its blocks."""
+
+
+def sidecar(plan: Blueprint) -> Object:
+    """The container that carries blocks."""
+    tier = plan.spec.storage.tiers[0]
+    made = _container(
+        plan,
+        name=names.COMPONENT_AGENT,
+        arguments=["agent", "run"],
+        environment=[
+            {"name": "TDCS_CAPACITY", "value": str(tier.capacity_bytes)},
+            {"name": "TDCS_WORKER", "value": f"127.0.0.1:{names.WORKER_RPC_PORT}"},
+        ],
+    )
+    made["ports"] = [
+        {"name": "agent", "containerPort": names.AGENT_CONTROL_PORT, "protocol": "TCP"},
+        {"name": "blocks", "containerPort": names.AGENT_BLOCK_PORT, "protocol": "TCP"},
+    ]
+    probe = {"path": "/healthz", "port": "agent", **({"scheme": "HTTPS"} if plan.trust is not None else {})}
+    made["readinessProbe"] = {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5}
+    made["livenessProbe"] = {
+        "tcpSocket": {"port": "agent"},
+        "periodSeconds": 20,
+        "timeoutSeconds": 10,
+        "failureThreshold": 6,
+    }
+    made["resources"] = dict(plan.spec.agent.resources) or {"requests": dict(REQUESTS)}
+    made["volumeMounts"] = [*made["volumeMounts"], *cache_pods.source_mounts(plan)]
+    # The worker's user: they link and rename each other's files.
+    made["securityContext"] = pod_security.restricted(plan)
+    return made
+
+
+def preparation(plan: Blueprint) -> Object:
+    """The init container: blocks of another journal leave the disk before the worker registers what it finds, and the
+    rest becomes its user's."""
+    made = _container(
+        plan,
+        name=f"{names.COMPONENT_AGENT}-prepare",
+        arguments=["agent", "prepare"],
+        environment=[
+            {"name": "TDCS_MASTER", "value": f"{plan.master_host}:{names.MASTER_RPC_PORT}"},
+            {"name": "TDCS_USER", "value": str(pod_security.user_of(plan))},
+        ],
+    )
+    made["securityContext"] = pod_security.preparing()
+    made["resources"] = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+    return made
+
+
+def _container(
+    plan: Blueprint, *, name: str, arguments: list[str], environment: list[dict[str, Any]]
+) -> Object:
+    return {
+        "name": name,
+        "image": plan.agent_image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": arguments,
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "TDCS_TIER", "value": plan.tier_path},
+            *([{"name": "TDCS_TRUST", "value": MOUNT_PATH}] if plan.trust is not None else ()),
+            *environment,
+        ],
+        "volumeMounts": [
+            {"name": "blocks", "mountPath": plan.tier_path},
+            *cache_certificates.mounts(plan, role=Role.AGENT),
+        ],
+    }

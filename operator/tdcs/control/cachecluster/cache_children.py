@@ -1,0 +1,249 @@
+"""The objects of a cache cluster: configuration, master, one worker a node, FUSE clients."""
+
+from tdcs.alluxio import profile
+from tdcs.api import names
+from tdcs.control.cachecluster import agent_pods, cache_certificates, cache_pods, pod_security
+from tdcs.control.cachecluster.blueprint import Blueprint, labels_of, metadata_of
+from tdcs.model.kube_objects import Object
+from tdcs.trust.roles import Role
+
+FUSE_STOP_SECONDS = 30
+
+
+def services(plan: Blueprint) -> list[Object]:
+    """The headless Services behind the stable DNS names of master and workers."""
+    return [
+        _service(
+            plan,
+            name=names.master_name(cluster=plan.cluster),
+            component=names.COMPONENT_MASTER,
+            port=names.MASTER_RPC_PORT,
+        ),
+        _service(
+            plan,
+            name=names.workers_service_name(cluster=plan.cluster),
+            component=names.COMPONENT_WORKER,
+            port=names.WORKER_RPC_PORT,
+            more={"agent": names.AGENT_CONTROL_PORT, "blocks": names.AGENT_BLOCK_PORT},
+        ),
+    ]
+
+
+def master(plan: Blueprint) -> Object:
+    """The StatefulSet of the master; its journal lies on a claim. It lists file sources, so where there are some, it
+    runs on a cache node, which sees them."""
+    component, journal = names.COMPONENT_MASTER, plan.spec.journal
+    storage_class = journal.storage_class_name
+    name = names.master_name(cluster=plan.cluster)
+    container = cache_pods.container(
+        plan,
+        component=component,
+        role=profile.Role.MASTER,
+        settings=plan.spec.master,
+        host=plan.master_host,
+        mounts=[
+            {"name": "journal", "mountPath": profile.DATA_FOLDER},
+            *cache_certificates.mounts(plan, role=Role.MASTER),
+            *cache_pods.source_mounts(plan),
+        ],
+    )
+    container["ports"] = [{"name": "rpc", "containerPort": names.MASTER_RPC_PORT, "protocol": "TCP"}]
+    container["readinessProbe"] = {"tcpSocket": {"port": names.MASTER_RPC_PORT}, "periodSeconds": 2}
+    return _stateful_set(
+        plan,
+        name=name,
+        service=name,
+        component=component,
+        labels=labels_of(cluster=plan.cluster, component=component),
+        pod={
+            "securityContext": pod_security.of_pod(plan),
+            "initContainers": [_journal_owner(plan)],
+            "containers": [container],
+            "volumes": [
+                cache_pods.config_volume(plan),
+                pod_security.scratch_volume(),
+                *cache_certificates.volumes(plan, role=Role.MASTER, child=plan.cluster),
+                *cache_pods.source_volumes(plan),
+            ],
+            **({"nodeSelector": dict(plan.spec.node_selector)} if plan.spec.all_folders else {}),
+        },
+        claims=[
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "journal"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": str(journal.size)}},
+                    **({"storageClassName": storage_class} if storage_class else {}),
+                },
+            }
+        ],
+    )
+
+
+def worker(plan: Blueprint, *, node: str) -> Object:
+    """The StatefulSet of the one worker of a node."""
+    component = names.COMPONENT_WORKER
+    service = names.workers_service_name(cluster=plan.cluster)
+    name = names.worker_set_name(cluster=plan.cluster, node=node)
+    labels = {**labels_of(cluster=plan.cluster, component=component), names.LABEL_NODE: names.node_slug(node)}
+    container = cache_pods.container(
+        plan,
+        component=component,
+        role=profile.Role.WORKER,
+        settings=plan.spec.worker,
+        host=f"$(POD_NAME).{service}.{plan.namespace}.svc",
+        mounts=[
+            {"name": "blocks", "mountPath": plan.tier_path},
+            *cache_certificates.mounts(plan, role=Role.WORKER),
+            *cache_pods.source_mounts(plan),
+        ],
+    )
+    container["ports"] = [{"name": "rpc", "containerPort": names.WORKER_RPC_PORT, "protocol": "TCP"}]
+    container["readinessProbe"] = {"tcpSocket": {"port": names.WORKER_RPC_PORT}, "periodSeconds": 2}
+    return _stateful_set(
+        plan,
+        name=name,
+        service=service,
+        component=component,
+        labels=labels,
+        pod={
+            "securityContext": pod_security.of_pod(plan),
+            "affinity": pinned_to(node),
+            "initContainers": [agent_pods.preparation(plan)],
+            "containers": [container, agent_pods.sidecar(plan)],
+            "volumes": [
+                cache_pods.config_volume(plan),
+                pod_security.scratch_volume(),
+                cache_pods.host_folder("blocks", plan.tier_path),
+                *cache_certificates.volumes(plan, role=Role.WORKER, child=name),
+                *cache_certificates.volumes(plan, role=Role.AGENT, child=name),
+                *cache_pods.source_volumes(plan),
+            ],
+        },
+        annotations={names.ANNOTATION_NODE: node},
+    )
+
+
+def _journal_owner(plan: Blueprint) -> Object:
+    """The init container that gives the journal to the master's user, also one that an earlier version wrote."""
+    user = pod_security.user_of(plan)
+    return {
+        "name": "journal-owner",
+        "image": plan.spec.image or plan.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/chown", "-R", "-h", f"{user}:{user}", profile.DATA_FOLDER],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        "securityContext": pod_security.preparing(),
+        "volumeMounts": [{"name": "journal", "mountPath": profile.DATA_FOLDER}],
+    }
+
+
+def pinned_to(node: str) -> Object:
+    """The affinity of a pod that runs on this node or nowhere."""
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    required = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def fuse(plan: Blueprint) -> Object:
+    """The DaemonSet of the FUSE clients: privileged, because only such a pod's mounts are seen by the node."""
+    component = names.COMPONENT_FUSE
+    labels = labels_of(cluster=plan.cluster, component=component)
+    mount_point = names.fuse_mount_point(cluster=plan.cluster)
+    container = cache_pods.container(
+        plan,
+        component=component,
+        role=profile.Role.FUSE,
+        settings=plan.spec.fuse,
+        host="$(POD_IP)",
+        mounts=[
+            {"name": "mounts", "mountPath": names.FUSE_ROOT, "mountPropagation": "Bidirectional"},
+            # The same path as in the worker: blocks of this node are opened as files.
+            {"name": "blocks", "mountPath": plan.tier_path},
+            *cache_certificates.mounts(plan, role=Role.FUSE),
+        ],
+        more=[
+            {"name": "FUSE_MOUNT_POINT", "value": mount_point},
+            {
+                "name": "FUSE_OPTIONS",
+                "value": profile.fuse_mount_options(profile=profile.Profile(plan.spec.profile)),
+            },
+        ],
+    )
+    container["securityContext"] = pod_security.mounting()
+    container["readinessProbe"] = {
+        "exec": {"command": ["mountpoint", "-q", mount_point]},
+        "periodSeconds": 3,
+        "timeoutSeconds": 5,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata_of(plan, name=names.fuse_name(cluster=plan.cluster), component=component),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": cache_pods.template(
+                plan,
+                labels=labels,
+                pod={
+                    "nodeSelector": dict(plan.spec.node_selector),
+                    "terminationGracePeriodSeconds": FUSE_STOP_SECONDS,
+                    "containers": [container],
+                    "volumes": [
+                        cache_pods.config_volume(plan),
+                        pod_security.scratch_volume(),
+                        cache_pods.host_folder("mounts", names.FUSE_ROOT),
+                        cache_pods.host_folder("blocks", plan.tier_path),
+                        *cache_certificates.volumes(plan, role=Role.FUSE, child=plan.cluster),
+                    ],
+                },
+            ),
+        },
+    }
+
+
+def _service(
+    plan: Blueprint, *, name: str, component: str, port: int, more: dict[str, int] | None = None
+) -> Object:
+    ports = {"rpc": port, **(more or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata_of(plan, name=name, component=component),
+        "spec": {
+            "clusterIP": "None",
+            # Workers register under their names before they are ready.
+            "publishNotReadyAddresses": True,
+            "selector": {names.LABEL_CACHE_CLUSTER: plan.cluster, names.LABEL_COMPONENT: component},
+            "ports": [{"name": name, "port": number, "protocol": "TCP"} for name, number in ports.items()],
+        },
+    }
+
+
+def _stateful_set(
+    plan: Blueprint,
+    *,
+    name: str,
+    service: str,
+    component: str,
+    labels: dict[str, str],
+    pod: Object,
+    claims: list[Object] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Object:
+    metadata = metadata_of(plan, name=name, component=component)
+    if annotations:
+        metadata["annotations"] = annotations
+    spec: Object = {
+        "replicas": 1,
+        "serviceName": service,
+        "selector": {"matchLabels": labels},
+        "template": cache_pods.template(plan, labels=labels, pod=pod),
+    }
+    if claims:
+        spec["volumeClaimTemplates"] = claims
+        # The journal describes blocks on the nodes: it goes with the cluster.
+        spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Retain"}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}

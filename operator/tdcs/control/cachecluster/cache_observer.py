@@ -1,0 +1,296 @@
+"""What every cache cluster says of itself, as a value: asked for in the background, each cluster by itself.
+
+No pass over an object waits for a cache. One that hangs is a view that says so, and concerns its own objects only.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tdcs.control.cache_registry import Caches
+from tdcs.engine.holder_service import KnownAgents
+from tdcs.model.agent_state import AgentState
+from tdcs.model.cache_engine import EngineError, EngineUnavailableError
+from tdcs.model.cache_view import Away, CacheView
+
+_log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 10.0
+"""A cache that has not answered by then counts as away."""
+
+AWAY_SECONDS = 600.0
+"""So long the last state of an agent that is gone is kept: far longer than any decision waits for it to be back."""
+
+AGENTS_SECONDS = 0.25
+"""The agents' last states, which are in memory, are looked at so often at least."""
+
+ROOM_RATIO = 0.01
+"""A change of a node's room is reported from this part of its capacity on: what a load itself takes changes it less."""
+
+
+class CacheObserver:
+    """Looks at caches, and tells of changes.
+
+    Args:
+        caches: gives the engine and the agents of a cluster.
+        poll_seconds: how often a master is asked.
+        patience: seconds after the first answer in which no agent is looked at before all have answered.
+        on_cache: called with a cluster that differs from what its view said, and the mounts that came, went or got
+            another version; None when it is the master, workers, or a mount that went, which may concern all.
+        on_agents: called with a cluster and the mounts of which some agent says another thing; None for all.
+        on_room: called with a cluster when nodes have more or less room for blocks, for another reason than these
+            blocks, and with the mounts on those that have less.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        caches: Caches,
+        poll_seconds: float,
+        patience: float = 0.0,
+        on_cache: Callable[[str, set[str] | None], None],
+        on_agents: Callable[[str, set[str] | None], None],
+        on_room: Callable[[str, set[str]], None] = lambda cluster, paths: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._caches = caches
+        self._poll = poll_seconds
+        self._patience = patience
+        self._on_cache = on_cache
+        self._on_agents = on_agents
+        self._on_room = on_room
+        self._clock = clock
+        self._views: dict[str, CacheView] = {}
+        self._heard: set[str] = set()
+        """Caches with a master that has answered."""
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+        self._asked: dict[str, asyncio.Event] = {}
+        self._next_looks: dict[str, asyncio.Task[None]] = {}
+        self._looks: set[asyncio.Task[None]] = set()
+        self._looking: dict[str, asyncio.Lock] = {}
+        self._rooms: dict[str, dict[str, int]] = {}
+        """Bytes on each node that blocks may take, as they were reported last."""
+
+    def view(self, cluster: str) -> CacheView:
+        """What is known of a cache cluster; begins to look at one that is asked for the first time."""
+        if cluster not in self._views:
+            self._views[cluster] = CacheView(since=self._clock())
+            self._asked[cluster] = asyncio.Event()
+            self._tasks[cluster] = [
+                asyncio.create_task(self._watch_master(cluster), name=f"observe {cluster}"),
+                asyncio.create_task(self._watch_agents(cluster), name=f"agents of {cluster}"),
+            ]
+        return self._views[cluster]
+
+    def known_agents(self, cluster: str) -> KnownAgents:
+        """The agents of a cache cluster as they were last heard; none of one that was not asked for yet."""
+        view = self._views.get(cluster)
+        return KnownAgents(journal=view.journal, states=view.agents) if view is not None else KnownAgents()
+
+    def with_version(self, digest: str) -> str | None:
+        """A cache cluster with a mount that has the manifest of this digest as its version."""
+        views = self._views.items()
+        return next((cluster for cluster, view in views if digest in view.versions.values()), None)
+
+    def ask(self, cluster: str) -> None:
+        """Look at a master soon: something was changed there."""
+        if cluster in self._asked:
+            self._asked[cluster].set()
+
+    async def look(self, cluster: str) -> None:
+        """Look at a master now, and wait for the view. Who asks before that begins is served by the same look."""
+        self.view(cluster)
+        if cluster not in self._next_looks:
+            look = asyncio.create_task(self._look_next(cluster), name=f"look {cluster}")
+            self._next_looks[cluster] = look
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
+        await asyncio.shield(self._next_looks[cluster])
+
+    async def _look_next(self, cluster: str) -> None:
+        async with self._looking.setdefault(cluster, asyncio.Lock()):
+            self._next_looks.pop(cluster, None)
+            await self._look(cluster)
+
+    def forget(self, cluster: str) -> None:
+        """The cluster is gone: it is asked no more; a look that is under way ends unheard."""
+        for task in self._tasks.pop(cluster, ()):
+            task.cancel()
+        self._views.pop(cluster, None)
+        self._heard.discard(cluster)
+        self._rooms.pop(cluster, None)
+        self._asked.pop(cluster, None)
+
+    async def close(self) -> None:
+        """Stop looking."""
+        tasks = [task for each in self._tasks.values() for task in each] + [*self._looks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _watch_master(self, cluster: str) -> None:
+        asked = self._asked[cluster]
+        while True:
+            asked.clear()
+            await self.look(cluster)
+            try:
+                async with asyncio.timeout(self._poll):
+                    await asked.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self, cluster: str) -> None:
+        before = self._views.get(cluster)
+        if before is None:
+            return
+        cache = self._caches.get(cluster=cluster)
+        engine = cache.engine
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                mounts = await engine.mounts()
+                workers = await engine.workers()
+                versions = await engine.versions()
+                journal = await engine.journal()
+        except EngineError as error:
+            failure: EngineError = error
+        except TimeoutError:
+            failure = EngineUnavailableError(
+                attempted=f"ask the master of CacheCluster {cluster}",
+                reason=f"it has not answered within {ANSWER_SECONDS:g} s",
+                remedy="See the pods of the cache",
+                retryable=True,
+            )
+        except Exception:
+            _log.exception("CacheCluster %s could not be looked at by a defect of the operator", cluster)
+            return
+        else:
+            now = self._views.get(cluster)
+            if now is None:
+                return
+            cache.connect(workers)
+            back = now.failure is not None
+            seen = replace(
+                now,
+                # No worker is known before its master answers: how long one is waited for counts from then.
+                since=now.since if cluster in self._heard else self._clock(),
+                answered=True,
+                failure=None,
+                outages=now.outages + back,
+                mounts=dict(mounts),
+                workers=tuple(workers),
+                versions=dict(versions),
+                journal=journal,
+            )
+            self._heard.add(cluster)
+            if seen != now:
+                # An equal one stays: passes see at a glance that nothing has changed.
+                self._views[cluster] = replace(seen, generation=now.generation + 1)
+            if back or not before.answered or _brief(before) != _brief(seen):
+                self._on_cache(cluster, None)
+            else:
+                changed = _changed_mounts(before, seen)
+                if changed is None or changed:
+                    self._on_cache(cluster, changed)
+            return
+        now = self._views.get(cluster)
+        if now is not None:
+            generation = now.generation + (not now.answered or str(now.failure) != str(failure))
+            self._views[cluster] = replace(now, generation=generation, answered=True, failure=failure)
+            if str(now.failure) != str(failure):
+                self._on_cache(cluster, None)
+
+    async def _watch_agents(self, cluster: str) -> None:
+        pause = min(AGENTS_SECONDS, self._poll)
+        while True:
+            try:
+                self._take_agents(cluster)
+            except Exception:
+                _log.exception("the agents of CacheCluster %s could not be looked at", cluster)
+            await asyncio.sleep(pause)
+
+    def _take_agents(self, cluster: str) -> None:
+        before, states = self._views[cluster], dict(self._caches.get(cluster=cluster).agents.states())
+        foreign = _foreign(states, journal=before.journal)
+        if foreign != before.foreign:
+            before = replace(before, generation=before.generation + 1, foreign=foreign)
+            self._views[cluster] = before
+            self._on_cache(cluster, None)
+        states = {node: state for node, state in states.items() if node not in foreign}
+        now = self._clock()
+        kept = {node: one for node, one in before.away.items() if now - one.since < AWAY_SECONDS}
+        if len(kept) < len(before.away):
+            before = replace(before, generation=before.generation + 1, away=kept)
+            self._views[cluster] = before
+        known = before.agents
+        if not known and self._clock() - before.since < self._patience and _is_silent(before, states):
+            return  # hundreds of them answer one after the other, and nothing is decided without all
+        if known.keys() == states.keys() and all(_same(known[node], states[node]) for node in states):
+            return
+        lost = known.keys() - states.keys()
+        gone = {node: Away(state=known[node], since=self._clock()) for node in lost}
+        # What an agent of another journal has is not coming back.
+        counted = {**before.away, **gone}.items()
+        away = {node: one for node, one in counted if node not in states and node not in foreign}
+        self._views[cluster] = replace(before, generation=before.generation + 1, agents=states, away=away)
+        if known.keys() != states.keys():
+            self._rooms[cluster] = {node: _room(state) for node, state in states.items()}
+            self._on_agents(cluster, None)
+            return
+        self._compare_rooms(cluster, states)
+        paths: set[str] = set()
+        for node, state in states.items():
+            mine = known[node]
+            if not _same(mine, state):
+                every = mine.mounts.keys() | state.mounts.keys()
+                paths |= {path for path in every if mine.mounts.get(path) != state.mounts.get(path)}
+        self._on_agents(cluster, paths)
+
+    def _compare_rooms(self, cluster: str, states: Mapping[str, AgentState]) -> None:
+        reported, changed, less = self._rooms.setdefault(cluster, {}), False, set[str]()
+        for node, state in states.items():
+            room, before = _room(state), reported.setdefault(node, _room(state))
+            if abs(room - before) < max(int(state.capacity_bytes * ROOM_RATIO), 1):
+                continue
+            reported[node], changed = room, True
+            if room < before:
+                less |= {path for path, mount in state.mounts.items() if mount.held_bytes}
+        if changed:
+            self._on_room(cluster, less)
+
+
+def _is_silent(view: CacheView, states: Mapping[str, AgentState]) -> bool:
+    """Whether the agent of a live worker has not answered."""
+    return any(worker.live and worker.name not in states for worker in view.workers)
+
+
+def _room(state: AgentState) -> int:
+    """Bytes that the blocks of all versions together may take on a node; loading them does not change it."""
+    held = sum(mount.held_bytes for mount in state.mounts.values())
+    room = state.capacity_bytes - state.kept_bytes
+    return min(room, held + state.disk_free_bytes) if state.disk_free_bytes else room
+
+
+def _foreign(states: Mapping[str, AgentState], *, journal: str) -> frozenset[str]:
+    return frozenset(node for node, one in states.items() if journal and one.journal not in ("", journal))
+
+
+def _same(one: AgentState, other: AgentState) -> bool:
+    return (one.instance, one.revision) == (other.instance, other.revision)
+
+
+def _brief(view: CacheView) -> object:
+    """What of a cache concerns all of its mounts."""
+    return [(worker.name, worker.live, worker.capacity_bytes) for worker in view.workers]
+
+
+def _changed_mounts(before: CacheView, after: CacheView) -> set[str] | None:
+    """The mounts that came or got another version; None when one went: others may have waited for that."""
+    if before.mounts.keys() - after.mounts.keys():
+        return None
+    found = {path for path, uri in after.mounts.items() if before.mounts.get(path) != uri}
+    paths = before.versions.keys() | after.versions.keys()
+    return found | {path for path in paths if before.versions.get(path) != after.versions.get(path)}

@@ -1,0 +1,376 @@
+"""One pass over a CacheCluster: observe, plan, apply, report."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from pydantic import ValidationError
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterStatus, CacheWorker
+from tdcs.api.conditions import Finding, finding
+from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods, cleaning
+from tdcs.control.cachecluster.blueprint import Blueprint
+from tdcs.control.cachecluster.draining import Drain, HeldSince, cut_off, is_dead, node_of
+from tdcs.control.cachecluster.isolation_probe import NetworkProbe
+from tdcs.control.cachecluster.membership import Membership
+from tdcs.control.context import Context, Store, WorkKey
+from tdcs.control.status_publisher import publish_status
+from tdcs.decide import worker_nodes
+from tdcs.decide.cache.mount_standing import EPOCH
+from tdcs.decide.cache.removal_cost import MountLedger
+from tdcs.decide.worker_nodes import FuseView
+from tdcs.kube.apply import ForeignObjectError, belongs
+from tdcs.kube.errors import InvalidError
+from tdcs.model.cache_engine import WorkerInfo
+from tdcs.model.cache_view import CacheView, WantedBytes, is_starting
+from tdcs.model.humanize import counted, explain_invalid
+from tdcs.model.kube_objects import Object, with_finalizer, without_finalizer
+from tdcs.model.kube_resources import (
+    CACHE_CLUSTERS,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    SERVICES,
+    STATEFUL_SETS,
+    Resource,
+)
+
+REST_POLLS = 5
+"""A cache cluster at rest is looked at so much less often: what changes wakes it."""
+
+
+class CacheClusterController:
+    """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
+
+    Args:
+        context: the controller's world.
+        ledgers: what of every mount of a cache cluster lies on which workers.
+        observe: what a cache cluster says of itself.
+        needs: what its jobs need in it.
+        readers: the nodes on which pods run that mount its data.
+        forget: called with a cache cluster that is gone.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        ledgers: Callable[[str], Sequence[MountLedger[WorkKey]]],
+        observe: Callable[[str], CacheView],
+        needs: Callable[[str], WantedBytes] = lambda cluster: WantedBytes(),
+        readers: Callable[[str], frozenset[str]] = lambda cluster: frozenset(),
+        forget: Callable[[str], None] = lambda cluster: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context = context
+        self._observe = observe
+        self._forget = forget
+        self._membership = Membership(
+            context=context, ledgers=ledgers, needs=needs, readers=readers, clock=clock
+        )
+        self._probe = NetworkProbe(context=context)
+        self._dead = HeldSince(clock)
+        self._drained = HeldSince(clock)
+        self._made: dict[str, tuple[str, int, str]] = {}
+        """Workers' StatefulSets that were as wanted: of which version of the spec, and which version they had."""
+
+    async def reconcile(self, key: WorkKey) -> float | None:
+        """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
+        obj = await self._context.api.get(CACHE_CLUSTERS, name=key.name, namespace=key.namespace)
+        if obj is None:
+            self._context.gone(key)
+            if key.namespace == self._context.settings.namespace:
+                self._forget(key.name)
+            return None
+        if key.namespace != self._context.settings.namespace:
+            await self._refuse(obj)
+            return None
+        deleting = bool(obj["metadata"].get("deletionTimestamp"))
+        try:
+            cluster = CacheCluster.model_validate(obj)
+        except ValidationError as error:
+            if deleting:
+                await self._without_finalizer(obj)  # nothing was made of what cannot be understood
+                return None
+            await self._publish(
+                obj, CacheClusterStatus(), finding(names.READY, False, "InvalidSpec", explain_invalid(error))
+            )
+            return None
+        if deleting:
+            return await self._tear_down(obj, cluster)
+        obj = await self._with_finalizer(obj)
+        blueprint = self._blueprint(obj, cluster)
+        sets = self._worker_sets(obj)
+        view = self._observe(key.name)
+        chosen = self._membership.members(cluster, sets, key.name, view)
+        wanted, holdings = chosen.nodes, chosen.holdings
+        trusted = await self._certify(blueprint, {*wanted, *(node_of(child) for child in sets)})
+        try:
+            await self._apply(blueprint, wanted)
+            restored = await self._restore(blueprint, cluster, sets, wanted)
+        except (ForeignObjectError, InvalidError) as error:
+            reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
+            known = cluster.status or CacheClusterStatus()
+            await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
+            return self._context.settings.poll_seconds
+        await self._start_anew(obj, [one for one in sets if node_of(one) in view.foreign], view.journal)
+        if not view.answered:
+            return min(self._context.settings.poll_seconds, 0.5)  # nothing is known yet: the status stands
+        found = None if view.failure is not None else view.workers
+        failure = "" if view.failure is None else str(view.failure)
+        drain = Drain(
+            context=self._context,
+            plan=blueprint,
+            staying=wanted,
+            holdings=holdings,
+            workers=found,
+            dead=self._dead_for(key.name, sets, found),
+            drained=self._drained,
+        )
+        for child in sets:
+            if node_of(child) in wanted:
+                await drain.stay(child)
+        draining = await drain.proceed([child for child in sets if node_of(child) not in wanted])
+        draining += restored
+        workers = (
+            worker_nodes.worker_states(
+                wanted=wanted, workers=found, starting=self._starting(cluster, wanted, sets)
+            )
+            if found is not None
+            else worker_nodes.silent_workers(wanted=wanted, known=cluster.status)
+        )
+        ready = worker_nodes.readiness(
+            workers=workers,
+            fuse=self._fuse(key.name, cluster.spec),
+            namespace=self._context.settings.namespace,
+            failure=failure,
+            starting=is_starting(view, obj, now=self._context.now()),
+            draining=draining,
+        )
+        status = worker_nodes.status_of(
+            cluster=key.name,
+            pods=worker_nodes.worker_pods(sets),
+            workers=worker_nodes.with_idle(workers, chosen.idle_since),
+            draining=draining,
+            wanted_bytes=self._membership.wanted_bytes(cluster, key.name),
+        )
+        isolated = await self._probe.reconcile(blueprint) if ready.status == "True" else None
+        more = [chosen.finding, self._membership.within_quotas(cluster, key.name), trusted, isolated]
+        written = await self._publish(obj, status, ready, *(one for one in more if one is not None))
+        poll = self._context.settings.poll_seconds
+        if draining:
+            return min(poll, 1.0)
+        # What changes at the master, the nodes or the children wakes it; the rest of them is looked at less often.
+        rests = not written and ready.status == "True" and not cluster.spec.scaling.follow_jobs
+        return poll * REST_POLLS if rests else poll
+
+    async def _refuse(self, obj: Object) -> None:
+        """One in another namespace: nothing is made of it, and it says why."""
+        home, name = self._context.settings.namespace, obj["metadata"]["name"]
+        text = (
+            f"CacheClusters live in the namespace of TDCS's operator, {home}, and nothing is made of this one: create "
+            f"it there (metadata.namespace: {home}); Datasets of all namespaces name it, as {name}, in spec."
+            "cacheClusterRef"
+        )
+        await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
+
+    def _starting(
+        self, cluster: CacheCluster, wanted: Iterable[str], sets: Iterable[Object]
+    ) -> frozenset[str]:
+        """The nodes with a worker that has just been asked for."""
+        now = self._context.now()
+        made = {node_of(one): str(one["metadata"].get("creationTimestamp") or EPOCH) for one in sets}
+        return worker_nodes.starting_nodes(wanted=wanted, made=made, known=cluster.status, now=now)
+
+    def _blueprint(self, obj: Object, cluster: CacheCluster) -> Blueprint:
+        settings = self._context.settings
+        return Blueprint(
+            owner=obj,
+            spec=cluster.spec,
+            namespace=settings.namespace,
+            image=settings.image,
+            agent_image=settings.agent_image,
+            pull_secrets=settings.image_pull_secrets,
+            trust=self._context.certificates.settings if self._context.certificates is not None else None,
+        )
+
+    async def _certify(self, blueprint: Blueprint, nodes: Iterable[str]) -> Finding | None:
+        """Have the certificates that the pods mount, those of draining workers too, before there are pods."""
+        certificates = self._context.certificates
+        if certificates is None:
+            return None
+        fuse = worker_nodes.needs_fuse(
+            spec=blueprint.spec, reader_plugin=self._context.settings.reader_plugin
+        )
+        place = (blueprint.namespace, names.fuse_name(cluster=blueprint.cluster))
+        fuse = fuse or place in self._context.stores.daemon_sets  # until it goes its pods need theirs
+        subjects = cache_certificates.subjects(blueprint, nodes=sorted(nodes), fuse=fuse)
+        return await certificates.provide(owner=blueprint.owner, subjects=subjects)
+
+    async def _tear_down(self, obj: Object, cluster: CacheCluster) -> float | None:
+        """Free the nodes' disks; the garbage collector deletes the other children when that is done."""
+        if without_finalizer(obj, finalizer=names.FINALIZER) is None:
+            return None
+        name, poll = obj["metadata"]["name"], self._context.settings.poll_seconds
+        known = cluster.status or CacheClusterStatus()
+        users = worker_nodes.users_of(cluster=name, datasets=self._context.stores.datasets)
+        if users:
+            named = ", ".join(users[:5]) + (" and others" if len(users) > 5 else "")
+            text = (
+                f"it is deleted when no Dataset uses it any more: delete {named}, or wait for their deletion"
+            )
+            await self._publish(obj, known, finding(names.READY, False, "InUse", text))
+            return poll
+        left = self._worker_sets(obj)
+        blueprint = self._blueprint(obj, cluster)
+        for child in left:
+            await cleaning.remove_worker(
+                context=self._context, plan=blueprint, worker_set=child, views_too=True
+            )
+        if left:
+            text = f"the disks of {counted(len(left), 'node')} are being freed"
+            await self._publish(obj, known, finding(names.READY, False, "FreeingDisks", text))
+            return min(poll, 1.0)
+        await self._without_finalizer(obj)
+        return None
+
+    async def _with_finalizer(self, obj: Object) -> Object:
+        finalizers = with_finalizer(obj, finalizer=names.FINALIZER)
+        return obj if finalizers is None else await self._set_finalizers(obj, finalizers)
+
+    async def _without_finalizer(self, obj: Object) -> None:
+        finalizers = without_finalizer(obj, finalizer=names.FINALIZER)
+        if finalizers is not None:
+            await self._set_finalizers(obj, finalizers)
+
+    async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
+        metadata = {"resourceVersion": obj["metadata"]["resourceVersion"], "finalizers": finalizers}
+        name, namespace = obj["metadata"]["name"], obj["metadata"]["namespace"]
+        return await self._context.api.merge(
+            CACHE_CLUSTERS, name=name, namespace=namespace, patch={"metadata": metadata}
+        )
+
+    async def _restore(
+        self, blueprint: Blueprint, cluster: CacheCluster, sets: list[Object], wanted: Sequence[str]
+    ) -> list[CacheWorker]:
+        """Bring back the StatefulSet of a draining worker that somebody has deleted: what only it holds is still to be
+        moved, and its disk to be freed. Gives these workers."""
+        known = cluster.status.workers if cluster.status is not None else ()
+        there = {node_of(child) for child in sets}
+        restored = cut_off(known, present=there | {*wanted}, nodes=self._context.stores.nodes)
+        for node in (one.node for one in restored):
+            worker = cache_children.worker(blueprint, node=node)
+            await self._put(STATEFUL_SETS, worker, blueprint, self._context.stores.stateful_sets)
+            await self._context.recorder.record(
+                about=blueprint.owner,
+                reason="DrainResumed",
+                message=f"the StatefulSet of the draining worker of node {node} was deleted, and is made again: what "
+                "only that worker holds is moved first. To let a worker go at once, set "
+                "spec.scaling.drainTimeout to 0s",
+                type_="Warning",
+            )
+        return restored
+
+    async def _start_anew(self, obj: Object, sets: Sequence[Object], journal: str) -> None:
+        """Have these workers' pods start anew, which clears their disks of blocks of another journal."""
+        for child in sets:
+            metadata = child["spec"]["template"].get("metadata") or {}
+            if (metadata.get("annotations") or {}).get(names.ANNOTATION_JOURNAL) == journal:
+                continue
+            again = {"metadata": {"annotations": {names.ANNOTATION_JOURNAL: journal}}}
+            await self._context.api.merge(
+                STATEFUL_SETS,
+                name=child["metadata"]["name"],
+                namespace=child["metadata"]["namespace"],
+                patch={"spec": {"template": again}},
+            )
+            await self._context.recorder.record(
+                about=obj,
+                reason="JournalReplaced",
+                message=f"the cache of node {node_of(child)} is of another journal than the master has now: its worker "
+                "starts anew without it, and what was there is loaded again",
+                type_="Warning",
+            )
+
+    def _worker_sets(self, obj: Object) -> list[Object]:
+        return [
+            child
+            for child in self._context.stores.stateful_sets.values()
+            if belongs(child, obj)
+            and child["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == names.COMPONENT_WORKER
+        ]
+
+    async def _apply(self, blueprint: Blueprint, wanted: list[str]) -> None:
+        stores = self._context.stores
+        await self._put(CONFIG_MAPS, cache_pods.config_map(blueprint), blueprint)
+        for service in cache_children.services(blueprint):
+            await self._put(SERVICES, service, blueprint)
+        await self._put(STATEFUL_SETS, cache_children.master(blueprint), blueprint, stores.stateful_sets)
+        version = (blueprint.owner["metadata"]["uid"], blueprint.owner["metadata"]["generation"])
+        for node in wanted:
+            name = names.worker_set_name(cluster=blueprint.cluster, node=node)
+            live = stores.stateful_sets.get((blueprint.namespace, name))
+            made = (*version, live["metadata"]["resourceVersion"]) if live is not None else None
+            if made is not None and self._made.get(name) == made:
+                continue
+            worker = cache_children.worker(blueprint, node=node)
+            await self._put(STATEFUL_SETS, worker, blueprint, stores.stateful_sets)
+            if made is not None:
+                self._made[name] = made
+            await asyncio.sleep(0)  # hundreds of workers are no pause for the lease and health
+        if worker_nodes.needs_fuse(spec=blueprint.spec, reader_plugin=self._context.settings.reader_plugin):
+            await self._put(DAEMON_SETS, cache_children.fuse(blueprint), blueprint, stores.daemon_sets)
+        else:
+            await self._remove_fuse(blueprint)
+
+    async def _remove_fuse(self, blueprint: Blueprint) -> None:
+        """Delete the FUSE clients of an earlier setting, once no node plugin leads pods to them any more."""
+        name = names.fuse_name(cluster=blueprint.cluster)
+        live = self._context.stores.daemon_sets.get((blueprint.namespace, name))
+        if live is None or not belongs(live, blueprint.owner):
+            return
+        plugin = await self._context.api.get(
+            DAEMON_SETS, name=self._context.settings.reader_plugin, namespace=blueprint.namespace
+        )
+        if worker_nodes.is_rolled_out(plugin):
+            uid = live["metadata"]["uid"]
+            await self._context.api.delete(DAEMON_SETS, name=name, namespace=blueprint.namespace, uid=uid)
+
+    async def _put(
+        self, resource: Resource, wanted: Object, blueprint: Blueprint, store: Store | None = None
+    ) -> None:
+        namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
+        live = store.get((namespace, name)) if store is not None else None
+        if live is None:
+            # Not in the view yet, or a kind that is not watched.
+            live = await self._context.api.get(resource, name=name, namespace=namespace)
+        await self._context.applier.apply(resource, wanted=wanted, live=live, owner=blueprint.owner)
+
+    def _dead_for(
+        self, cluster: str, sets: Sequence[Object], workers: Sequence[WorkerInfo] | None
+    ) -> dict[str, float]:
+        """Seconds for which no worker has answered on the nodes that shall have, or had, one."""
+        if workers is None:
+            return {}
+        known = {worker.name: worker for worker in workers}
+        dead = {node_of(child) for child in sets if is_dead(child, known.get(node_of(child)))}
+        self._dead.forget(cluster, but=dead)
+        return {node: self._dead.seconds((cluster, node), holds=True) for node in dead}
+
+    def _fuse(self, cluster: str, spec: CacheClusterSpec) -> FuseView:
+        if not worker_nodes.needs_fuse(spec=spec, reader_plugin=self._context.settings.reader_plugin):
+            return FuseView()
+        namespace = self._context.settings.namespace
+        daemon_set = self._context.stores.daemon_sets.get((namespace, names.fuse_name(cluster=cluster)))
+        found = (daemon_set or {}).get("status") or {}
+        if not found.get("observedGeneration"):
+            return FuseView(wanted=1, ready=0)  # the DaemonSet controller has not looked yet
+        return FuseView(wanted=found.get("desiredNumberScheduled", 0), ready=found.get("numberReady", 0))
+
+    async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
+        """Write the status; whether there was something to write."""
+        after = await publish_status(
+            context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready, *more]
+        )
+        return after is not obj

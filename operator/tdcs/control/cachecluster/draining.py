@@ -1,0 +1,227 @@
+"""Taking workers out of the cache: first what only they hold goes to the others, then they go.
+
+The Datasets' controller does the moving: the status lists the worker as Draining, so it plans without it. That a
+worker leaves, and since when, is an annotation of its StatefulSet, so a restart of the operator forgets nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheWorker
+from tdcs.api.durations import past, seconds_between, to_seconds
+from tdcs.control.cachecluster import cleaning
+from tdcs.control.cachecluster.blueprint import Blueprint
+from tdcs.control.context import Context
+from tdcs.decide import leaving_workers
+from tdcs.decide.leaving_workers import ScaleInInput
+from tdcs.engine.holder_table import table_seconds
+from tdcs.model.cache_engine import EngineError, NoSuchWorkerError, WorkerInfo
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import STATEFUL_SETS
+
+
+def node_of(worker_set: Object) -> str:
+    """The node that a worker's StatefulSet is for."""
+    return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_NODE, ""))
+
+
+def since_when(worker_set: Object) -> str:
+    """When a worker began to drain; empty when it does not."""
+    return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_DRAINING, ""))
+
+
+def is_leaving(worker_set: Object) -> bool:
+    """Whether a worker has begun to leave: it drains, or had nothing to hand over and ends."""
+    return bool(since_when(worker_set)) or worker_set["spec"].get("replicas", 1) == 0
+
+
+RETIRE_SECONDS = 10.0
+"""How long a pass waits for a worker to be taken out of service."""
+
+
+def is_dead(worker_set: Object, info: WorkerInfo | None) -> bool:
+    """Whether no worker answers on a node. A master that has just started does not know all of its workers yet, so one
+    that it does not know counts while its pod is ready."""
+    if info is None:
+        return not (worker_set.get("status") or {}).get("readyReplicas")
+    return not info.live
+
+
+def cut_off(
+    known: Iterable[CacheWorker], *, present: Collection[str], nodes: Mapping[tuple[str, str], Object]
+) -> list[CacheWorker]:
+    """The workers that drained, as the status says, without a StatefulSet now: somebody has deleted it.
+
+    Args:
+        known: the workers that the status lists.
+        present: nodes that have, or shall have, a StatefulSet.
+        nodes: the cluster's nodes.
+    """
+    return [
+        worker
+        for worker in known
+        if worker.state == "Draining" and worker.node not in present and ("", worker.node) in nodes
+    ]
+
+
+class HeldSince:
+    """For how long something has held of places without a break.
+
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: dict[tuple[str, str], float] = {}
+
+    def seconds(self, place: tuple[str, str], *, holds: bool) -> float:
+        """It holds of this place now, or does not; gives for how long it has."""
+        if not holds:
+            self._since.pop(place, None)
+            return 0.0
+        now = self._clock()
+        return now - self._since.setdefault(place, now)
+
+    def forget(self, cluster: str, *, but: Collection[str] = ()) -> None:
+        """Places of a cluster are gone, all but these nodes."""
+        for place in [one for one in self._since if one[0] == cluster and one[1] not in but]:
+            del self._since[place]
+
+
+class Drain:
+    """The workers that leave a cache cluster in one pass.
+
+    Args:
+        context: the controller's world.
+        plan: the cluster.
+        staying: the nodes that shall have a worker.
+        holdings: what lies where.
+        workers: what the engine knows of the workers; None when it does not answer.
+        dead: seconds for which no worker has answered on a node, by node.
+        drained: for how long nothing has been left to move away from nodes.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        plan: Blueprint,
+        staying: Collection[str],
+        holdings: ScaleInInput,
+        workers: Sequence[WorkerInfo] | None,
+        dead: Mapping[str, float],
+        drained: HeldSince,
+    ) -> None:
+        self._drained = drained
+        self._context = context
+        self._plan = plan
+        self._staying = frozenset(staying)
+        self._holdings = holdings
+        self._dead = dead
+        self._workers: Mapping[str, WorkerInfo] | None = (
+            None if workers is None else {worker.name: worker for worker in workers}
+        )
+
+    async def proceed(self, worker_sets: Sequence[Object]) -> list[CacheWorker]:
+        """One step for each worker that is not wanted any more; gives those that are still there."""
+        gone = frozenset(node_of(one) for one in worker_sets)
+        self._drained.forget(self._plan.cluster, but=gone)
+        found = []
+        for one in worker_sets:
+            left = leaving_workers.remaining(node=node_of(one), draining=gone, mounts=self._holdings.mounts)
+            if await self._may_go(one, gone=gone, left=left) and await cleaning.remove_worker(
+                context=self._context, plan=self._plan, worker_set=one, views_too=False
+            ):
+                continue
+            found.append(self._described(node_of(one), left=left))
+        return found
+
+    async def stay(self, worker_set: Object) -> None:
+        """A worker that drained is wanted again."""
+        if not since_when(worker_set):
+            return
+        patch: Object = {"metadata": {"annotations": {names.ANNOTATION_DRAINING: None}}}
+        info = (self._workers or {}).get(node_of(worker_set))
+        if info is not None and not info.live and worker_set["spec"].get("replicas", 1):
+            # It was retired already, and only a new process registers again.
+            again = {names.ANNOTATION_RESTARTED: self._context.now()}
+            patch["spec"] = {"template": {"metadata": {"annotations": again}}}
+        await self._merge(worker_set, patch)
+        text = f"the worker of node {node_of(worker_set)} stays: it is wanted again"
+        await self._tell(reason="DrainCancelled", message=text)
+
+    async def _may_go(self, one: Object, *, gone: frozenset[str], left: int) -> bool:
+        node = node_of(one)
+        if one["spec"].get("replicas", 1) == 0 or one["metadata"].get("deletionTimestamp"):
+            return True  # it is on its way
+        if ("", node) not in self._context.stores.nodes:
+            return True
+        if node in self._dead:
+            # One that restarts is back with what it holds, as everywhere else.
+            return self._dead[node] >= self._context.settings.return_seconds
+        timeout = self._plan.spec.scaling.drain_timeout
+        now = self._context.now()
+        began = since_when(one)
+        if began and past(began, now=now) != began:
+            began = ""  # a clock was wrong, so it begins again: what would be late is dropped
+        waited = seconds_between(began, now) if began else 0.0
+        late = waited >= to_seconds(timeout)
+        drained = self._workers is not None and leaving_workers.is_drained(
+            node=node, draining=gone, staying=self._staying, holdings=self._holdings
+        )
+        lasted = self._drained.seconds((self._plan.cluster, node), holds=drained)
+        if not late and (not drained or lasted < self._handover_seconds(node)):
+            if not began:
+                await self._begin(one, gone=gone)
+            return False
+        if not await self._retired(node, forced=late):
+            return False
+        hurt = sum(len(mount.readers) for mount in self._holdings.mounts if mount.bytes_on(node))
+        text = leaving_workers.farewell(node=node, lost=left, readers=hurt, timeout=timeout if late else "")
+        await self._tell(reason="DataLeftBehind" if left else "Drained", message=text, warn=left > 0)
+        return True
+
+    def _handover_seconds(self, node: str) -> float:
+        """How long readers may ask a node for what lies elsewhere by now."""
+        if not any(mount.bytes_on(node) for mount in self._holdings.mounts):
+            return 0.0
+        return self._context.settings.handover_seconds * table_seconds(len(self._workers or ()))
+
+    async def _begin(self, worker_set: Object, *, gone: frozenset[str]) -> None:
+        annotations = {names.ANNOTATION_DRAINING: self._context.now()}
+        await self._merge(worker_set, {"metadata": {"annotations": annotations}})
+        if self._workers is not None:
+            text = leaving_workers.forecast(node=node_of(worker_set), draining=gone, holdings=self._holdings)
+            await self._tell(reason="Draining", message=text)
+
+    async def _retired(self, node: str, *, forced: bool) -> bool:
+        try:
+            async with asyncio.timeout(RETIRE_SECONDS):
+                await self._context.caches.get(cluster=self._plan.cluster).engine.retire(worker=node)
+        except NoSuchWorkerError:
+            return True
+        except (EngineError, TimeoutError):
+            return forced  # the master is away: it comes back, or the time is over
+        return True
+
+    def _described(self, node: str, *, left: int) -> CacheWorker:
+        info = (self._workers or {}).get(node)
+        return CacheWorker(
+            node=node,
+            state="Draining",
+            capacity_bytes=info.capacity_bytes if info else 0,
+            used_bytes=info.used_bytes if info else 0,
+            last_copy_bytes=left,
+        )
+
+    async def _merge(self, worker_set: Object, patch: Object) -> None:
+        metadata = worker_set["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        await self._context.api.merge(STATEFUL_SETS, name=name, namespace=namespace, patch=patch)
+
+    async def _tell(self, *, reason: str, message: str, warn: bool = False) -> None:
+        await self._context.recorder.record(
+            about=self._plan.owner, reason=reason, message=message, type_="Warning" if warn else "Normal"
+        )

@@ -1,0 +1,166 @@
+"""Which nodes have a cache worker: as many as spec.replicas asks for, or where the jobs are. Reads the live views."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheCluster
+from tdcs.api.conditions import Finding
+from tdcs.control.cachecluster.draining import is_leaving, node_of
+from tdcs.control.context import Context, WorkKey
+from tdcs.decide import job_followers, leaving_workers
+from tdcs.decide.cache.cache_quotas import within_quotas
+from tdcs.decide.cache.removal_cost import MountLedger
+from tdcs.decide.leaving_workers import ScaleInInput
+from tdcs.decide.place import placement_input
+from tdcs.decide.place.slot_nodes import RESERVE_RATIO
+from tdcs.model.cache_view import CacheView, WantedBytes
+from tdcs.model.kube_objects import Object
+
+LEDGER_PATIENCE = 60.0
+"""Seconds after which who leaves is chosen though not every mounted Dataset has been looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """The nodes that shall have a worker, and what lies where, as far as a worker has to go for it."""
+
+    nodes: list[str]
+    holdings: ScaleInInput
+    idle_since: Mapping[str, str] = field(default_factory=dict)
+    finding: Finding | None = None
+
+
+class Membership:
+    """Chooses the nodes of every cache cluster.
+
+    Args:
+        context: the controller's world.
+        ledgers: what of every mount of a cache cluster lies on which workers.
+        needs: what the jobs of a cache cluster need in it.
+        readers: the nodes on which pods run that mount its data.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        ledgers: Callable[[str], Sequence[MountLedger[WorkKey]]],
+        needs: Callable[[str], WantedBytes],
+        readers: Callable[[str], frozenset[str]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._context = context
+        self._ledgers = ledgers
+        self._needs = needs
+        self._readers = readers
+        self._clock = clock
+        self._unknown_since: dict[str, float] = {}
+        self._incomplete_since: dict[str, float] = {}
+
+    def members(self, cluster: CacheCluster, sets: list[Object], name: str, view: CacheView) -> Members:
+        """The nodes that shall have a worker.
+
+        Args:
+            cluster: the cache cluster.
+            sets: the StatefulSets of its workers.
+            name: its name.
+            view: what it says of itself.
+        """
+        nodes = {
+            name: node
+            for (_, name), node in self._context.stores.nodes.items()
+            if not node["metadata"].get("deletionTimestamp")
+        }
+        present = [node_of(child) for child in sets]
+        nothing = ScaleInInput(draining=frozenset(node_of(child) for child in sets if is_leaving(child)))
+        if cluster.spec.scaling.follow_jobs:
+            return self._followed(cluster, sets, name, view, nodes=nodes, nothing=nothing)
+        known = cluster.status.conditions if cluster.status is not None else ()
+        off = job_followers.off() if any(one.type == names.FOLLOWS_JOBS for one in known) else None
+        wanted = leaving_workers.choose_nodes(
+            spec=cluster.spec, nodes=nodes, present=present, holdings=nothing
+        )
+        if set(present) <= set(wanted):
+            self._incomplete_since.pop(name, None)
+            return Members(nodes=wanted, holdings=nothing, finding=off)
+        holdings = self._holdings(name, sets)
+        wanted = leaving_workers.choose_nodes(
+            spec=cluster.spec, nodes=nodes, present=present, holdings=holdings
+        )
+        return Members(nodes=wanted, holdings=holdings, finding=off)
+
+    def _followed(
+        self,
+        cluster: CacheCluster,
+        sets: list[Object],
+        name: str,
+        view: CacheView,
+        *,
+        nodes: Mapping[str, Object],
+        nothing: ScaleInInput,
+    ) -> Members:
+        """The same for a cache that follows its jobs."""
+        needs = self._needs(name)
+        since = self._clock() if needs.complete else self._unknown_since.setdefault(name, self._clock())
+        if needs.complete:
+            self._unknown_since.pop(name, None)
+        sizes = [worker.capacity_bytes for worker in view.workers if worker.live and worker.capacity_bytes]
+        size = min(sizes, default=cluster.spec.storage.tiers[0].capacity_bytes)
+        seen = job_followers.Seen(
+            nodes=nodes,
+            present=frozenset(node_of(child) for child in sets),
+            readers=self._readers(name),
+            idle_since=job_followers.idle_since_of(
+                cluster.status.workers if cluster.status is not None else []
+            ),
+            needed_bytes=needs.bytes if needs.complete or self._clock() - since > LEDGER_PATIENCE else None,
+            worker_bytes=int(size * (1 - RESERVE_RATIO)),
+            now=self._context.now(),
+        )
+        holdings = nothing
+        chosen = job_followers.choose(spec=cluster.spec, seen=seen, holdings=holdings)
+        if job_followers.needs_holdings(chosen, seen):
+            holdings = self._holdings(name, sets)
+            if not (holdings.complete or holdings.overdue):
+                seen = replace(seen, needed_bytes=None)
+            chosen = job_followers.choose(spec=cluster.spec, seen=seen, holdings=holdings)
+        else:
+            self._incomplete_since.pop(name, None)
+        return Members(
+            nodes=list(chosen.nodes),
+            holdings=holdings,
+            idle_since=chosen.idle_since,
+            finding=job_followers.follows(chosen, limits=cluster.spec.scaling),
+        )
+
+    def within_quotas(self, cluster: CacheCluster, name: str) -> Finding | None:
+        """The condition WithinQuotas; None where there are no quotas and were none."""
+        known = cluster.status.conditions if cluster.status is not None else ()
+        if not cluster.spec.quotas and not any(one.type == names.WITHIN_QUOTAS for one in known):
+            return None
+        needs = self._needs(name)
+        # What it says stands until all mounted Datasets are known.
+        return within_quotas(cluster.spec.quotas, beyond=needs.beyond) if needs.complete else None
+
+    def wanted_bytes(self, cluster: CacheCluster, name: str) -> int:
+        """For the status: what it says stands until all mounted Datasets are known."""
+        needs = self._needs(name)
+        return needs.bytes if needs.complete or cluster.status is None else cluster.status.wanted_bytes
+
+    def _holdings(self, name: str, sets: list[Object]) -> ScaleInInput:
+        stores, mounts = self._context.stores, self._ledgers(name)
+        expected = placement_input.expected_paths(datasets=stores.datasets, cluster=name)
+        complete = expected <= {mount.path for mount in mounts}
+        since = self._clock() if complete else self._incomplete_since.setdefault(name, self._clock())
+        if complete:
+            self._incomplete_since.pop(name, None)
+        return ScaleInInput(
+            draining=frozenset(node_of(child) for child in sets if is_leaving(child)),
+            busy=leaving_workers.busy_nodes(pods=stores.pods),
+            mounts=mounts,
+            complete=complete,
+            overdue=self._clock() - since > LEDGER_PATIENCE,
+            readers=leaving_workers.readers_of(mounts=mounts, jobs=stores.training_jobs),
+        )

@@ -1,0 +1,1 @@
+"""Who may use a source, with which keys, and the volume by which pods do."""

@@ -1,0 +1,214 @@
+"""Keeping the volume and the claim of a Dataset, and their end."""
+
+import logging
+from dataclasses import dataclass
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.conditions import CLAIM_LOST
+from tdcs.control.context import Context, WorkKey
+from tdcs.control.dataset.access import claim_users, volume_objects
+from tdcs.control.dataset.access.claim_times import QUICK_RETRY, SLOW_RETRY, ClaimTimes
+from tdcs.kube.apply import ForeignObjectError, belongs, foreign
+from tdcs.kube.errors import InvalidError
+from tdcs.model.kube_objects import Object, object_key
+from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from tdcs.model.problem import RETRY_SOON, Problem
+
+_audit = logging.getLogger(names.AUDIT_LOG)
+"""Which Dataset gives pods which path of a cache, and from when on it does not. Several Datasets may have one path."""
+
+POLL = 1.0
+"""Seconds between looks at an object that is going away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """The PersistentVolume and the claim of a Dataset, as a pass has read them; None where there is none."""
+
+    volume: Object | None
+    claim: Object | None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the claim has lost its volume, so that no new pod can mount it."""
+        return self.claim is not None and volume_objects.is_lost(self.claim)
+
+
+async def find(*, context: Context, obj: Object) -> Volume | Problem:
+    """The volume of a Dataset and its claim; a problem when a stranger has the name of one.
+
+    The other object is left as it is. The volume of an earlier Dataset of that name, perhaps of another tenant, is
+    deleted: it leads to what that one could read.
+    """
+    found = await _read(context, obj)
+    live, claimed = found.volume, found.claim
+    for resource, one in ((PERSISTENT_VOLUMES, live), (PERSISTENT_VOLUME_CLAIMS, claimed)):
+        if one is not None and not belongs(one, obj):
+            return Problem(reason="NameTaken", message=str(foreign(resource=resource, live=one, owner=obj)))
+    if live is None or volume_objects.is_own(volume=live, claim=claimed, dataset=obj):
+        return found
+    await _delete_volume(context, live)
+    name = live["metadata"]["name"]
+    if await context.api.get(PERSISTENT_VOLUMES, name=name) is None:
+        return Volume(volume=None, claim=claimed)
+    text = f"the PersistentVolume {name} of an earlier Dataset of this name is being deleted"
+    return Problem(reason="NameTaken", message=text, retry_after=RETRY_SOON)
+
+
+async def provide(
+    *,
+    context: Context,
+    obj: Object,
+    live: Volume,
+    times: ClaimTimes,
+    cluster: str,
+    path: str,
+    size: int,
+) -> bool | Problem:
+    """See to the volume and the claim; whether pods can use the claim. Their size is that of the data when they were
+    made: it cannot change later, and has no meaning for a read-only volume but to be shown.
+
+    While the claim is not bound, which takes about a second, the Dataset is looked at again soon: a pod made now
+    would be refused by the scheduler once and wait for its next round. How soon a claim that was deleted is made anew
+    depends on `times`. A problem when a name is taken, the server refused an object, or the claim has lost its volume:
+    that is made anew for this very claim, which pods may use, and the problem lasts until Kubernetes has bound the two
+    again.
+    """
+    try:
+        wait = await _provide(context, obj, live, times, cluster=cluster, path=path, size=size)
+    except ForeignObjectError as error:
+        return Problem(reason="NameTaken", message=str(error))
+    except InvalidError as error:
+        return Problem(reason="ChildRefused", message=str(error))
+    if wait:
+        context.queue.add_after(WorkKey(DATASETS, *object_key(obj)), wait)
+    if live.lost:
+        namespace, name = object_key(obj)
+        text = (
+            f"the PersistentVolumeClaim {namespace}/{name} has lost its PersistentVolume, which somebody has changed "
+            "or deleted: that is made anew by itself. Pods that run read on; new ones can use the claim when "
+            f"Kubernetes has bound the two again. If that lasts, see kubectl describe pvc -n {namespace} {name}"
+        )
+        return Problem(reason=CLAIM_LOST, message=text, retry_after=wait or POLL, mounted=True)
+    return not wait
+
+
+async def _provide(
+    context: Context,
+    obj: Object,
+    found: Volume,
+    times: ClaimTimes,
+    *,
+    cluster: str,
+    path: str,
+    size: int,
+) -> float:
+    """One step; gives the seconds until the next look is due, 0 when pods can use the claim."""
+    live, bound, key = found.volume, found.claim, WorkKey(DATASETS, *object_key(obj))
+    lost = live is not None and volume_objects.has_deleted_claim(volume=live, claim=bound)
+    if wait := times.until_released(key, lost=lost):
+        return wait
+    if bound is None and (wait := times.until_next(key)):
+        return wait
+    if live is not None and volume_objects.is_spent(live):
+        await _delete_volume(context, live)
+        live = None
+    storage = live["spec"]["capacity"]["storage"] if live is not None else volume_objects.storage_of(size)
+    known = live["spec"].get("csi", {}).get("volumeAttributes") if live is not None else None
+    wanted = volume_objects.volume(
+        dataset=obj,
+        storage=storage,
+        # They cannot be changed; those of a volume that an earlier version made lack the tiers.
+        attributes=known
+        or volume_objects.attributes(cluster=cluster, path=path, tiers=_tiers(context, cluster)),
+    )
+    new = live is None
+    live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
+    if new:
+        _audit.info("%s has a volume of %s in CacheCluster %s", key, path, cluster)
+    if bound is not None and volume_objects.is_lost(bound):
+        return await _restore(context, obj, volume=live, claim=bound)
+    if volume_objects.is_unseen(live, now=context.now()):
+        return QUICK_RETRY
+    asked = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
+    nudged = volume_objects.needs_nudge(claimed=bound, bound=live)
+    wanted = volume_objects.claim(dataset=obj, storage=asked, nudged=nudged)
+    made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=bound, owner=obj)
+    if bound is None:
+        times.made(key)
+    return QUICK_RETRY if volume_objects.is_unseen(made, now=context.now()) else 0.0
+
+
+async def _restore(context: Context, obj: Object, *, volume: Object, claim: Object) -> float:
+    """Reserve the volume for a claim that has lost it, and that pods may use; gives the seconds until the next look.
+
+    By a patch, as Kubernetes does it: a field that is applied would have to be applied in each pass.
+    """
+    if volume_objects.is_reserved(volume=volume, claim=claim):
+        return SLOW_RETRY
+    reserved = {"spec": {"claimRef": {"uid": claim["metadata"]["uid"]}}}
+    await context.api.merge(PERSISTENT_VOLUMES, name=volume["metadata"]["name"], patch=reserved)
+    # A change of the claim has the volume controller look at it at once.
+    asked = claim["spec"]["resources"]["requests"]["storage"]
+    wanted = volume_objects.claim(dataset=obj, storage=asked, nudged=True)
+    await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=claim, owner=obj)
+    return POLL
+
+
+async def delete(
+    *, context: Context, obj: Object, meanwhile: str = claim_users.DATA_KEPT
+) -> float | Problem | None:
+    """One step towards no claim and no volume of a Dataset: seconds until the next look, None when both are gone, or
+    who still uses the claim. `meanwhile`: what becomes of these."""
+    found, (namespace, name) = await _read(context, obj), object_key(obj)
+    if found.claim is not None and belongs(found.claim, obj):
+        metadata = found.claim["metadata"]
+        if not metadata.get("deletionTimestamp"):
+            await context.api.delete(
+                PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace, uid=metadata["uid"]
+            )
+            return POLL
+        pods = await context.api.list(
+            PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
+        )
+        users = claim_users.in_words(pods.items, namespace=namespace, claim=name)
+        message = claim_users.why_kept(found.claim, users=users, meanwhile=meanwhile)
+        return Problem(
+            reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True, used=bool(users)
+        )
+    context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
+    if found.volume is not None and belongs(found.volume, obj):
+        await _delete_volume(context, found.volume)
+        return POLL
+    volume_name = names.volume_name(namespace=namespace, dataset=name)
+    context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=volume_name)
+    return None
+
+
+async def _read(context: Context, obj: Object) -> Volume:
+    namespace, name = object_key(obj)
+    volume_name = names.volume_name(namespace=namespace, dataset=name)
+    return Volume(
+        volume=await context.api.get(PERSISTENT_VOLUMES, name=volume_name),
+        claim=await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace),
+    )
+
+
+async def _delete_volume(context: Context, volume: Object) -> None:
+    metadata = volume["metadata"]
+    context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=metadata["name"])
+    if not metadata.get("deletionTimestamp"):
+        await context.api.delete(PERSISTENT_VOLUMES, name=metadata["name"], uid=metadata["uid"])
+        owner = "/".join(names.volume_owner(metadata["name"]) or ())
+        _audit.info("Dataset %s has no volume of %s any more", owner, volume_objects.mounted_path(volume))
+
+
+def _tiers(context: Context, cluster: str) -> list[str]:
+    """Folders of a cluster's blocks, the largest tier's first: the views lie there, for most links lead there."""
+    obj = context.stores.cache_cluster(cluster)
+    if obj is None:
+        return []
+    tiers = CacheClusterSpec.model_validate(obj.get("spec") or {}).storage.tiers
+    ordered = sorted(tiers, key=lambda tier: -tier.capacity_bytes)
+    return [tier.path or names.cache_path(cluster=cluster) for tier in ordered]

@@ -1,0 +1,58 @@
+"""The networks of Services, where the API server names them: Kubernetes 1.33 and newer, or with its beta version."""
+
+import asyncio
+import logging
+from typing import Final
+
+from tdcs.control.dataset.access.store_endpoints import FRESH_SECONDS
+from tdcs.kube.api import KubeApi
+from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import SERVICE_CIDRS, SERVICE_CIDRS_BETA
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ServiceNetworks:
+    """Read again and again: a cluster can be given more of them at any time.
+
+    Args:
+        api: the API server.
+
+    Attributes:
+        texts: the networks, as they were read last.
+    """
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api: Final = api
+        self._said = False
+        self.texts: tuple[str, ...] = ()
+
+    async def read(self) -> None:
+        """Read them now. Those that were read last count where the API server names none; raises KubeError when it does
+        not answer."""
+        try:
+            found = await self._listed()
+        except (NotFoundError, ForbiddenError) as error:
+            if not self._said:
+                _log.warning(
+                    "the networks of Services are not known: %s; name them (internalNetworks)", error
+                )
+            self._said = True
+            return
+        self.texts = tuple(str(cidr) for one in found for cidr in (one.get("spec") or {}).get("cidrs") or ())
+
+    async def _listed(self) -> list[Object]:
+        try:
+            return (await self._api.list(SERVICE_CIDRS)).items
+        except NotFoundError:
+            return (await self._api.list(SERVICE_CIDRS_BETA)).items
+
+    async def follow(self) -> None:
+        """Read them until cancelled; while the API server is away those that were read last count."""
+        while True:
+            await asyncio.sleep(FRESH_SECONDS)
+            try:
+                await self.read()
+            except KubeError as error:
+                _log.info("the networks of Services cannot be read: %s; it is tried again", error)

@@ -1,0 +1,270 @@
+"""How the bandwidth of a store is shared over the loads that read from it, by what the jobs lose that wait for them.
+
+The rule is `tdcs.decide.cache.load_order.share`. The loads of all cache clusters count that read from one store. What
+there is to share is what Datasets declare (`spec.source.bandwidth`), else what was measured
+(`tdcs.decide.cache.source_rate`).
+
+What a Dataset declares holds for the loads of its own namespace: no tenant can slow another one.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from tdcs.api.dataset import SourceSpec
+from tdcs.decide.cache.load_order import Load, serving_order, share
+from tdcs.decide.cache.source_rate import Measurement, Timing, measure
+
+STEPS = 256
+"""Shares are whole parts of the bandwidth, so that they stay while a load goes on; none is less than one part: a load
+that nobody waits for goes on, too."""
+
+HEADROOM = 1.25
+"""Of a measured rate the others share what the load that is served first leaves, and it may need so much more than it
+reads now: what it reads grows when the others give way."""
+
+V = TypeVar("V")
+
+Place = tuple[str, str]
+"""Cache cluster and engine path of a mount."""
+
+
+def store_of(source: SourceSpec) -> str:
+    """The store that a source lies in: its endpoint, or the file system."""
+    if source.uri.startswith("file:"):
+        return "file"
+    return source.options.endpoint or "s3"
+
+
+def worth(*, waiting: int, reading: int, missing: float) -> float:
+    """What a byte of a load saves: the fewer bytes a waiting job waits for, the sooner it runs; and what is read
+    already is read from the source until it is here, which counts a tenth."""
+    return (waiting + 0.1 * reading) / max(missing, 1.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Store:
+    """The loads from one store, those that lack something, what they read, for which namespaces, the bandwidth that
+    Datasets name for it, and what was measured; the load that is served first, and what it may come to read; and what
+    each load was given."""
+
+    loads: dict[Place, Load] = field(default_factory=dict)
+    lacking: dict[Place, Load] = field(default_factory=dict)
+    rates: dict[Place, float] = field(default_factory=dict)
+    readers: dict[Place, tuple[str, ...]] = field(default_factory=dict)
+    declared: dict[Place, Mapping[str, int | None]] = field(default_factory=dict)
+    measured: Measurement = field(default_factory=Measurement)
+    first: tuple[Place, float] | None = None
+    given: dict[Place, int] = field(default_factory=dict)
+
+
+class SourceBandwidth:
+    """Shares the bandwidth of stores.
+
+    Args:
+        on_change: called with cluster and path of a mount that gets another share.
+        clock: seconds that only grow.
+
+    Attributes:
+        timing: when stores are measured.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.timing = Timing()
+        self._on_change = on_change
+        self._clock = clock
+        self._stores: dict[str, _Store] = {}
+        self._store_of: dict[Place, str] = {}
+
+    def share(
+        self, *, place: Place, store: str, declared: Mapping[str, int | None], load: Load, rate: float = 0.0
+    ) -> int | None:
+        """The bytes a second that a mount may read from its store; None when nothing limits it.
+
+        Args:
+            place: the mount.
+            store: see `store_of`.
+            declared: of each namespace with Datasets that read the mount, the least `spec.source.bandwidth` of these;
+                None when none of them has one.
+            load: what it lacks, and what that is worth.
+            rate: bytes a second that it reads from the store now.
+        """
+        if self._store_of.get(place, store) != store:
+            self.forget(place)
+        self._store_of[place] = store
+        found = self._stores.setdefault(store, _Store())
+        found.loads[place], found.rates[place] = load, rate
+        found.readers[place] = tuple(declared)
+        _keep(found.lacking, place, load if load.missing_bytes > 0 else None)
+        _keep(
+            found.declared, place, declared if any(limit is not None for limit in declared.values()) else None
+        )
+        self._divide(found, but=place)
+        return found.given.get(place)
+
+    def forget(self, place: Place) -> None:
+        """A mount is gone."""
+        found = self._stores.get(self._store_of.pop(place, ""))
+        if found is not None:
+            for known in (
+                found.loads,
+                found.lacking,
+                found.rates,
+                found.readers,
+                found.declared,
+                found.given,
+            ):
+                known.pop(place, None)
+            self._divide(found, but=place)
+
+    def measured(self) -> Mapping[str, float]:
+        """The measured rates, in bytes a second, by store."""
+        return {
+            name: store.measured.rate
+            for name, store in list(self._stores.items())
+            if store.measured.rate is not None
+        }
+
+    def _divide(self, store: _Store, *, but: Place) -> None:
+        before, limits = store.given, tenant_limits(store.declared.values())
+        tenants: dict[str, dict[Place, Load]] = {}
+        undeclared, lacking = store.loads, store.lacking
+        if limits:
+            undeclared = {}
+            for place, load in store.loads.items():
+                tenant = limiting_namespace(store.readers[place], limits=limits)
+                (undeclared if tenant is None else tenants.setdefault(tenant, {}))[place] = load
+            lacking = {place: load for place, load in lacking.items() if place in undeclared}
+        if not undeclared:
+            store.measured = Measurement()  # what is read now says nothing of the store
+        store.given = divided_by_tenant(tenants, limits=limits) | self._divide_measured(store, lacking)
+        for place in before.keys() | store.given.keys():
+            if place != but and place in store.loads and before.get(place) != store.given.get(place):
+                self._on_change(*place)
+
+    def _divide_measured(self, store: _Store, lacking: Mapping[Place, Load]) -> dict[Place, int]:
+        store.measured = measure(
+            store.measured,
+            now=self._clock(),
+            rate=sum(store.rates.get(place, 0.0) for place in lacking),
+            loads=[load.name for load in lacking.values() if load.limit == math.inf],
+            timing=self.timing,
+        )
+        capacity = store.measured.shared
+        if capacity is None or len(lacking) < 2:
+            store.first = None
+            return {}
+        (first, _), *_ = sorted(lacking.items(), key=lambda one: serving_order(one[1]))
+        store.first = (first, _ceiling(store.first, first, rate=store.rates.get(first, 0.0)))
+        return beside_first(lacking, first=first, ceiling=store.first[1], capacity=int(capacity))
+
+
+def _keep(values: dict[Place, V], place: Place, value: V | None) -> None:
+    """Note a value of a place; None: it has none any more."""
+    if value is None:
+        values.pop(place, None)
+    else:
+        values[place] = value
+
+
+def divided(loads: Mapping[Place, Load], *, capacity: int | None) -> dict[Place, int]:
+    """The bytes a second of each load, of so many in all: empty when nothing limits them.
+
+    One that lacks nothing may have all of it: it reads nothing.
+    """
+    if capacity is None:
+        return {}
+    step = max(capacity // STEPS, 1)
+    rates = share(loads=list(loads.values()), capacity=float(capacity))
+    return {
+        place: max(int(rates[load.name]) // step * step, step) if load.missing_bytes > 0 else capacity
+        for place, load in loads.items()
+    }
+
+
+def tenant_limits(declared: Iterable[Mapping[str, int | None]]) -> dict[str, int]:
+    """The least that each namespace declares for a store, of those that declare anything."""
+    limits: dict[str, int] = {}
+    for mount in declared:
+        for namespace, limit in mount.items():
+            if limit is not None:
+                limits[namespace] = min(limit, limits.get(namespace, limit))
+    return limits
+
+
+def limiting_namespace(readers: Iterable[str], *, limits: Mapping[str, int]) -> str | None:
+    """The namespace with the limit that a mount has: of several that read it the highest counts, for a lower one would
+    slow others. None: one of them declares nothing.
+    """
+    found = sorted(readers)
+    if not found or any(namespace not in limits for namespace in found):
+        return None
+    return max(found, key=lambda namespace: limits[namespace])
+
+
+def divided_by_tenant(
+    tenants: Mapping[str, Mapping[Place, Load]], *, limits: Mapping[str, int]
+) -> dict[Place, int]:
+    """The bytes a second of each load where namespaces have limits: together they read no more than the highest limit,
+    and those of each no more than its own.
+    """
+    given: dict[Place, int] = {}
+    left = dict(tenants)
+    capacity = max((limits[namespace] for namespace in tenants), default=0)
+    while left:
+        together = {place: load for loads in left.values() for place, load in loads.items()}
+        shares = divided(together, capacity=max(capacity, 1))
+        beyond = [
+            namespace
+            for namespace, loads in left.items()
+            if sum(shares[place] for place, load in loads.items() if load.missing_bytes > 0)
+            > limits[namespace]
+        ]
+        if not beyond:
+            given |= shares
+            break
+        for namespace in beyond:
+            given |= divided(left.pop(namespace), capacity=limits[namespace])
+            capacity -= limits[namespace]
+    idle = {
+        place: limits[namespace]
+        for namespace, loads in tenants.items()
+        for place, load in loads.items()
+        if load.missing_bytes <= 0
+    }
+    return given | idle
+
+
+def beside_first(
+    loads: Mapping[Place, Load], *, first: Place, ceiling: float, capacity: int
+) -> dict[Place, int]:
+    """The bytes a second of each load beside the one that is served first, of a measured rate.
+
+    That one has no limit: the measurement may be too low. The others get what it leaves.
+
+    Args:
+        loads: those that lack something.
+        first: the load that is served first.
+        ceiling: what it may come to read, in bytes a second.
+        capacity: the measured rate.
+    """
+    bounded = {
+        place: replace(load, limit=min(load.limit, ceiling)) if place == first else load
+        for place, load in loads.items()
+    }
+    found = divided(bounded, capacity=capacity)
+    return {place: rate for place, rate in found.items() if place != first}
+
+
+def _ceiling(known: tuple[Place, float] | None, first: Place, *, rate: float) -> float:
+    """What the load that is served first may come to read; it stays while what it reads varies only."""
+    if known is not None and known[0] == first and known[1] / (2 * HEADROOM) <= rate <= known[1] * 0.95:
+        return known[1]
+    return max(rate * HEADROOM, 1.0)

@@ -1,0 +1,125 @@
+"""The Datasets of a mount as the cache manager sees them: who uses them, and which further copies their jobs need."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.api.dataset import Dataset
+from tdcs.control.context import Context, Stores, WorkKey
+from tdcs.control.status_publisher import conditions_of
+from tdcs.decide.cache import wants
+from tdcs.decide.cache.dataset_demand import jobs_of, use_of
+from tdcs.decide.cache.mount_standing import Claimant
+from tdcs.decide.cache.wants import Want
+from tdcs.decide.place.wanted_clones import Clone, clones, jobs_served
+from tdcs.model.kube_objects import Key, Object
+
+LAST_IN_THE_QUEUE = 1e6
+"""Place of a job that the queue has not looked at yet."""
+
+
+class User(Protocol):
+    """A Dataset that reads a mount."""
+
+    @property
+    def key(self) -> WorkKey:
+        """Its namespace and name."""
+
+    @property
+    def obj(self) -> Object:
+        """The object as it was read."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The same, parsed."""
+
+    @property
+    def own_want(self) -> str:
+        """The key of what its own spec wants."""
+
+
+def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -> dict[str, Claimant]:
+    """The Datasets of a mount, by the key of their own want. `queue`: the jobs that wait, the first first."""
+    stores, now = context.stores, context.now()
+    order = {key: place for place, key in enumerate(queue)}
+    found = {}
+    for user in users:
+        where = (user.key.namespace, user.key.name)
+        jobs = jobs_of(namespace=where[0], dataset=where[1], jobs=stores.training_jobs)
+        waiting = [stores.training_jobs[key] for key in jobs.waiting]
+        found[user.own_want] = Claimant(
+            dataset=user.dataset,
+            created=str(user.obj["metadata"].get("creationTimestamp", now)),
+            use=use_of(
+                status=user.dataset.status, jobs=jobs, mounted=stores.usage.is_mounted(where), now=now
+            ),
+            next_use=min((order.get(key, LAST_IN_THE_QUEUE) for key in jobs.waiting), default=None),
+            preloading=_is_preloading(stores, where),
+            asked=max((str(job["metadata"].get("creationTimestamp", "")) for job in waiting), default=None),
+        )
+    return found
+
+
+def has_elastic_job(stores: Stores, claims: Mapping[str, Claimant]) -> bool:
+    """Whether a job that was admitted reads one of these Datasets and may grow: then the data follows it."""
+    active = {key for one in claims.values() for key in one.use.jobs.active}
+    return any((stores.training_jobs.get(key, {}).get("spec") or {}).get("elastic") for key in active)
+
+
+def clones_of(
+    *, context: Context, users: Sequence[User], claims: Mapping[str, Claimant]
+) -> dict[str, tuple[Clone, ...]]:
+    """The further copies of each Dataset, by the key of its own want."""
+    active = {job for one in claims.values() for job in one.use.jobs.active}
+    found = {}
+    for user in users:
+        spec, status, mine = user.dataset.spec, user.dataset.status, claims[user.own_want].use.jobs
+        found[user.own_want] = clones(
+            access=spec.access,
+            copies=spec.placement.copies,
+            known=status.copies if status is not None else (),
+            readers=_readers(context.stores, user, mine.active),
+            jobs=jobs_served(
+                reading=len(mine.active),
+                waiting=len(mine.waiting),
+                others=len(active.difference(mine.active)),
+            ),
+            now=context.now(),
+            idle_seconds=context.settings.clone_idle_seconds,
+        )
+    return found
+
+
+def clone_wants(
+    users: Sequence[User], known: Sequence[Want], further: Mapping[str, Sequence[Clone]]
+) -> list[Want]:
+    """What the further copies of all Datasets are to hold."""
+    own = {want.key: want for want in known}
+    return [
+        wants.of_clone(own[user.own_want], namespace=user.key.namespace, name=user.key.name, copy=clone.id)
+        for user in users
+        if user.own_want in own
+        for clone in further[user.own_want]
+    ]
+
+
+def _is_preloading(stores: Stores, dataset: Key) -> bool:
+    """Whether a Preload of a Dataset has not ended."""
+    return any(
+        (namespace, names.dataset_of(preload)) == dataset
+        and not preload["metadata"].get("deletionTimestamp")
+        and not any(is_true(conditions_of(preload), ended) for ended in (names.COMPLETE, names.FAILED))
+        for (namespace, _), preload in stores.preloads.items()
+    )
+
+
+def _readers(stores: Stores, user: User, active: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """How many of the jobs of a Dataset read each copy."""
+    found: dict[str, int] = {}
+    for key in active:
+        for use in (stores.training_jobs[key].get("status") or {}).get("copies") or ():
+            if use.get("dataset") == user.key.name:
+                copy = str(use.get("copy"))
+                found[copy] = found.get(copy, 0) + 1
+    return found

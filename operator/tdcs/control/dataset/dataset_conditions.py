@@ -1,0 +1,398 @@
+"""The conditions of a Dataset, and what Preloads share of them, in words that say what to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from tdcs.api import names
+from tdcs.api.conditions import (
+    CACHE_STARTING,
+    CLAIM_LOST,
+    COPIES_WRONG,
+    EVICTED,
+    EXPIRED,
+    FILES_FAILED,
+    LISTING_WAITS,
+    NO_CACHE_NODE,
+    NOT_ALL_FITS,
+    PRELOAD_DISABLED,
+    QUOTA_EXCEEDED,
+    Finding,
+    finding,
+)
+from tdcs.api.dataset import DatasetState
+from tdcs.api.preload import Preload
+from tdcs.decide.cache.cache_quotas import allowed
+from tdcs.decide.place.holdings import Failures, Holdings, WantProgress, cached_of
+from tdcs.decide.place.slot_nodes import WantPlacement
+from tdcs.model.humanize import counted, human
+from tdcs.model.problem import Problem
+
+ROOM = "Add cache capacity or nodes (spec.storage, spec.replicas of the CacheCluster), or ask for less"
+
+HeldUpBy = Literal["namespace", "all"]
+"""What a listing waits for: others of its namespace, or of any."""
+
+PLAIN = frozenset({"Loaded", "Mounted"})
+"""Reasons of Datasets that are ready, and as they were asked for."""
+
+
+def mounted(uri: str) -> Finding:
+    """The source can be read."""
+    return finding(names.MOUNTED, True, "Mounted", f"{uri} can be read through the cache")
+
+
+def mounting(uri: str) -> list[Finding]:
+    """The source is about to be mounted."""
+    text = f"{uri} is being mounted"
+    return [
+        finding(names.MOUNTED, False, "Mounting", text),
+        finding(names.LOADED, None, "Mounting", "cannot be known until the source is mounted"),
+        finding(names.READY, False, "Mounting", text),
+    ]
+
+
+def not_listed(uri: str, *, held_up_by: HeldUpBy | None, namespace: str) -> Problem:
+    """The source is mounted, and its files are not known: it is being listed, or waits for others that are.
+
+    Args:
+        uri: of the source.
+        held_up_by: what it waits for; None when it is being listed.
+        namespace: of the Dataset.
+    """
+    if held_up_by is None:
+        return Problem(reason="Mounting", message=f"{uri} is being listed", uri=uri)
+    others, flag = "other Datasets", "-A, for administrators"
+    if held_up_by == "namespace":
+        others, flag = f"other Datasets of namespace {namespace}", f"-n {namespace}"
+    text = (
+        f"{uri} waits to be listed: {others} are, as many as may be at a time. It comes by itself; if it takes long, "
+        f"see which are Mounting (kubectl get datasets {flag}) or were not checked for long, and whether their stores "
+        "answer slowly"
+    )
+    return Problem(reason=LISTING_WAITS, message=text, uri=uri)
+
+
+def blocked(*, reason: str, message: str, mounted_too: bool = False, uri: str = "") -> list[Finding]:
+    """Nothing can be done until a cause is gone. `mounted_too`: the cause came after the mount; `uri`: what this pass
+    has found mounted."""
+    found = [finding(names.READY, False, reason, message)]
+    if uri or mounted_too:
+        there = [mounted(uri)] if uri else []
+        return [*there, finding(names.LOADED, False, reason, message), *found]
+    return [
+        finding(names.MOUNTED, False, reason, message),
+        finding(names.LOADED, None, reason, "cannot be known until the source is mounted"),
+        *found,
+    ]
+
+
+def kept_for_readers(*, reason: str, message: str) -> list[Finding]:
+    """The deletion waits: until it goes on, what is known of the data stays true."""
+    return [finding(names.READY, False, reason, message)]
+
+
+def unplaced(*, uri: str, selector: Mapping[str, str]) -> list[Finding]:
+    """No node can hold any of it; it is read from the source."""
+    reason, text = NO_CACHE_NODE, no_node(selector)
+    return [finding(names.PLACED, False, reason, text), *blocked(reason=reason, message=text, uri=uri)]
+
+
+def reachable(trouble: tuple[str, str] | None = None, *, differs: str = "") -> Finding:
+    """Whether the source and its keys could be used when last looked at; with reason and message if not.
+
+    Args:
+        trouble: what was wrong.
+        differs: the Dataset with the keys that are used, when they are not this one's own.
+    """
+    if trouble is None and differs:
+        text = (
+            f"the source is read with the keys of {differs}, which were the last to change: those of "
+            "spec.source.secretRef differ. Put the same keys into both Secrets"
+        )
+        return finding(names.SOURCE_REACHABLE, True, "KeysDiffer", text)
+    if trouble is None:
+        text = "the source could be listed when it was last looked at"
+        return finding(names.SOURCE_REACHABLE, True, "Reachable", text)
+    reason, message = trouble
+    return finding(
+        names.SOURCE_REACHABLE,
+        False,
+        reason,
+        f"{message} (what is cached stays readable meanwhile; the rest, and changes, need the source)",
+    )
+
+
+def serving(*, uri: str, where: Finding, loaded: bool, ready: bool, reason: str, text: str) -> list[Finding]:
+    """The conditions of a source that can be read: where it is placed, whether it is loaded and ready, and why."""
+    return [
+        mounted(uri),
+        where,
+        finding(names.LOADED, loaded, reason, text),
+        finding(names.READY, ready, reason, text),
+    ]
+
+
+def on_demand(*, held: Holdings, uri: str, shared: bool = False) -> list[Finding]:
+    """Preload is off: the data can be used, and jobs fill the cache. `shared`: so do other Datasets of the source."""
+    others = " (with what other Datasets of this source have there)" if shared else ""
+    text = "the cache is filled by what jobs read"
+    return [
+        mounted(uri),
+        finding(names.PLACED, None, PRELOAD_DISABLED, text),
+        finding(names.LOADED, False, PRELOAD_DISABLED, text),
+        finding(names.READY, True, "Mounted", f"{extent(held)}{others}; more is cached as jobs read"),
+    ]
+
+
+def scheduled(*, progress: WantProgress, uri: str, placement: WantPlacement, start: str) -> list[Finding]:
+    """The preload begins later; the data can be read meanwhile."""
+    text = f"loading begins at {start} (spec.preload.startTime); until then it is {so_far(progress)}"
+    return serving(uri=uri, where=placed(placement), loaded=False, ready=False, reason="Scheduled", text=text)
+
+
+def loading(
+    *,
+    progress: WantProgress,
+    uri: str,
+    placement: WantPlacement,
+    cause: str = "",
+    absent: Sequence[str] = (),
+) -> list[Finding]:
+    """Blocks are on their way; with the cause when the source gives nothing just now.
+
+    Args:
+        progress: how far they are.
+        uri: of the source.
+        placement: what is wanted.
+        cause: why the source gives nothing.
+        absent: nodes with agents that are away, and may be back with what they have.
+    """
+    reason, text = "Loading", f"{so_far(progress)}{_away(absent)}"
+    if cause:
+        reason, text = "LoadFailed", f"{text}; it is tried again: {cause}"
+    return serving(uri=uri, where=placed(placement), loaded=False, ready=False, reason=reason, text=text)
+
+
+def loaded(
+    *,
+    held: Holdings,
+    uri: str,
+    placement: WantPlacement,
+    progress: WantProgress,
+    failures: Failures | None = None,
+    absent: Sequence[str] = (),
+) -> list[Finding]:
+    """Everything that was to be cached lies on its nodes, but for files that cannot be had. `absent`: those of these
+    nodes with agents that are away, and may be back with what they have."""
+    where = placed(placement)
+    reason, text = "Loaded", f"{own_extent(held, placement, progress)}{manner(placement)}{_away(absent)}"
+    if where.status != "True":
+        reason, text = where.reason, f"{text}; {where.message}"
+    failed = progress.failed_bytes > 0 and failures is not None
+    if failures is not None and failed:
+        reason, text = FILES_FAILED, f"{text}; {lacking(progress, failures)}"
+    return serving(uri=uri, where=where, loaded=not failed, ready=True, reason=reason, text=text)
+
+
+def _away(absent: Sequence[str]) -> str:
+    if not absent:
+        return ""
+    more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+    return (
+        f"; the agent of {', '.join(absent[:3])}{more} is away: what lies there is not among the copies until it is "
+        "back, and is loaded on other nodes when it stays away"
+    )
+
+
+def lacking(progress: WantProgress, failures: Failures) -> str:
+    """Which files cannot be had for now, and why."""
+    first = "; ".join(f"{one.path}: {one.reason}" for one in failures.files[:2])
+    more = f" and {failures.count - 2} more" if failures.count > 2 else ""
+    return (
+        f"{human(progress.failed_bytes)} of {counted(failures.count, 'file')} cannot be had ({first}{more}). They are "
+        "tried again; the rest can be read. See status.failedFiles"
+    )
+
+
+def with_wrong(
+    findings: list[Finding], *, preloads: Sequence[tuple[str, Preload]], where: str
+) -> list[Finding]:
+    """The conditions of data of which comparisons found copies that differ from the source twice.
+
+    Args:
+        findings: those without them.
+        preloads: the Preloads that asked for these comparisons, by name.
+        where: their namespace.
+    """
+    ready = next((one for one in findings if one.type == names.READY), None)
+    if not preloads or ready is None or ready.status != "True":
+        return findings
+    sentences = "; ".join(
+        f"{one.message.partition('. Check')[0]} (Preload {where}/{name})"
+        for name, preload in preloads
+        for one in (preload.status.conditions if preload.status else ())
+        if one.type == names.FAILED
+    )
+    text = (
+        f"{sentences}. The wrong copies were dropped, and what reads them reads the source. Check the source and the "
+        f"nodes' disks, then delete {', '.join(f'Preload {where}/{name}' for name, _ in preloads)} to have them "
+        "loaded again"
+    )
+    kept = [one for one in findings if one.type not in {names.LOADED, names.READY}]
+    return [
+        *kept,
+        finding(names.LOADED, False, COPIES_WRONG, text),
+        finding(names.READY, True, COPIES_WRONG, text),
+    ]
+
+
+def with_trouble(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
+    """The conditions of data with a source, or keys, that cannot be used just now: the sentence that people see first
+    has the cause, too."""
+    return [
+        replace(one, message=f"{one.message}; {reason}: {message}") if one.type == names.READY else one
+        for one in findings
+    ]
+
+
+def with_lost_claim(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
+    """The conditions of data that is there, with a claim that no new pod can mount."""
+    return [
+        finding(names.READY, False, reason, message) if one.type == names.READY else one for one in findings
+    ]
+
+
+def placed(placement: WantPlacement) -> Finding:
+    """Whether the placement is as it was asked for: files, room for them, and as many nodes."""
+    if placement.totals.unknown_paths:
+        named = ", ".join(repr(path) for path in placement.totals.unknown_paths[:3])
+        text = f"the source has no file under {named} of paths: correct the paths, or put the files there"
+        return finding(names.PLACED, False, "PathNotFound", text)
+    if placement.asked_bytes and not placement.subset_bytes:
+        field = "percent" if placement.want.subset.fraction is not None else "amount"
+        text = (
+            f"{human(placement.asked_bytes)} ({field}) is less than the first file that would be taken, so nothing is "
+            "loaded: ask for more"
+        )
+        return finding(names.PLACED, False, "AmountTooSmall", text)
+    if placement.short_of:
+        return finding(names.PLACED, False, QUOTA_EXCEEDED, allowed(placement))
+    if placement.unplaced_bytes:
+        return finding(names.PLACED, False, NOT_ALL_FITS, _partial(placement))
+    text = _too_few(placement)
+    if text:
+        return finding(names.PLACED, False, "TooFewNodes", text)
+    return finding(
+        names.PLACED, True, "Placed", f"on {counted(len(set(placement.nodes)), 'node')}{manner(placement)}"
+    )
+
+
+def no_node(selector: Mapping[str, str]) -> str:
+    """No worker can take a byte: which nodes were meant, and what to do."""
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    which = f" with the labels of spec.placement.nodeSelector ({labels})" if labels else ""
+    return (
+        f"no node{which} has a live cache worker with free space: see kubectl get cacheclusters -A -o wide, "
+        f"and free or add cache capacity{', or change the selector' if labels else ''}"
+    )
+
+
+def manner(placement: WantPlacement) -> str:
+    """Such as `` (Replicate)`` or `` (Partition, 2 copies)``."""
+    if not placement.copies:
+        return ""
+    copies = f", {len(placement.copies)} copies" if len(placement.copies) > 1 else ""
+    return f" ({placement.copies[0].mode.value}{copies})"
+
+
+def state_of(findings: list[Finding]) -> DatasetState:
+    """The conditions in one word."""
+    by_type = {found.type: found for found in findings}
+    ready, source = by_type.get(names.READY), by_type.get(names.SOURCE_REACHABLE)
+    if ready is not None and ready.status == "True":
+        if ready.reason in {EVICTED, EXPIRED}:
+            return "Evicted"
+        reached = source is None or source.status != "False"
+        return "Ready" if ready.reason in PLAIN and reached else "Degraded"
+    early: dict[str, DatasetState] = {
+        "Mounting": "Mounting",
+        LISTING_WAITS: "Mounting",
+        "Scheduled": "Scheduled",
+        "Loading": "Loading",
+        "CacheClusterDeleting": "Pending",
+        "CacheClusterNotFound": "Pending",
+        CACHE_STARTING: "Pending",
+        CLAIM_LOST: "Pending",
+        "CacheUnavailable": "Pending",
+        NO_CACHE_NODE: "Pending",
+        "EndpointLookup": "Pending",
+        "KeysUnchecked": "Pending",
+    }
+    return early.get(ready.reason if ready is not None else "", "Failed")
+
+
+def reason_of(findings: Sequence[Finding], *, state: DatasetState) -> str | None:
+    """Why a Dataset is in this state, in one word; None when the state says it already, or there is nothing to say."""
+    by_type = {found.type: found for found in findings}
+    ready = by_type.get(names.READY)
+    reason = ready.reason if ready is not None else None
+    if state in {"Ready", "Degraded"} and reason in PLAIN:
+        wrong = (by_type.get(kind) for kind in (names.SOURCE_REACHABLE, names.GRANTED))
+        reason = next(
+            (found.reason for found in wrong if found is not None and found.status == "False"), None
+        )
+    return None if reason == state else reason
+
+
+def _partial(placement: WantPlacement) -> str:
+    asked = placement.wanted_bytes + placement.unplaced_bytes
+    if placement.wanted_bytes == 0:
+        return (
+            f"not one block of it fits on {', '.join(sorted(set(placement.nodes))[:5])}: the cache there is full, or "
+            f"smaller than a block; all is read from the source. {ROOM}"
+        )
+    return (
+        f"{human(placement.wanted_bytes)} of {human(asked)} is all that the chosen nodes have room for: these files "
+        f"are kept, and the rest is read from the source without being cached. {ROOM}"
+    )
+
+
+def _too_few(placement: WantPlacement) -> str:
+    want, got = placement.want, len(set(placement.nodes))
+    if want.nodes:
+        away = sorted(set(want.nodes) - set(placement.nodes))
+        if not away:
+            return ""
+        verb = "is no live cache node" if len(away) == 1 else "are no live cache nodes"
+        return f"{', '.join(away[:5])} of spec.nodes {verb}: see status.workers of the CacheCluster"
+    if got >= placement.asked_nodes and len(placement.copies) >= want.copies:
+        return ""
+    each = counted(want.node_count or 1, "node")
+    asked = each if want.copies == 1 else f"{want.copies} copies of {each} each"
+    own = want.key.startswith(names.KIND_DATASET)
+    who = "spec.placement asks" if own else "spec.copies, or its Dataset's spec.placement, asks"
+    labels = " and the labels of spec.placement.nodeSelector" if want.node_selector else ""
+    return (
+        f"it lies on {counted(got, 'node')}, and {who} for {asked}: only {placement.eligible} live cache "
+        f"{'node has' if placement.eligible == 1 else 'nodes have'} room{labels}. Add cache nodes, or ask for fewer"
+    )
+
+
+def so_far(progress: WantProgress) -> str:
+    """How far a load is, such as ``1.2 MB of 3.0 MB on 2 nodes``."""
+    nodes = counted(len({node for copy in progress.copies for node in copy}), "node")
+    return f"{human(progress.placed_bytes)} of {human(progress.wanted_bytes)} on {nodes}"
+
+
+def own_extent(held: Holdings, placement: WantPlacement, progress: WantProgress) -> str:
+    """How much of the data lies on the nodes that a want has chosen, such as ``1.2 MB of 3.0 MB on 2 nodes``: what
+    other Datasets of the source have elsewhere is theirs."""
+    nodes = counted(len(progress.holders), "node")
+    return f"{human(cached_of(placement, progress))} of {human(held.total_bytes)} on {nodes}"
+
+
+def extent(held: Holdings) -> str:
+    """How much of the data is cached and where, whoever wants it, such as ``1.2 MB of 3.0 MB on 2 nodes``."""
+    nodes = counted(len(held.node_bytes), "node")
+    return f"{human(held.cached_bytes)} of {human(held.total_bytes)} on {nodes}"

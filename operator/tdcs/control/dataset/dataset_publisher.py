@@ -1,0 +1,332 @@
+"""Reports in a Dataset's status how it stands with it, and makes its claim."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tdcs.api.conditions import CLAIM_LOST, LISTING_WAITS, Finding, shorten
+from tdcs.api.dataset import Dataset, DatasetStatus
+from tdcs.control.context import Settings, WorkKey
+from tdcs.control.dataset import dataset_conditions, dataset_status
+from tdcs.control.dataset import grant_message as manager_report
+from tdcs.control.dataset.access import dataset_volume
+from tdcs.control.dataset.access.claim_times import ClaimTimes
+from tdcs.control.dataset.access.dataset_volume import Volume
+from tdcs.control.dataset.findings import findings_of
+from tdcs.control.dataset.load_times import LoadTimes
+from tdcs.control.dataset.mount import listing_times, mount_readers
+from tdcs.control.dataset.mount.all_mounts import World
+from tdcs.control.dataset.mount.listing_times import SourceCheck
+from tdcs.control.dataset.mount.mount_readers import Reader
+from tdcs.control.dataset.mount.mount_report import MountDecision, MountReport
+from tdcs.control.dataset.mount.shared_mount import Mount
+from tdcs.control.dataset.revoked_keys import RevokedKeys
+from tdcs.control.status_publisher import conditions_of, publish_status
+from tdcs.decide.cache import wants
+from tdcs.decide.cache.dataset_demand import jobs_of, use_of
+from tdcs.decide.cache.mount_standing import DatasetUse, is_kept_by_twin
+from tdcs.decide.place.holdings import Holdings
+from tdcs.model.kube_objects import Object, object_key
+from tdcs.model.kube_resources import DATASETS
+from tdcs.model.problem import Problem
+
+VOLUME_IN_USE: Final = "VolumeInUse"
+"""Reason of the event: the source may not be used any more, and pods have the volume still."""
+
+
+class Publisher:
+    """Writes the statuses of Datasets.
+
+    Args:
+        world: what passes over mounts work with.
+        revoked: since when keys are refused, which every status remembers.
+    """
+
+    def __init__(self, *, world: World, revoked: RevokedKeys) -> None:
+        self._world = world
+        self._revoked = revoked
+        self._load_times = LoadTimes()
+        self._claim_times = ClaimTimes(clock=world.clock)
+
+    def forget(self, key: WorkKey) -> None:
+        """A Dataset is gone."""
+        self._load_times.forget(key)
+        self._claim_times.forget(key)
+
+    async def publish(
+        self,
+        me: Reader,
+        mount: Mount,
+        found: MountReport,
+        *,
+        live: Volume,
+        check: SourceCheck,
+        trouble: Problem | None,
+        shared: bool,
+    ) -> float | None:
+        """Report how it stands with a Dataset; gives the seconds until the next look is due.
+
+        Args:
+            me: the Dataset.
+            mount: its mount.
+            found: what the pass over that found.
+            live: its volume and claim.
+            check: whether the source was to be listed, and when it is next.
+            trouble: why the source cannot be used; None when it can.
+            shared: whether other Datasets read the mount, too.
+        """
+        settings, status = self._world.context.settings, me.dataset.status or DatasetStatus()
+        if found.problem is not None:
+            return await self.blocked(me.obj, found.problem)
+        if not found.there:
+            await self._note_use(me.obj)
+            return settings.survey_seconds  # the end of the mounting wakes it
+        if found.listed is None and (found.held_up_by is not None or _waited(status)):
+            uri, namespace = me.dataset.spec.source.uri, me.key.namespace
+            cause = dataset_conditions.not_listed(uri, held_up_by=found.held_up_by, namespace=namespace)
+            await self.blocked(me.obj, cause)
+            return settings.progress_seconds
+        if found.listed is None or not found.decided or found.decision is None:
+            await self._note_use(me.obj)
+            return settings.progress_seconds  # all else stands; the end of what is under way wakes it
+        if found.listed.totals.files == 0:
+            mount.manifests.relist()
+            uri = me.dataset.spec.source.uri
+            text = f"there is no file under {uri}: correct spec.source.uri, or put the data there"
+            await self.blocked(me.obj, Problem(reason="SourceEmpty", message=text, uri=uri))
+            return settings.survey_seconds
+        claimed: bool | Problem = False
+        if found.settled or status.claim_name or live.lost:
+            claimed = await dataset_volume.provide(
+                context=self._world.context,
+                obj=me.obj,
+                live=live,
+                times=self._claim_times,
+                cluster=mount.cluster,
+                path=mount.path,
+                size=found.holdings.total_bytes,
+            )
+        lost = claimed if isinstance(claimed, Problem) and claimed.reason == CLAIM_LOST else None
+        if isinstance(claimed, Problem) and lost is None:
+            return await self.blocked(me.obj, claimed)
+        claim_name = me.key.name if claimed else status.claim_name
+        return await self._report(
+            me,
+            mount,
+            found,
+            found.decision,
+            check=check,
+            trouble=found.trouble or trouble,
+            shared=shared,
+            lost=lost,
+            claim_name="" if lost is not None else claim_name,
+        )
+
+    async def _report(
+        self,
+        me: Reader,
+        mount: Mount,
+        found: MountReport,
+        decision: MountDecision,
+        *,
+        check: SourceCheck,
+        trouble: Problem | None,
+        shared: bool,
+        lost: Problem | None,
+        claim_name: str,
+    ) -> float:
+        """The status of a Dataset of which all is known. `lost`: why no new pod can mount its claim."""
+        context, settings = self._world.context, self._world.context.settings
+        before, key = me.dataset.status or DatasetStatus(), me.own_want
+        placement = found.placements.get(key)
+        use = decision.claims[key].use if key in decision.claims else DatasetUse()
+        cloned = [
+            (clone, found.placements[one], found.readable[one])
+            for clone in decision.clones.get(key, ())
+            for one in (wants.clone_key(namespace=me.key.namespace, name=me.key.name, copy=clone.id),)
+            if one in found.placements
+        ]
+        brought = [
+            (found.placements[want.key], found.readable[want.key])
+            for want in mount_readers.preload_wants(stores=context.stores, reader=me, now=context.now())
+            if want.key in found.placements
+        ]
+        load_seconds = self._load_seconds(me, found)
+        eviction, unknown = me.dataset.spec.eviction, decision.standing.unknown
+        clones = [one for _, one, _ in cloned]
+        why = manager_report.granted(
+            grant=decision.granted.grant,
+            mine=placement,
+            clones=clones,
+            access=me.dataset.spec.access,
+            eviction=eviction,
+            unknown=unknown if unknown == eviction.policy else "",
+            installed=list(self._world.policies),
+            load_seconds=load_seconds,
+            kept_by_twin=is_kept_by_twin(
+                decision.claims, key=key, policies=self._world.policies, now=context.now()
+            ),
+        )
+        if manager_report.is_evicted(decision.granted.grant, placement):
+            findings = manager_report.evicted(uri=me.dataset.spec.source.uri, why=why)
+            wait = settings.resync_seconds
+        else:
+            findings, wait = findings_of(
+                me, found, shared=shared, settings=settings, clock=self._world.clock(), now=context.now()
+            )
+        findings.append(why)
+        wait = min(wait, max(check.seconds_left, 1.0), _until_changed(decision, settings=settings))
+        wrong = mount_readers.wrong_preloads(stores=context.stores, reader=me)
+        findings = dataset_conditions.with_wrong(findings, preloads=wrong, where=me.key.namespace)
+        if trouble is not None:
+            findings = dataset_conditions.with_trouble(
+                findings, reason=trouble.reason, message=trouble.message
+            )
+            wait = min(wait, trouble.retry_after)
+        if lost is not None:
+            findings = dataset_conditions.with_lost_claim(findings, reason=lost.reason, message=lost.message)
+            wait = min(wait, lost.retry_after)
+        cause = (trouble.reason, trouble.message) if trouble is not None else None
+        findings.append(dataset_conditions.reachable(cause, differs=found.differs))
+        answered, checked = mount.manifests.answered(me.key), before.last_source_check_time
+        status = DatasetStatus(
+            state=dataset_conditions.state_of(findings),
+            last_source_check_time=found.checked or checked,
+            refreshed=answered if answered is not None else check.answered,
+            kept=list(me.kept),
+            grant=manager_report.grant_of(mine=[*([placement] if placement else ()), *clones], why=why),
+            load_seconds=load_seconds,
+            source_bandwidth=decision.source_rate,
+            claim_name=claim_name,
+            mount_path=mount.path,
+        )
+        counted = dataset_status.with_data(
+            dataset_status.with_use(status, use),
+            held=found.holdings,
+            placement=placement,
+            progress=found.progress.get(key),
+            readable=found.readable.get(key),
+            brought=brought,
+            cloned=cloned,
+            failures=found.failures,
+        )
+        await self._write(
+            me.obj, counted, findings, beside=listing_times.unwritten(checked, now=context.now())
+        )
+        return wait
+
+    def _load_seconds(self, me: Reader, found: MountReport) -> int | None:
+        """How long the last load of a Dataset took, as far as that is known."""
+        progress, status, took = found.progress.get(me.own_want), me.dataset.status, None
+        placed = found.placements.get(me.own_want)
+        if progress is None or placed is None or not placed.want.load or not progress.wanted_bytes:
+            self._load_times.forget(me.key)
+        else:
+            took = self._load_times.seen(
+                me.key,
+                missing=progress.missing_bytes,
+                wanted=progress.wanted_bytes,
+                clock=self._world.clock(),
+            )
+        return took if took is not None else status.load_seconds if status is not None else None
+
+    async def mounting(self, obj: Object, path: str) -> tuple[Object, Dataset]:
+        """Write the path into the status before anything is mounted there, so that a deletion always finds it."""
+        wanted = dataset_status.with_data(DatasetStatus(state="Mounting", mount_path=path), held=Holdings())
+        wanted = dataset_status.with_use(wanted, self._use_of(obj))
+        obj = await self._write(obj, wanted, dataset_conditions.mounting(str(obj["spec"]["source"]["uri"])))
+        return obj, Dataset.model_validate(obj)
+
+    async def blocked(self, obj: Object, cause: Problem) -> float | None:
+        """Report why nothing can be done."""
+        deleting = bool(obj["metadata"].get("deletionTimestamp"))
+        if deleting and cause.mounted:
+            findings = dataset_conditions.kept_for_readers(reason=cause.reason, message=cause.message)
+        else:
+            findings = dataset_conditions.blocked(
+                reason=cause.reason, message=cause.message, mounted_too=cause.mounted, uri=cause.uri
+            )
+        state = "Deleting" if deleting else dataset_conditions.state_of(findings)
+        wanted = dataset_status.with_use(dataset_status.remembered(obj, state=state), self._use_of(obj))
+        await self._write(obj, wanted, findings)
+        return None if cause.reason == "InvalidSpec" else cause.retry_after
+
+    async def withdrawn(self, obj: Object, cause: Problem, *, left: Problem | float | None) -> None:
+        """Report that a source may not be used, and what of it is `left` for the Dataset: nothing, what goes within
+        so many seconds, or what a problem says. An event names the pods that keep its volume, each time that others
+        do."""
+        gone = left is None
+        if isinstance(left, Problem):
+            cause = replace(cause, message=f"{cause.message}; {left.message}")
+        wanted = dataset_status.remembered(obj, state="Failed")
+        if gone:
+            wanted = dataset_status.with_data(DatasetStatus(state="Failed"), held=Holdings())
+        wanted = dataset_status.with_use(wanted, self._use_of(obj))
+        known = {condition.message for condition in conditions_of(obj)}
+        await self._write(obj, wanted, dataset_conditions.blocked(reason=cause.reason, message=cause.message))
+        if isinstance(left, Problem) and left.used and shorten(cause.message) not in known:
+            text = f"{cause.reason}, and {left.message}"
+            await self._world.context.recorder.record(
+                about=obj, reason=VOLUME_IN_USE, message=text, type_="Warning"
+            )
+
+    async def _note_use(self, obj: Object) -> None:
+        """Report who uses a Dataset of which nothing else can be said now."""
+        known = dataset_status.known_of(obj)
+        # A spec that was not looked at yet must not seem to have been.
+        if known.observed_generation == int(obj["metadata"].get("generation", 0)):
+            await self._write(obj, dataset_status.with_use(known, self._use_of(obj)), [])
+
+    def _use_of(self, obj: Object) -> DatasetUse:
+        """Who uses a Dataset, whatever else is known of it."""
+        context, (namespace, name) = self._world.context, object_key(obj)
+        return use_of(
+            status=dataset_status.known_of(obj),
+            jobs=jobs_of(namespace=namespace, dataset=name, jobs=context.stores.training_jobs),
+            mounted=context.stores.usage.is_mounted((namespace, name)),
+            now=context.now(),
+        )
+
+    async def _write(
+        self,
+        obj: Object,
+        status: DatasetStatus,
+        findings: Sequence[Finding],
+        *,
+        beside: Collection[str] = (),
+    ) -> Object:
+        reason = status.reason  # without findings it stands, as the state does
+        if findings:
+            reason = dataset_conditions.reason_of(findings, state=status.state or "Pending")
+        filled = {
+            "selector": dataset_status.selector_of(obj["metadata"]["name"]),
+            "reason": reason,
+            "keys_refused_since": self._revoked.since(
+                WorkKey(DATASETS, *object_key(obj)), written=dataset_status.known_of(obj).keys_refused_since
+            ),
+        }
+        return await publish_status(
+            context=self._world.context,
+            resource=DATASETS,
+            obj=obj,
+            status=status.model_copy(update=filled),
+            findings=findings,
+            beside=beside,
+        )
+
+
+def _waited(status: DatasetStatus) -> bool:
+    """Whether it says of a Dataset that its source waits to be listed."""
+    return any(condition.reason == LISTING_WAITS for condition in status.conditions)
+
+
+def _until_changed(decision: MountDecision, *, settings: Settings) -> float:
+    """Seconds until time alone changes what is granted: a timed Dataset is due, a clone was idle for long enough."""
+    seconds = decision.standing.seconds
+    idle = any(clone.idle_since for clones in decision.clones.values() for clone in clones)
+    return min(
+        math.inf if seconds is None else max(seconds, 0.0) + 1.0,
+        max(settings.clone_idle_seconds / 4, settings.progress_seconds) if idle else math.inf,
+        settings.progress_seconds if decision.granted.waits else math.inf,
+    )

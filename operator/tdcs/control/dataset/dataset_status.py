@@ -1,0 +1,192 @@
+"""What a Dataset's status says: counts, copies, progress. Its conditions are in `mounts.conditions`."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from tdcs.api import names
+from tdcs.api.conditions import shorten
+from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, NodeBytes
+from tdcs.api.failures import FailedFile, printable
+from tdcs.decide.cache.mount_standing import DatasetUse
+from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
+from tdcs.decide.place.slot_nodes import WantPlacement
+from tdcs.decide.place.wanted_clones import Clone
+from tdcs.model.humanize import human, percent, speed
+
+Brought = Sequence[tuple[WantPlacement, WantProgress]]
+"""What Preloads came to, and how far each is."""
+
+Cloned = Sequence[tuple[Clone, WantPlacement, WantProgress]]
+"""What further copies came to, and how far each is."""
+
+
+def with_data(
+    status: DatasetStatus,
+    *,
+    held: Holdings,
+    placement: WantPlacement | None = None,
+    progress: WantProgress | None = None,
+    readable: WantProgress | None = None,
+    brought: Brought = (),
+    cloned: Cloned = (),
+    failures: Failures | None = None,
+) -> DatasetStatus:
+    """A status with what it says of the data: how much there is, where it lies, and how far loads are.
+
+    Args:
+        status: with what else it says.
+        held: what lies where.
+        placement: what the Dataset's own spec came to; None when it wants nothing, or nothing is known yet.
+        progress: how far that is.
+        readable: how far by what can be read now, which its copies are counted by; the same when left out.
+        brought: what its Preloads came to, and how much of that can be read.
+        cloned: what its further copies came to, likewise.
+        failures: files that cannot be had.
+    """
+    some, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
+    now = readable or done
+    # 100% of nothing would say that all is there.
+    wanted = done.wanted_bytes > 0 or held.total_bytes == 0
+    copies = copies_of(held=held, placement=placement, progress=now, brought=brought, cloned=cloned)
+    # Without a placement it is what reads brought, which is one copy. An autoscaler must not see a copy go because its
+    # only node restarts.
+    own = [any(copy.values()) for copy in done.copies] if placement is not None else [bool(held.node_bytes)]
+    return status.model_copy(
+        update={
+            "total_bytes": held.total_bytes,
+            "total_files": held.total_files,
+            "cached_bytes": held.cached_bytes,
+            "physical_bytes": sum(held.node_bytes.values()),
+            "cached_ratio": ratio(held.cached_bytes, held.total_bytes) if some else 0.0,
+            "cached": percent(held.cached_bytes, held.total_bytes) if some else None,
+            "wanted_bytes": done.wanted_bytes,
+            "loaded_bytes": done.placed_bytes,
+            "loaded_ratio": ratio(done.placed_bytes, done.wanted_bytes) if placement is not None else 0.0,
+            "loaded": percent(done.placed_bytes, done.wanted_bytes)
+            if placement is not None and wanted
+            else None,
+            "bytes_per_second": now.source_rate,
+            "copied_bytes_per_second": now.peer_rate,
+            "rate": speed(read=now.source_rate, copied=now.peer_rate),
+            "size": human(held.total_bytes) if some else None,
+            "copies": copies,
+            "copy_count": sum(own),
+            "failed_file_count": lacks.count,
+            "failed_files": [
+                FailedFile(path=printable(one.path), reason=shorten(printable(one.reason)))
+                for one in lacks.files
+            ],
+        }
+    )
+
+
+def remembered(obj: Mapping[str, Any], *, state: DatasetState) -> DatasetStatus:
+    """The status as it is, in another state: what is known stands while nothing new can be learnt."""
+    known = known_of(obj)
+    still = {"bytes_per_second": 0, "copied_bytes_per_second": 0, "rate": None}
+    return known.model_copy(update={"state": state, **still})
+
+
+def known_of(obj: Mapping[str, Any]) -> DatasetStatus:
+    """The status as it is; an empty one when another version wrote one that this operator cannot read."""
+    try:
+        return DatasetStatus.model_validate(obj.get("status") or {})
+    except ValidationError:
+        return DatasetStatus()
+
+
+def with_use(status: DatasetStatus, use: DatasetUse) -> DatasetStatus:
+    """A status with who uses the Dataset, and when it was used."""
+    return status.model_copy(
+        update={
+            "active_jobs": len(use.jobs.active),
+            "waiting_jobs": len(use.jobs.waiting),
+            "in_use": use.mounted,
+            "last_used_time": use.last_used,
+            "uses": list(use.uses),
+        }
+    )
+
+
+def selector_of(name: str) -> str:
+    """What the scale subresource needs beside the number of copies; no pod has this label."""
+    return f"{names.LABEL_DATASET_NAME}={name}"
+
+
+def copies_of(
+    *,
+    held: Holdings,
+    placement: WantPlacement | None,
+    progress: WantProgress,
+    brought: Brought = (),
+    cloned: Cloned = (),
+) -> list[Copy]:
+    """The copies of the Dataset's own placement, with what of each lies on its nodes and what is still to come; then
+    further ones that its jobs need; after them what lies on nodes to which Preloads brought some of it. Without a
+    placement, all nodes."""
+    if placement is None:
+        nodes = [NodeBytes(name=name, bytes=size) for name, size in sorted(held.node_bytes.items())]
+        return [Copy(id="0", nodes=nodes)]
+    own = _of_want(placement, progress)
+    further = _brought(held=held, own=own, brought=brought)
+    return [
+        *(Copy(id=copy.id, nodes=nodes) for copy, nodes in zip(placement.copies, own, strict=True)),
+        *(
+            Copy(id=clone.id, nodes=nodes, idle_since=clone.idle_since)
+            for clone, wanted, done in cloned
+            for nodes in _of_want(wanted, done)
+        ),
+        *([Copy(id=names.PRELOADED_COPY, nodes=further)] if further else ()),
+    ]
+
+
+def ratio(part: int, whole: int) -> float:
+    """Part over whole, rounded down to four digits so that 1 means all; 1 for an empty whole."""
+    if whole <= 0 or part >= whole:
+        return 1.0
+    return int(part * 10_000 / whole) / 10_000
+
+
+def _of_want(placement: WantPlacement, progress: WantProgress) -> list[list[NodeBytes]]:
+    """What of each copy of a want lies on its nodes, and what is to come."""
+    coming = placement.want.load and progress.missing_bytes > 0
+    found = []
+    for held in progress.copies:
+        nodes = []
+        for name in sorted(held):
+            arriving = max(placement.bytes_for(name) - held[name], 0) if coming else 0
+            nodes.append(NodeBytes(name=name, bytes=held[name], arriving=arriving or None))
+        found.append(_with_data(nodes))
+    return found
+
+
+def _brought(*, held: Holdings, own: Sequence[Sequence[NodeBytes]], brought: Brought) -> list[NodeBytes]:
+    """All Preloads as one copy, which bounds the status by the number of nodes.
+
+    What several of them, or the placement too, have on a node is added, as they may be parts of the data that go
+    together; where they are the same, it is no more than lies there.
+    """
+    there: dict[str, int] = {}
+    arriving: dict[str, int] = {}
+    for placement, progress in brought:
+        for nodes in _of_want(placement, progress):
+            for node in nodes:
+                there[node.name] = there.get(node.name, 0) + node.bytes
+                arriving[node.name] = max(arriving.get(node.name, 0), node.arriving or 0)
+    for node in itertools.chain.from_iterable(own):
+        if node.name in there:
+            there[node.name] += node.bytes
+    found = [
+        NodeBytes(
+            name=name, bytes=min(there[name], held.node_bytes.get(name, 0)), arriving=arriving[name] or None
+        )
+        for name in sorted(there)
+    ]
+    return _with_data(found)
+
+
+def _with_data(nodes: Sequence[NodeBytes]) -> list[NodeBytes]:
+    return [node for node in nodes if node.bytes or node.arriving]

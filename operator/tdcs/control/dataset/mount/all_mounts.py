@@ -1,0 +1,212 @@
+"""All mounts of the operator, and what passes over them work with."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from pydantic import ValidationError
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.control.cachecluster.assigner import Assigner
+from tdcs.control.cachecluster.cache_observer import CacheObserver
+from tdcs.control.context import Context
+from tdcs.control.dataset.bandwidth import SourceBandwidth
+from tdcs.control.dataset.cache_manager import CacheManager
+from tdcs.control.dataset.installed_policies import installed_policies
+from tdcs.control.dataset.mount.listing_gate import ListingGate
+from tdcs.control.dataset.mount.mounting import Mounting
+from tdcs.control.dataset.mount.path_settings import PathSettings
+from tdcs.control.dataset.mount.shared_mount import Mount, Place
+from tdcs.control.dataset.mount.source_versions import MountManifests
+from tdcs.control.node_view import NodeDirectory
+from tdcs.decide.place import placement_input
+from tdcs.decide.place.placement_input import CacheNodes
+from tdcs.model.kube_objects import Key
+from tdcs.model.listing_limit import SourcesSize
+
+_log = logging.getLogger(__name__)
+
+LOOKS = 20
+"""So often a new operator asks whether it has looked at all mounts, before it sends assignments anyway."""
+
+
+class World:
+    """The mounts of all cache clusters, with what they share.
+
+    Args:
+        context: the controller's world.
+        observer: what every cache cluster says of itself.
+        on_change: called with cluster and path when something of a mount has come to its end in the background, or it
+            is granted something else.
+        queue_order: the jobs that wait, the first first.
+        clock: seconds that only grow.
+
+    Attributes:
+        manager: grants the mounts their parts of their caches.
+        bandwidth: shares the bandwidth of their stores.
+        policies: the eviction policies that are installed.
+        node_directory: the cluster's nodes.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        observer: CacheObserver,
+        on_change: Callable[[str, str], None],
+        queue_order: Callable[[], Sequence[Key]],
+        clock: Callable[[], float],
+    ) -> None:
+        self.context = context
+        self.observer = observer
+        self.queue_order = queue_order
+        self.clock = clock
+        self.manager = CacheManager(on_change=self._changed)
+        self.bandwidth = SourceBandwidth(on_change=self._changed, clock=clock)
+        self.policies = installed_policies()
+        self.node_directory = NodeDirectory()
+        self._on_change = on_change
+        self._gate = ListingGate(stuck_seconds=context.settings.listing_seconds)
+        self._mounts: dict[Place, Mount] = {}
+        self._assigners: dict[str, Assigner] = {}
+        self._first_looks: list[asyncio.Task[None]] = []
+        self._cache_nodes: dict[str, tuple[object, CacheNodes]] = {}
+        self._cluster_specs: dict[str, tuple[object, CacheClusterSpec | None]] = {}
+
+    def __iter__(self) -> Iterator[Mount]:
+        return iter(list(self._mounts.values()))
+
+    def find(self, *, cluster: str, path: str) -> Mount | None:
+        """A mount that was worked on before."""
+        return self._mounts.get((cluster, path))
+
+    def get(self, *, cluster: str, path: str) -> Mount:
+        """A mount; what is not known yet begins with nothing known of it."""
+        place = (cluster, path)
+        if place not in self._mounts:
+            self._mounts[place] = self._made(cluster, path)
+        return self._mounts[place]
+
+    async def drop(self, mount: Mount) -> None:
+        """No Dataset reads a mount any more."""
+        self._mounts.pop(mount.place, None)
+        self.manager.forget(cluster=mount.cluster, path=mount.path)
+        self.bandwidth.forget(mount.place)
+        await mount.close()
+
+    async def close(self) -> None:
+        """Stop what goes on in the background."""
+        for look in self._first_looks:
+            look.cancel()
+        await asyncio.gather(*self._first_looks, return_exceptions=True)
+        for mount in self:
+            await mount.close()
+        for assigner in self._assigners.values():
+            await assigner.close()
+
+    def others_of(self, mount: Mount, *, paths: Collection[str] | None = None) -> SourcesSize:
+        """How large the other mounts of its cluster are together, as far as these have been counted or listed. `paths`:
+        those that count; None: all."""
+        found = [
+            one.size
+            for one in self
+            if one.cluster == mount.cluster and one is not mount and (paths is None or one.path in paths)
+        ]
+        return SourcesSize(files=sum(one.files for one in found), bytes=sum(one.bytes for one in found))
+
+    def assigner(self, cluster: str) -> Assigner:
+        """What brings assignments to the agents of a cluster."""
+        if cluster not in self._assigners:
+            assigner = Assigner(
+                agents=self.context.caches.get(cluster=cluster).agents,
+                retry_first=min(self.context.settings.survey_seconds / 10, 1.0),
+                held=True,
+            )
+            self._assigners[cluster] = assigner
+            name = f"first look at the mounts of {cluster}"
+            self._first_looks.append(asyncio.create_task(self._release(cluster, assigner), name=name))
+        return self._assigners[cluster]
+
+    def is_complete(self, cluster: str) -> bool:
+        """Whether it is known of every mounted Dataset of a cluster what it asks for."""
+        expected = placement_input.expected_paths(datasets=self.context.stores.datasets, cluster=cluster)
+        return expected <= self.manager.grants(cluster).mounts.keys()
+
+    async def _release(self, cluster: str, assigner: Assigner) -> None:
+        """Let assignments go out once all mounts of a cluster were looked at, or no further one is, and after a while
+        anyway."""
+        known = 0
+        try:
+            for _ in range(LOOKS):
+                before, known = known, len(self.manager.paths(cluster))
+                if self.is_complete(cluster) or (known and known == before):
+                    break
+                await asyncio.sleep(self.context.settings.learning_seconds / LOOKS)
+        except Exception:
+            _log.exception("it is not known whether all mounts of CacheCluster %s were looked at", cluster)
+        assigner.release()
+
+    def spec_of(self, cluster: str) -> CacheClusterSpec | None:
+        """The spec of a cache cluster, read anew when its object has changed; None while it cannot be read, which its
+        own status says."""
+        obj = self.context.stores.cache_cluster(cluster)
+        known = self._cluster_specs.get(cluster)
+        if known is not None and known[0] is obj:
+            return known[1]
+        try:
+            # Not the whole object: the status of hundreds of workers is no matter of a pass over a mount.
+            spec = CacheClusterSpec.model_validate((obj or {}).get("spec") or {})
+        except ValidationError:
+            spec = None
+        self._cluster_specs[cluster] = (obj, spec)
+        return spec
+
+    def nodes_of(self, cluster: str) -> CacheNodes:
+        """The nodes of a cache cluster, made anew when something of them has changed."""
+        stores, view = self.context.stores, self.observer.view(cluster)
+        obj = stores.cache_cluster(cluster)
+        nodes = self.node_directory.of(nodes=stores.nodes, usage=stores.usage)
+        known = self._cache_nodes.get(cluster)
+        if known is not None and known[0] is obj and known[1].view is view and known[1].nodes is nodes:
+            return known[1]
+        before = known[1] if known is not None else None
+        found = placement_input.cache_nodes(view=view, nodes=nodes, cluster=obj, before=before)
+        self._cache_nodes[cluster] = (obj, found)
+        return found
+
+    def _changed(self, cluster: str, path: str) -> None:
+        """Something of a mount has changed beside its passes."""
+        mount = self.find(cluster=cluster, path=path)
+        if mount is not None:
+            mount.changes += 1
+        self._on_change(cluster, path)
+
+    def _made(self, cluster: str, path: str) -> Mount:
+        context, cache = self.context, self.context.caches.get(cluster=cluster)
+        pause = context.settings.survey_seconds
+
+        changed = functools.partial(self._changed, cluster, path)
+        mounting = Mounting(
+            path=path,
+            engine=cache.engine,
+            pause=pause,
+            check_size=cache.check_size,
+            looked=lambda: self.observer.look(cluster),
+            on_change=changed,
+            clock=self.clock,
+        )
+        manifests = MountManifests(
+            path=path,
+            caches=context.caches,
+            lister=cache.lister,
+            count=mounting.count,
+            gate=self._gate,
+            pause=pause,
+            now=context.now,
+            on_done=changed,
+            on_refused=mounting.suspect,
+            clock=self.clock,
+        )
+        settings = PathSettings(path=path, engine=cache.engine, on_done=changed)
+        return Mount(cluster=cluster, path=path, mounting=mounting, manifests=manifests, settings=settings)

@@ -1,0 +1,290 @@
+"""Who reads a mount, what each of them wants of it, and who is in the way of another mount. Reads the live views."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.api.dataset import Dataset, Kept
+from tdcs.api.preload import Preload
+from tdcs.api.source_uri import canonical_source_uri, is_folder
+from tdcs.control.context import Stores, WorkKey
+from tdcs.decide.cache import wants
+from tdcs.decide.cache.wants import DatasetIdentity, Want
+from tdcs.model.cache_engine import Source
+from tdcs.model.dataset_copies import FIRST_COPY
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import DATASETS, PRELOADS
+from tdcs.model.source_paths import related
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A Dataset that reads a mount."""
+
+    key: WorkKey
+    obj: Object
+    dataset: Dataset
+
+    @property
+    def age(self) -> tuple[str, str, str]:
+        """Sorts the oldest first."""
+        created = str(self.obj["metadata"].get("creationTimestamp", ""))
+        return created, self.key.namespace, self.key.name
+
+    @property
+    def identity(self) -> DatasetIdentity:
+        """Which Dataset of its name it is."""
+        return DatasetIdentity.of(self.obj["metadata"])
+
+    @property
+    def own_want(self) -> str:
+        """The key of what its own spec wants."""
+        return wants.dataset_key(namespace=self.key.namespace, name=self.key.name)
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """What completed Preloads left it."""
+        return self.dataset.status.kept if self.dataset.status else ()
+
+
+def serves(dataset: Dataset) -> bool:
+    """Whether the Dataset was mounted when it was last reported on."""
+    return dataset.status is not None and is_true(dataset.status.conditions, names.MOUNTED)
+
+
+def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Reader]:
+    """All Datasets of a mount that are not being deleted, the oldest first; `me` as the pass has read it."""
+    found = [me]
+    for key in users_of(stores=stores, cluster=cluster, path=path):
+        obj = stores.datasets[key.namespace, key.name]
+        if key == me.key or obj["metadata"].get("deletionTimestamp"):
+            continue
+        try:
+            dataset = Dataset.model_validate(obj)
+        except ValidationError:
+            continue  # its own pass says so
+        # By the spec, too: whoever could write a status would else have its wishes for another's data.
+        same = canonical_source_uri(dataset.spec.source.uri) == canonical_source_uri(
+            me.dataset.spec.source.uri
+        )
+        if same:
+            found.append(Reader(key=key, obj=obj, dataset=dataset))
+    return sorted(found, key=lambda reader: reader.age)
+
+
+def users_of(*, stores: Stores, cluster: str, path: str) -> list[WorkKey]:
+    """The Datasets that name a mount in their status, deleted ones too."""
+    return [
+        WorkKey(DATASETS, *key) for key in stores.paths.users(stores.datasets, cluster=cluster, path=path)
+    ]
+
+
+def paths_by_namespace(*, stores: Stores, cluster: str) -> dict[str, set[str]]:
+    """The mounts of a cache cluster that the Datasets of each namespace read."""
+    found: dict[str, set[str]] = {}
+    for place in stores.paths.places(stores.datasets):
+        if place[0] == cluster:
+            for namespace, _ in stores.paths.users(stores.datasets, cluster=cluster, path=place[1]):
+                found.setdefault(namespace, set()).add(place[1])
+    return found
+
+
+def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[str, str, Preload]]:
+    """Name, uid and content of the Preloads of a Dataset that are not being deleted, the oldest first."""
+    found = []
+    for (place, name), obj in stores.preloads.items():
+        if place != namespace or obj["metadata"].get("deletionTimestamp"):
+            continue
+        if names.dataset_of(obj) != dataset:
+            continue
+        try:
+            preload = Preload.model_validate(obj)
+        except ValidationError:
+            continue  # its own pass says so
+        created, uid = str(obj["metadata"].get("creationTimestamp", "")), str(obj["metadata"].get("uid", ""))
+        found.append((created, name, uid, preload))
+    return [one[1:] for one in sorted(found, key=lambda one: one[:2])]
+
+
+def preload_keys(*, stores: Stores, namespace: str, dataset: str) -> list[WorkKey]:
+    """The Preloads of a Dataset as keys of the work queue."""
+    return [
+        WorkKey(PRELOADS, place, name)
+        for (place, name), obj in stores.preloads.items()
+        if place == namespace and names.dataset_of(obj) == dataset
+    ]
+
+
+def all_wants(*, stores: Stores, users: Sequence[Reader], now: str) -> list[Want]:
+    """What all readers of a mount, their Preloads included, want of it. Datasets choose first."""
+    found: list[Want] = []
+    for reader in users:
+        own = wants.of_dataset(
+            namespace=reader.key.namespace, name=reader.key.name, dataset=reader.dataset, now=now
+        )
+        found += [own] if own is not None else []
+    for reader in users:
+        found += preload_wants(stores=stores, reader=reader, now=now)
+    return found
+
+
+def preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]:
+    """What the Preloads of a Dataset want of it, those that run and those that it keeps."""
+    namespace, dataset = reader.key.namespace, reader.dataset
+    for kept in reader.kept:
+        yield wants.of_kept(namespace=namespace, dataset=dataset, kept=kept)
+    known = {kept.name for kept in reader.kept}
+    for name, uid, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
+        if name not in known and not wants.is_complete(preload):
+            yield wants.of_preload(
+                namespace=namespace,
+                name=name,
+                uid=uid,
+                preload=preload,
+                dataset=dataset,
+                identity=reader.identity,
+                now=now,
+            )
+
+
+def with_kept(me: Reader, *, stores: Stores) -> Reader:
+    """The Dataset with what its Preloads have completed since the status was written."""
+    found = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
+    there = [(name, preload) for name, _, preload in found]
+    generation = int(me.obj["metadata"].get("generation", 0))
+    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation, identity=me.identity)
+    if me.dataset.status is None or kept == list(me.kept):
+        return me
+    renewed = me.dataset.status.model_copy(update={"kept": kept})
+    return Reader(key=me.key, obj=me.obj, dataset=me.dataset.model_copy(update={"status": renewed}))
+
+
+def held_before(*, stores: Stores, users: Sequence[Reader]) -> dict[str, dict[str, frozenset[str]]]:
+    """The nodes on which each copy of each want lay, by the want's key and the copy's id, as the statuses say."""
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for reader in users:
+        namespace, status = reader.key.namespace, reader.dataset.status
+        for copy in status.copies if status is not None else ():
+            if copy.id == names.PRELOADED_COPY:
+                continue
+            key = wants.dataset_key(namespace=namespace, name=reader.key.name)
+            if copy.id.startswith(names.CLONE_COPY):
+                key = wants.clone_key(namespace=namespace, name=reader.key.name, copy=copy.id)
+            found.setdefault(key, {})[copy.id] = frozenset(node.name for node in copy.nodes)
+        for name, _, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
+            if preload.status is not None and preload.status.nodes:
+                key = wants.preload_key(namespace=namespace, name=name)
+                found[key] = {FIRST_COPY: frozenset(preload.status.nodes)}
+    return found
+
+
+def with_ids(
+    found: Iterable[Want], *, stores: Stores, held: Mapping[str, Mapping[str, frozenset[str]]]
+) -> list[Want]:
+    """The wants with the ids of their copies, each the one that it had."""
+    used: dict[str, set[str]] = {}
+    for (namespace, _), job in stores.training_jobs.items():
+        if job_is_over(job):
+            continue
+        for use in (job.get("status") or {}).get("copies") or ():
+            key = wants.dataset_key(namespace=namespace, name=str(use.get("dataset")))
+            used.setdefault(key, set()).add(str(use.get("copy")))
+    return [
+        replace(
+            want,
+            ids=wants.copy_ids(
+                known=tuple(held.get(want.key, ())), count=want.copies, in_use=used.get(want.key, ())
+            ),
+        )
+        for want in found
+    ]
+
+
+def job_is_over(job: Object) -> bool:
+    """Whether a TrainingJob has ended."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    ends = {names.SUCCEEDED, names.FAILED}
+    return any(one.get("type") in ends and one.get("status") == "True" for one in conditions)
+
+
+def wrong_preloads(*, stores: Stores, reader: Reader) -> list[tuple[str, Preload]]:
+    """The Preloads of a Dataset of which a comparison found copies that differ from the source twice."""
+    return [
+        (name, preload)
+        for name, _, preload in preloads_of(
+            stores=stores, namespace=reader.key.namespace, dataset=reader.key.name
+        )
+        if wants.has_wrong_copies(preload)
+    ]
+
+
+def conflict(
+    *, stores: Stores, cluster: str, path: str, source: Source, mounts: Mapping[str, str], me: WorkKey
+) -> str | None:
+    """Why a folder cannot be mounted beside what is mounted for `me`: which Dataset is in the way, and what to change.
+
+    Returns:
+        None when nothing mounted has to do with the source.
+    """
+    if not is_folder(source.uri):
+        return None
+    for other_path, other_uri in mounts.items():
+        if other_path == path or not related(source.uri, other_uri):
+            continue
+        holder = _holder(stores=stores, cluster=cluster, path=other_path)
+        # Nothing is said of other namespaces: neither their Datasets, nor which folder they read.
+        own = other_uri if holder and holder[0] == me.namespace else ""
+        title = f"Dataset {'/'.join(holder)}" if holder and own else "another user"
+        inner = len(source.uri) > len(other_uri)
+        return _nested(source.uri, inner=inner, own=own, title=title, cluster=cluster)
+    return None
+
+
+def _nested(uri: str, *, inner: bool, own: str, title: str, cluster: str) -> str:
+    """Why a folder cannot be mounted inside or around another one; `own`: the other, when it may be named."""
+    other = own or f"a folder {'around' if inner else 'in'} it"
+    remedy = "put this Dataset into another CacheCluster (spec.cacheClusterRef)"
+    if own:
+        reading = "subfolders are folders of its volume" if inner else "or widen its spec.source.uri"
+        remedy = f"read it through that Dataset ({reading}), {remedy}, or delete that one"
+    return (
+        f"{uri} lies {'inside' if inner else 'around'} {other}, which {title} has mounted in CacheCluster {cluster}, "
+        f"and a cache holds a folder only once: {remedy}"
+    )
+
+
+def _holder(*, stores: Stores, cluster: str, path: str) -> tuple[str, str] | None:
+    for (namespace, name), obj in stores.datasets.items():
+        if (obj.get("status") or {}).get("mountPath") == path and names.cache_cluster_of(obj) == cluster:
+            return namespace, name
+    return None
+
+
+def has_keys(reader: Reader) -> bool:
+    """Whether the mount had this Dataset's keys when it was last reported on."""
+    status = reader.dataset.status
+    return status is not None and any(
+        one.type == names.SOURCE_REACHABLE and one.status == "True" and one.reason == "Reachable"
+        for one in status.conditions
+    )
+
+
+def nodes_read_on(*, stores: Stores, users: Sequence[Reader]) -> frozenset[str]:
+    """The nodes on which pods mount the claims of these Datasets."""
+    return frozenset[str]().union(
+        *(stores.usage.nodes_of((user.key.namespace, user.key.name)) for user in users)
+    )
+
+
+def holding_nodes(*, users: Sequence[Reader]) -> frozenset[str]:
+    """The nodes on which some of a mount lay, as the statuses say."""
+    return frozenset(
+        node.name
+        for user in users
+        for copy in (user.dataset.status.copies if user.dataset.status is not None else ())
+        for node in copy.nodes
+        if node.bytes
+    )

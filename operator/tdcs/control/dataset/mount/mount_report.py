@@ -1,0 +1,155 @@
+"""What a pass over a mount found and decided, as values: for the Datasets and Preloads that read it."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from tdcs.control.context import WorkKey
+from tdcs.control.dataset.dataset_conditions import HeldUpBy
+from tdcs.decide.cache.mount_standing import Claimant, Standing
+from tdcs.decide.cache.node_room import Granted
+from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding
+from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
+from tdcs.decide.place.placement_input import ReadOn
+from tdcs.decide.place.slot_nodes import WantPlacement
+from tdcs.decide.place.wanted_clones import Clone
+from tdcs.listing.result import Listed
+from tdcs.model.agent_state import CheckState, MountState
+from tdcs.model.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountDecision:
+    """A placement, and what it was made from.
+
+    Attributes:
+        mount: its path.
+        placements: what each want comes to.
+        draining: the nodes that it makes no use of, because their workers leave.
+        live: the agents that could be reached.
+        granted: what the cache manager gives it.
+        standing: how it stands among others.
+        claims: who uses each Dataset, by its own want's key.
+        clones: the further copies of each Dataset, by its own want's key.
+        source_rate: bytes a second that its loads may read from the source; None for no limit.
+    """
+
+    mount: str
+    placements: tuple[WantPlacement, ...]
+    draining: frozenset[str]
+    live: frozenset[str]
+    granted: Granted
+    standing: Standing
+    claims: Mapping[str, Claimant]
+    clones: Mapping[str, tuple[Clone, ...]]
+    source_rate: int | None
+
+    @property
+    def rests(self) -> bool:
+        """Whether no time that passes changes it, and no other mount is in its way."""
+        idle = any(clone.idle_since for clones in self.clones.values() for clone in clones)
+        crowded = self.granted.crowded & self.granted.grant.node_bytes.keys()
+        return self.standing.seconds is None and not idle and not self.granted.waits and not crowded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountReport:
+    """How it stands with a mount.
+
+    Attributes:
+        there: whether it can be read; else it is being mounted, or `problem` says why not.
+        problem: why nothing more can be done now.
+        trouble: what is wrong with the source or its keys while the mount serves.
+        differs: the Dataset with other keys that are used; empty when these are the user's own.
+        held_up_by: what its listing waits for, if it has for a while.
+        listed: the version; None before it is known.
+        checked: when the source was last listed for changes; None before this process did.
+        decided: whether the placement of what is wanted now is known.
+        decision: the last placement.
+        settled: whether the cache knows how it is read and protected.
+        holdings: what lies where.
+        placements: of each want, by its key.
+        progress: how far each is, with what agents have that are away and may be back with it: only what this lacks is
+            loaded, and conditions follow it, so that a restart changes none.
+        readable: the same by what can be read now, for tables of what lies where.
+        failures: files that cannot be had for now.
+        away: why the source gives no agent anything; empty when it does.
+        states: what the agents say of it.
+        current: the agents that work by this decision.
+        busy: whether something is still to be brought, dropped or compared.
+        absent: nodes with agents that were away for too long to count as there, and may be back.
+        look_at: when time alone changes the decision, on the clock of the passes: an agent that is awaited stops to
+            count as there then, or counts as lost.
+        read_on: nodes on which it is read, or was a while ago; None while its data does not follow its jobs.
+    """
+
+    there: bool = False
+    problem: Problem | None = None
+    trouble: Problem | None = None
+    differs: str = ""
+    held_up_by: HeldUpBy | None = None
+    listed: Listed | None = None
+    checked: str | None = None
+    decided: bool = False
+    decision: MountDecision | None = None
+    settled: bool = False
+    holdings: Holdings = field(default_factory=Holdings)
+    placements: Mapping[str, WantPlacement] = field(default_factory=dict)
+    progress: Mapping[str, WantProgress] = field(default_factory=dict)
+    readable: Mapping[str, WantProgress] = field(default_factory=dict)
+    failures: Failures = field(default_factory=Failures)
+    away: str = ""
+    states: Mapping[str, MountState] = field(default_factory=dict)
+    current: frozenset[str] = frozenset()
+    busy: bool = False
+    absent: frozenset[str] = frozenset()
+    look_at: float | None = None
+    read_on: ReadOn | None = None
+
+    def ledger(self, readers: Collection[WorkKey], *, moving: bool) -> MountLedger[WorkKey] | None:
+        """What lies where, for the choice of the workers that go; None while that is not known.
+
+        Args:
+            readers: the Datasets of the mount.
+            moving: whether something is on its way away from nodes that leave.
+        """
+        decision, listed = self.decision, self.listed
+        if decision is None or listed is None:
+            return None
+        loading = (one for key, one in self.progress.items() if self.placements[key].want.load)
+        return MountLedger(
+            path=decision.mount,
+            readers=frozenset(readers),
+            sizes=listed.totals.sizes,
+            nodes={
+                node: NodeHolding(held_bytes=state.held_bytes, complete=state.complete, present=state.present)
+                for node, state in self.states.items()
+                if state.manifest == listed.digest
+            },
+            draining=decision.draining,
+            live=decision.live,
+            busy=any(one.missing_bytes > 0 for one in loading),
+            moving=moving,
+        )
+
+    def checks(self, check: str) -> dict[str, CheckState]:
+        """How far a comparison is, by node."""
+        return {
+            node: state.check
+            for node, state in self.states.items()
+            if state.check is not None and state.check.id == check
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastPass:
+    """What is remembered of a pass over a mount.
+
+    Attributes:
+        report: what it found.
+        snapshot: what it looked at, when all was as it shall be; None when there was something to do.
+        times: how often the mount had been made by then.
+    """
+
+    report: MountReport
+    snapshot: object
+    times: int

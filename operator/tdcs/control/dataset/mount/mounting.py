@@ -1,0 +1,323 @@
+"""Mounting a source: which Dataset does it, with which keys, and when again. It goes on in the background."""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from tdcs.api import names
+from tdcs.control.background_task import BackgroundTask
+from tdcs.control.context import WorkKey
+from tdcs.control.dataset.mount import mount_identity
+from tdcs.control.dataset.mount.mount_identity import Mark
+from tdcs.model.cache_engine import Engine, EngineError, Source, SourceError
+from tdcs.model.listing_limit import CheckSize, LimitCount, ListingLimit, SourcesSize
+from tdcs.model.problem import RETRY_SOON, Problem, of_engine
+
+_audit = logging.getLogger(names.AUDIT_LOG)
+"""Who had which source mounted, and when it went."""
+
+_LOST = Problem(
+    reason="MountLost",
+    message="the cache has lost the mount, and its keys cannot be read to mount it again: see the condition "
+    "SourceReachable for the remedy",
+    retry_after=RETRY_SOON,
+)
+
+_BARRED = Problem(
+    reason="KeysDiffer",
+    message="the source is mounted with other keys than those of spec.source.secretRef, which have been changed since: "
+    "put the present keys into the Secret, or put this Dataset into another CacheCluster (spec.cacheClusterRef)",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountUser:
+    """One of the Datasets of a mount, as the mounting sees it.
+
+    Attributes:
+        key: the Dataset.
+        uid: which Dataset of that name.
+        source: its source with its keys; None when these cannot be read.
+        serves: whether it was mounted when it was last reported on, and has a volume.
+        claimed: whether it has a volume that leads here: it was let in with keys that the source accepted.
+        outranked: whether the mount has, or had before a restart, the keys of another one.
+        limit: how large its source may be.
+    """
+
+    key: WorkKey
+    uid: str
+    source: Source | None
+    serves: bool
+    claimed: bool
+    outranked: bool
+    limit: Callable[[], ListingLimit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountOutcome:
+    """How it stands with a mount, for one of its users.
+
+    Attributes:
+        there: whether it can be read; if not it is being made.
+        problem: why it cannot be; None while it can or is being made.
+        trouble: what is wrong with the source, or the user's keys, of a mount that serves all the same.
+        differs: which user's keys it has, when those of this one differ; else empty.
+    """
+
+    there: bool = False
+    problem: Problem | None = None
+    trouble: Problem | None = None
+    differs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """A mount under way: for which user, with what, and whether nothing was mounted there yet."""
+
+    by: WorkKey
+    uid: str
+    source: Source
+    anew: bool
+    work: BackgroundTask[None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """Keys that the source refused, why, and when they are worth another try."""
+
+    mark: Mark
+    cause: Problem
+    again_at: float
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Mounting:
+    """The mounting and unmounting of one path.
+
+    Attributes:
+        path: engine path.
+        engine: the cache.
+        pause: seconds between two tries with the same keys.
+        check_size: counts a source before it is mounted; raises LimitExceededError for one that is too large.
+        looked: looks at what the cache has mounted, after a change of that.
+        on_change: called when a mount or unmount has ended.
+        clock: seconds that only grow.
+        source: the source, with the keys that this process mounted it with; None before it did.
+        mark: what tells it from others.
+        keyed_at: since when the mount has these keys, as far as this process knows. That it was mounted says nothing of
+            them: a cache that knows the names of a source, or has the mount already, need not ask it.
+        counted: how large the source was when it was counted to be mounted, from then until it is unmounted: others get
+            that much less. None when it was not counted.
+        times: how often this process has mounted it where nothing was mounted: its blocks have other ids since.
+    """
+
+    path: str
+    engine: Engine
+    pause: float
+    check_size: CheckSize
+    looked: Callable[[], Awaitable[None]]
+    on_change: Callable[[], None]
+    clock: Callable[[], float]
+    source: Source | None = field(default=None, init=False)
+    mark: Mark | None = field(default=None, init=False)
+    keyed_at: float = field(default=math.inf, init=False)
+    counted: SourcesSize | None = field(default=None, init=False)
+    times: int = field(default=0, init=False)
+    _namespace: str = field(default="", init=False)
+    _maker: str | None = field(default=None, init=False)
+    """The uid of the Dataset for which this process has mounted it where nothing was mounted."""
+    _counted_now: bool = field(default=False, init=False)
+    _attempt: _Attempt | None = field(default=None, init=False)
+    _unmount: BackgroundTask[None] | None = field(default=None, init=False)
+    _marks: dict[WorkKey, Mark] = field(default_factory=dict, init=False)
+    _failures: dict[WorkKey, EngineError] = field(default_factory=dict, init=False)
+    _refusals: dict[WorkKey, _Refusal] = field(default_factory=dict, init=False)
+    _suspect: bool = field(default=False, init=False)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being mounted or unmounted."""
+        return any(work.running for work in self._works())
+
+    def is_of_others(self, uid: str, *, mounts: Mapping[str, str]) -> bool:
+        """Whether it is mounted for other Datasets than the one with this uid: the source has been asked about their
+        keys, and not about the keys of this one.
+
+        Args:
+            uid: of the Dataset.
+            mounts: what the cache has mounted.
+        """
+        attempt = self._attempt
+        if attempt is not None and attempt.anew:
+            return attempt.uid != uid and attempt.work.succeeded
+        return (self.source is not None or self.path in mounts) and self._maker != uid
+
+    def suspect(self) -> None:
+        """The source has refused a listing with the keys that the mount has: those of another user are worth a try."""
+        self._suspect = True
+
+    async def count(self, limit: ListingLimit) -> None:
+        """Count the source as it is mounted, before it is listed again: it may have grown since. The listing right
+        after a mount goes by the count that was made for the mount.
+
+        Raises:
+            LimitExceededError: It has more than the limit.
+            SourceError: It was not counted to its end in time.
+        """
+        counted_now, self._counted_now = self._counted_now, False
+        if self.source is not None and not counted_now:
+            await self.check_size(self.source, limit, path=self.path, namespace=self._namespace)
+
+    def advance(self, *, user: MountUser, mounts: Mapping[str, str]) -> MountOutcome:
+        """Begin to mount what is not mounted, or not with the keys that its user has changed.
+
+        Args:
+            user: the Dataset of this pass.
+            mounts: what the cache has mounted.
+        """
+        if self._unmount is not None and self._unmount.running:
+            return MountOutcome()  # the last user before this one has gone: it is mounted anew after that
+        self._unmount = None
+        attempt = self._attempt
+        self._take()
+        being_made = attempt is not None and attempt is self._attempt and attempt.anew
+        there = self.path in mounts and not being_made
+        source = user.source
+        if source is None:
+            return MountOutcome(there=there, problem=None if there else _LOST)
+        mark = mount_identity.mark(source)
+        failure = self._failures.pop(user.key, None)
+        if isinstance(failure, SourceError) and there and user.serves:
+            cause = of_engine(failure, mounted=True)
+            self._refusals[user.key] = _Refusal(mark=mark, cause=cause, again_at=self.clock() + self.pause)
+        elif failure is not None:
+            return MountOutcome(problem=of_engine(failure, mounted=False))
+        refusal = self._refusals.get(user.key)
+        if self.mark == mark or (refusal is not None and refusal.mark != mark):
+            self._refusals.pop(user.key, None)
+            refusal = None
+        needed = self._is_needed(user, mark=mark, there=there)
+        if needed and self._attempt is None and (refusal is None or self.clock() >= refusal.again_at):
+            self._begin(user, source, anew=self.path not in mounts)
+        differs = there and self.source is not None and self.mark != mark
+        if there and not user.claimed and self.mark != mark:
+            # It was never let in, and has other keys than the mount: they may be revoked ones.
+            settled = differs and not needed and self._attempt is None
+            return MountOutcome(problem=_BARRED if settled else None)
+        return MountOutcome(
+            there=there,
+            trouble=refusal.cause if refusal is not None else None,
+            differs=self._keys_of(user.key) if differs and not needed else "",
+        )
+
+    def unmount(
+        self, *, mounts: Mapping[str, str], before: Callable[[], Awaitable[None]]
+    ) -> EngineError | bool:
+        """One step towards no mount: whether it is gone, or why it could not be done the last time.
+
+        Args:
+            mounts: what the cache has mounted.
+            before: what is to be done before, in the background.
+        """
+        work = self._unmount
+        if work is not None and work.running:
+            return False
+        if work is not None:
+            self._unmount = None
+            try:
+                work.result()
+            except EngineError as error:
+                return error
+            self.source = self.mark = self.counted = None
+            self._maker = None
+            return True
+        if self.path not in mounts and self._attempt is None:
+            return True
+
+        async def run() -> None:
+            attempt, self._attempt = self._attempt, None
+            if attempt is not None:
+                await attempt.work.cancel()
+            await before()
+            await self.engine.unmount(path=self.path)
+            _audit.info("no Dataset reads %s any more: it is unmounted", self.path)
+            await self.looked()
+
+        self._unmount = BackgroundTask(run(), name="unmount", on_done=self.on_change)
+        return False
+
+    async def close(self) -> None:
+        """Stop what is under way: the next process goes on with it."""
+        for work in self._works():
+            await work.cancel()
+
+    def forget_user(self, key: WorkKey, *, uid: str) -> None:
+        """A Dataset does not read it any more."""
+        if self._maker == uid:
+            self._maker = None
+        for each in (self._marks, self._failures, self._refusals):
+            each.pop(key, None)
+
+    def _works(self) -> list[BackgroundTask[None]]:
+        works = (self._attempt.work if self._attempt else None, self._unmount)
+        return [work for work in works if work is not None]
+
+    def _begin(self, by: MountUser, source: Source, *, anew: bool) -> None:
+        async def run() -> None:
+            if anew:
+                self.counted = None
+                size = await self.check_size(source, by.limit(), path=self.path, namespace=by.key.namespace)
+                # Others may have been counted meanwhile. No further one is between this look and the next line.
+                LimitCount(by.limit(), what=source.uri, path=self.path).add_size(size)
+                self.counted = size
+            try:
+                await self.engine.mount(path=self.path, source=source)
+            except SourceError:
+                if anew:
+                    # The master lists a mount while it asks the source: a look meanwhile took it for one of others.
+                    await self.looked()
+                raise
+            _audit.info("%s mounted %s at %s", by.key, source.uri, self.path)
+            if anew:
+                await self.looked()  # with other keys the cache says the same as before
+
+        work = BackgroundTask(run(), name="mount", on_done=self.on_change)
+        self._attempt = _Attempt(by=by.key, uid=by.uid, source=source, anew=anew, work=work)
+
+    def _take(self) -> None:
+        """Take in how the last attempt ended; a failure is for the user that began it."""
+        done = self._attempt
+        if done is None or done.work.running:
+            return
+        self._attempt = None
+        try:
+            done.work.result()
+        except EngineError as error:
+            self._failures[done.by] = error
+            if done.anew:
+                self.counted = None
+            return
+        self.source, self.mark, self._suspect = done.source, mount_identity.mark(done.source), False
+        self.keyed_at = self.clock()
+        self._namespace, self._counted_now = done.by.namespace, done.anew
+        self._maker = done.uid if done.anew else self._maker
+        self.times += done.anew
+        self._marks[done.by] = self.mark
+
+    def _is_needed(self, user: MountUser, *, mark: Mark, there: bool) -> bool:
+        """Whether this user's source is to be mounted: users with different Secrets would else mount in turns, so only
+        a change counts, or that the source refuses the keys that the mount has."""
+        if not there:
+            return True
+        if self.source is None:
+            return not user.outranked
+        if mark == self.mark:
+            self._marks[user.key] = mark
+            return False
+        return self._marks.setdefault(user.key, mark) != mark or self._suspect
+
+    def _keys_of(self, user: WorkKey) -> str:
+        """The user that gave the mount its keys, if it is of the same namespace as this one."""
+        own = (key for key in self._marks if key.namespace == user.namespace)
+        return min((str(key) for key in own if self._marks[key] == self.mark), default="another Dataset")

@@ -1,0 +1,128 @@
+"""Mounts that no Dataset has any more: their Datasets lost the finalizer by hand.
+
+Left alone they would hold their room, and their bucket, which a cache can mount only once, for ever.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from tdcs.api import names
+from tdcs.control.dataset.mount.all_mounts import World
+from tdcs.control.dataset.mount.dataset_deletion import end_mount
+from tdcs.control.dataset.mount.shared_mount import Place
+from tdcs.kube.errors import KubeError
+from tdcs.model.cache_engine import EngineError
+from tdcs.model.kube_resources import PERSISTENT_VOLUMES
+
+_log = logging.getLogger(__name__)
+
+
+class Orphans:
+    """Unmounts what no Dataset names and no pod uses, once it has been seen so for a while, and lets agents forget what
+    is not mounted any more.
+
+    Args:
+        world: what to work with; its views must be full.
+    """
+
+    def __init__(self, *, world: World) -> None:
+        self._world = world
+        self._looked: dict[str, float] = {}
+        self._seen: dict[Place, float] = {}
+        self._used: set[Place] = set()
+
+    def is_due(self, cluster: str) -> bool:
+        """Whether the mounts of a cache cluster were not looked at for a while."""
+        pause = self._world.context.settings.survey_seconds
+        return self._world.clock() - self._looked.get(cluster, float("-inf")) >= pause / 2
+
+    async def sweep(self, cluster: str) -> bool:
+        """Look at the mounts of a cache cluster, unless that was done a moment ago; gives whether something of it is
+        still to go.
+        """
+        world, now = self._world, self._world.clock()
+        pause = world.context.settings.survey_seconds
+        view = world.observer.view(cluster)
+        if not view.answered or view.failure is not None:
+            return False
+        if not self.is_due(cluster):
+            own = {mount.place for mount in world if mount.cluster == cluster}
+            found = {place for place in self._seen if place[0] == cluster}
+            return bool(self._without_dataset((own | found) - self._used))
+        self._looked[cluster] = now
+        known = {(cluster, path) for state in view.agents.values() for path in state.mounts}
+        mounted = {(cluster, path) for path in view.mounts}
+        own = {mount.place for mount in world if mount.cluster == cluster}
+        nameless = self._without_dataset(known | mounted | own)
+        try:
+            used = await self._in_use(cluster) if nameless else set()
+        except KubeError as error:
+            _log.info("the mounts of CacheCluster %s could not be looked at: %s", cluster, error)
+            return True
+        self._used = {place for place in self._used if place[0] != cluster} | used
+        found = nameless - used
+        self._seen = {
+            place: since for place, since in self._seen.items() if place[0] != cluster or place in found
+        }
+        for place in found:
+            if now - self._seen.setdefault(place, now) >= pause:
+                await self._remove(place, mounted=place in mounted, known=place in known)
+        return bool(found)
+
+    def _without_dataset(self, places: Iterable[Place]) -> set[Place]:
+        """The mounts that no Dataset names, and on which no pass works."""
+        world = self._world
+        stores = world.context.stores
+        named = stores.paths.places(stores.datasets)
+        locked = {mount.place for mount in world if mount.lock.locked()}
+        return {
+            place
+            for place in places
+            if place[1].startswith(f"{names.ENGINE_DATASETS_ROOT}/")
+            and place not in named
+            and place not in locked
+        }
+
+    async def _in_use(self, cluster: str) -> set[Place]:
+        """The mounts that pods can read, or that a Dataset that was restored without its status finds by its volume."""
+        restored = {
+            names.volume_name(namespace=namespace, dataset=name)
+            for (namespace, name), dataset in self._world.context.stores.datasets.items()
+            if names.cache_cluster_of(dataset) == cluster
+            and not (dataset.get("status") or {}).get("mountPath")
+        }
+        found = await self._world.context.api.list(
+            PERSISTENT_VOLUMES, labels=f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
+        )
+        return {
+            _place_of(volume)
+            for volume in found.items
+            if volume["metadata"]["name"] in restored or (volume.get("status") or {}).get("phase") == "Bound"
+        }
+
+    async def _remove(self, place: Place, *, mounted: bool, known: bool) -> None:
+        cluster, path = place
+        if not mounted:
+            if known:
+                self._world.assigner(cluster).forget(path)
+            left = self._world.find(cluster=cluster, path=path)
+            if left is not None:
+                await self._world.drop(left)
+            return
+        mount = self._world.get(cluster=cluster, path=path)
+        if not mount.mounting.busy:
+            _log.warning("unmounting %s of CacheCluster %s: no Dataset has it any more", path, cluster)
+        done = end_mount(world=self._world, mount=mount)
+        if isinstance(done, EngineError):
+            _log.warning("%s of CacheCluster %s, which no Dataset has, stays: %s", path, cluster, done)
+        if done is True:
+            await self._world.drop(mount)
+
+
+def _place_of(volume: Mapping[str, object]) -> Place:
+    """The mount to which a volume leads; an empty one when it leads to none."""
+    spec = volume.get("spec")
+    csi = spec.get("csi") if isinstance(spec, dict) else None
+    attributes = csi.get("volumeAttributes") if isinstance(csi, dict) else None
+    given = attributes if isinstance(attributes, dict) else {}
+    return str(given.get(names.VOLUME_CLUSTER, "")), str(given.get(names.VOLUME_PATH, ""))

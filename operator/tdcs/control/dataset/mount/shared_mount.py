@@ -1,0 +1,72 @@
+"""One mounted path of a cache, shared by all Datasets of one source, in parts that each look after one matter of it."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from tdcs.control.context import WorkKey
+from tdcs.control.dataset.mount.mount_report import LastPass, MountDecision, MountReport
+from tdcs.control.dataset.mount.mounting import Mounting
+from tdcs.control.dataset.mount.path_settings import PathSettings
+from tdcs.control.dataset.mount.source_versions import MountManifests
+from tdcs.model.listing_limit import SourcesSize
+
+Place = tuple[str, str]
+"""Cache cluster and engine path."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Mount:
+    """What is known of one mount between passes. All of it is found again after a restart.
+
+    Attributes:
+        mounting: that it is mounted, with the right keys.
+        manifests: its versions.
+        settings: how it is read and protected.
+        lock: held by the pass that works on it.
+        last: the last pass; only `reconcile` replaces it.
+        users: the Datasets of the last pass; only the pass of a Dataset replaces them. What the mount says next is for
+            them, whether their statuses, in which its path is written, have been seen or not.
+        changes: how often something of it has changed beside its passes; only `World` counts.
+    """
+
+    cluster: str
+    path: str
+    mounting: Mounting
+    manifests: MountManifests
+    settings: PathSettings
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last: LastPass | None = None
+    users: frozenset[WorkKey] = frozenset()
+    changes: int = 0
+
+    @property
+    def report(self) -> MountReport | None:
+        """What the last pass found; None before one, and when it was mounted anew since: its blocks are others then."""
+        last = self.last
+        return last.report if last is not None and last.times == self.mounting.times else None
+
+    @property
+    def decision(self) -> MountDecision | None:
+        """The last placement."""
+        return self.report.decision if self.report is not None else None
+
+    @property
+    def place(self) -> Place:
+        """Its cache cluster and path."""
+        return self.cluster, self.path
+
+    @property
+    def size(self) -> SourcesSize:
+        """How large its source is: as it was listed, and before that as it was counted to be mounted."""
+        return self.manifests.size or self.mounting.counted or SourcesSize()
+
+    def forget(self) -> None:
+        """It was mounted anew: nothing that was known of its blocks holds any more."""
+        self.manifests.forget()
+        self.settings.forget()
+
+    async def close(self) -> None:
+        """Stop what goes on in the background."""
+        await self.mounting.close()
+        await self.manifests.close()
+        await self.settings.close()

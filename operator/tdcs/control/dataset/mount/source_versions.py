@@ -1,0 +1,347 @@
+"""The versions of a mounted source: when it is listed, by what rules again, and what the last listing showed.
+
+Listings go on in the background, a few at a time for all mounts of the operator. After a restart the last version is
+known by its digest, and its manifest is on this disk or with the agents: nothing is listed for that.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from tdcs.control.background_task import BackgroundTask
+from tdcs.control.cache_registry import Caches
+from tdcs.control.dataset.dataset_conditions import HeldUpBy
+from tdcs.control.dataset.mount.listing_gate import ListingGate, ListingTurn
+from tdcs.listing.folder import is_digest
+from tdcs.listing.lister import Lister
+from tdcs.listing.result import Listed
+from tdcs.listing.transfer import AWAITED_SECONDS, MANIFEST_PATH, WAIT, ManifestUnavailableError
+from tdcs.model.agent_state import AgentState
+from tdcs.model.cache_engine import EngineError, EngineUnavailableError, LimitExceededError, SourceError
+from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
+from tdcs.model.manifest_format import BadManifestError, Totals
+from tdcs.model.problem import Problem, of_disk, of_engine
+
+LISTING_SHARE = 20.0
+"""A source that rests is listed for at most one part in so many of the time."""
+
+CHANGED_SHARE = 2.0
+"""One that agents found changed, or that could not be listed, is listed for at most one part in so many of the time."""
+
+FETCH_SECONDS = 5.0
+"""So long a pass waits for a manifest that the operator has lost."""
+
+RECOVER_SECONDS = 300.0
+"""So long a version from before a restart may take to come from agents; then the mount is listed. A manifest of a
+million files takes some two seconds, one after the other of each cache."""
+
+MANIFEST_HOLDERS = 3
+"""So many agents are named to others as places where a manifest can be had."""
+
+PATHS_KEPT = 32
+"""So many selections of paths are remembered with their totals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestView:
+    """What is known of the versions of a mount.
+
+    Attributes:
+        listed: the last version; None before the first.
+        trouble: why the source could not be listed the last time; None when it could.
+        problem: why nothing is known of it: the first listing failed.
+        checked_at: when the source itself was last listed; None before this process did.
+        asked_at: when that listing began: it was made with the keys that the mount had then, or has got since.
+    """
+
+    listed: Listed | None = None
+    trouble: Problem | None = None
+    problem: Problem | None = None
+    checked_at: float | None = None
+    asked_at: float | None = None
+    checked: str | None = None
+
+    @property
+    def took(self) -> float:
+        """Seconds of the last listing."""
+        return self.listed.seconds if self.listed is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """A listing under way: of the source itself or of what the cache remembers, for whom, and since when."""
+
+    refresh: bool
+    answers: Mapping[object, str | None]
+    began: float
+    work: BackgroundTask[Listed]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class MountManifests:
+    """The versions of one mount.
+
+    Attributes:
+        path: engine path.
+        caches: manifests that are there.
+        lister: lists the mount.
+        count: counts the source before the cache is to learn its names anew; raises as `CheckSize`.
+        gate: of all listings.
+        pause: seconds before a listing that failed is tried again.
+        now: the time of day.
+        on_done: called when a listing has ended.
+        on_refused: called when the source has refused one.
+        clock: seconds that only grow.
+        size: of the last version; None before the first. A listing that ends sets it at once, not the pass that takes
+            the version in: other listings may end before that.
+    """
+
+    path: str
+    caches: Caches
+    lister: Lister
+    count: Callable[[ListingLimit], Awaitable[None]]
+    gate: ListingGate
+    pause: float
+    now: Callable[[], str]
+    on_done: Callable[[], None]
+    on_refused: Callable[[], None]
+    clock: Callable[[], float]
+    size: SourcesSize | None = field(default=None, init=False)
+    _listing: _Listing | None = field(default=None, init=False)
+    _turn: ListingTurn | None = field(default=None, init=False)
+    _namespaces: frozenset[str] = field(default=frozenset(), init=False)
+    _known: ManifestView = field(default_factory=ManifestView, init=False)
+    _again_at: float = field(default=-math.inf, init=False)
+    _recovered: bool = field(default=False, init=False)
+    _asked: ListingLimit | None = field(default=None, init=False)
+    _met: ListingLimit | None = field(default=None, init=False)
+    _answered: dict[object, str | None] = field(default_factory=dict, init=False)
+    _totals: dict[tuple[str, ...], Totals] = field(default_factory=dict, init=False)
+
+    def view(self) -> ManifestView:
+        """What is known now; takes in a listing that has ended."""
+        self._take()
+        return self._known
+
+    @property
+    def busy(self) -> bool:
+        """Whether a listing goes on, or has ended and was not looked at."""
+        return self._listing is not None
+
+    @property
+    def held_up_by(self) -> HeldUpBy | None:
+        """What the listing has waited for, if it has for a while."""
+        turn = self._turn
+        if turn is None or not turn.waits or self.clock() - turn.since < self.pause:
+            return None
+        return self.gate.held_up_by(turn)
+
+    def answered(self, key: object) -> str | None:
+        """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
+        return self._answered.get(key)
+
+    def advance(
+        self,
+        *,
+        due: bool,
+        changed: bool,
+        digest: str,
+        urls: tuple[str, ...],
+        unheard: bool,
+        asked: Mapping[object, str | None],
+        namespaces: frozenset[str],
+        limit: Callable[[], ListingLimit],
+    ) -> None:
+        """Begin to list the source when that is due.
+
+        Args:
+            due: whether its interval is over, or somebody asks.
+            changed: whether agents have met files that are others than in the last version.
+            digest: of the last version, as the cache knows it; empty when it knows none.
+            urls: where its manifest may be had.
+            unheard: whether agents that may have it have not been heard of yet.
+            asked: of each Dataset the value of the annotation with which its user asks for a listing.
+            namespaces: of the Datasets that read it.
+            limit: how large the source may be. A higher one than that which a listing met is tried at once.
+        """
+        self._namespaces = namespaces
+        if self._turn is not None:
+            self.gate.join(self._turn, namespaces)
+        if self._met is not None and limit().exceeds(self._met):
+            self._again_at, self._met = -math.inf, None
+        now, known = self.clock(), self._known
+        if self._listing is not None or now < self._again_at:
+            return
+        if known.listed is None and not self._recovered and is_digest(digest):
+            if unheard and not self.caches.folder.has(digest):
+                return
+            self._recovered = True
+            self._start(self._recover(digest=digest, urls=urls))
+            return
+        age = now - known.checked_at if known.checked_at is not None else math.inf
+        changed = changed and age >= max(CHANGED_SHARE * known.took, self.pause / 2)
+        if known.listed is None or due or changed:
+            # What the cache remembers of a source that it has listed before is enough for a mount that is known.
+            refresh = due or changed or not is_digest(digest)
+            self._start(self._count_and_list(refresh=refresh, limit=limit), refresh=refresh, asked=asked)
+
+    async def totals(
+        self, selections: Iterable[tuple[str, ...]], *, urls: tuple[str, ...]
+    ) -> dict[tuple[str, ...], Totals] | None:
+        """Sums of the last version over the files under each selection of paths; None when its manifest, which that
+        takes, is not to be had now.
+        """
+        current = self.view().listed
+        if current is None:
+            return {}
+        found: dict[tuple[str, ...], Totals] = {(): current.totals}
+        for paths in {each for each in selections if each}:
+            if paths not in self._totals:
+                try:
+                    async with asyncio.timeout(FETCH_SECONDS):  # which goes on for the next pass
+                        await self.caches.fetch(digest=current.digest, urls=urls)
+                except TimeoutError:
+                    return None
+                except ManifestUnavailableError:
+                    self.relist()
+                    return None
+                self._totals[paths] = await asyncio.to_thread(self._sum, current.digest, paths)
+            found[paths] = self._totals[paths]
+        while len(self._totals) > max(PATHS_KEPT, len(found)):
+            self._totals.pop(next(iter(self._totals)))
+        return found
+
+    def forget(self) -> None:
+        """The mount is gone: the next one may have other ids of blocks."""
+        self._known = ManifestView(checked=self._known.checked)
+        self._recovered, self._totals, self._again_at = True, {}, -math.inf
+        self.size = None
+
+    def lost(self, digest: str) -> bool:
+        """The manifest of a version cannot be had: whether it is the last one, and is listed anew."""
+        listed = self._known.listed
+        mine = listed is not None and listed.digest == digest and self._listing is None
+        if mine and self._known.checked_at != -math.inf:
+            self.relist()
+        return mine
+
+    def relist(self) -> None:
+        """List the source again, but not at once."""
+        self._known = replace(self._known, checked_at=-math.inf)
+        self._again_at = self.clock() + self.pause
+
+    async def close(self) -> None:
+        """Stop what is under way."""
+        listing, self._listing = self._listing, None
+        if listing is not None:
+            await listing.work.cancel()
+
+    def _sum(self, digest: str, paths: tuple[str, ...]) -> Totals:
+        return self.caches.folder.open(digest).totals(paths)
+
+    async def _recover(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
+        """The version before a restart. It was let in: no limit keeps it out."""
+        try:
+            async with asyncio.timeout(RECOVER_SECONDS):
+                found = await self.caches.totals(digest=digest, urls=urls)
+        except TimeoutError:
+            raise ManifestUnavailableError(f"no agent has given manifest {digest} in time") from None
+        self.size = found.size
+        return found
+
+    async def _count_and_list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
+        """A listing, and before one of the source itself a count, which takes no place of another listing."""
+        begun = self.clock()
+        if refresh:
+            self._asked = limit()
+            await self.count(self._asked)
+        seconds = self.clock() - begun
+        self._turn = ListingTurn(namespaces=self._namespaces, since=self.clock())
+        try:
+            found = await self.gate.run(lambda: self._list(refresh=refresh, limit=limit), turn=self._turn)
+        finally:
+            self._turn = None
+        return msgspec.structs.replace(found, seconds=found.seconds + seconds)
+
+    async def _list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
+        """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,
+        and what was left then was left to all of them."""
+        self._asked = limit()
+        found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
+        self._asked = limit()
+        LimitCount(self._asked, what=self.path, path=self.path).add_size(found.size)
+        self.size = found.size
+        return found
+
+    def _start(
+        self,
+        work: Coroutine[Any, Any, Listed],
+        *,
+        refresh: bool = False,
+        asked: Mapping[object, str | None] = MappingProxyType({}),
+    ) -> None:
+        task = BackgroundTask(work, name=f"list {self.path}", on_done=self.on_done)
+        self._listing = _Listing(refresh=refresh, answers=asked, began=self.clock(), work=task)
+
+    def _take(self) -> None:
+        done = self._listing
+        if done is None or done.work.running:
+            return
+        self._listing = None
+        try:
+            found = done.work.result()
+        except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
+            return  # it is lost: the source is listed
+        except (EngineError, OSError) as error:
+            self._failed(error, done)
+            return
+        if self._known.listed is None or self._known.listed.digest != found.digest:
+            self._totals = {}
+        self._known = replace(self._known, listed=found, problem=None)
+        if done.refresh:
+            at, began = self.clock(), done.began
+            self._known = replace(
+                self._known, trouble=None, checked_at=at, asked_at=began, checked=self.now()
+            )
+            self._answered.update(done.answers)
+
+    def _failed(self, error: EngineError | OSError, done: _Listing) -> None:
+        """A listing has failed: by the source, the cache, or this operator's own disk and processes."""
+        pause = self.pause if isinstance(error, SourceError | LimitExceededError) else self.pause / 10
+        pause = max(pause, CHANGED_SHARE * (self.clock() - done.began))
+        self._again_at = self.clock() + pause
+        cause = of_disk(error) if isinstance(error, OSError) else of_engine(error, mounted=True)
+        if isinstance(error, LimitExceededError):
+            self._met = self._asked  # looked at seldom, and at once when the limit is raised
+        else:
+            cause = replace(cause, retry_after=pause)
+        first = self._known.listed is None
+        if first:
+            self._known = replace(self._known, problem=cause)
+        # Of a cache that is away its own conditions tell.
+        if isinstance(error, SourceError) or not (first or isinstance(error, EngineUnavailableError)):
+            self._known = replace(self._known, trouble=cause)
+        if isinstance(error, SourceError):
+            self.on_refused()
+
+
+def manifest_urls(own_url: str, path: str, holders: Iterable[AgentState], *, digest: str) -> tuple[str, ...]:
+    """Where a manifest can be had: from the operator, and from agents that work by it."""
+    own = [f"{own_url}{MANIFEST_PATH}{digest}"] if own_url else []
+    known = [state.url for state in holders if state.url and manifest_of(state, path) == digest]
+    return (*own, *(f"{url}{MANIFEST_PATH}{digest}" for url in known[:MANIFEST_HOLDERS]))
+
+
+def awaited_url(state: AgentState, *, digest: str) -> str:
+    """Where an agent gives a manifest as soon as it has it; empty when its address is not known."""
+    return f"{state.url}{MANIFEST_PATH}{digest}?{WAIT}={AWAITED_SECONDS:g}" if state.url else ""
+
+
+def manifest_of(state: AgentState, path: str) -> str:
+    """The digest by which an agent works on a mount; empty when it does not know it."""
+    return state.mounts[path].manifest if path in state.mounts else ""

@@ -1,0 +1,142 @@
+"""Whether the volume of a Dataset leads to what its own source and keys open. That it has the Dataset's uid does not
+say so: who makes the Dataset knows the uid, and may make a volume with it that leads to another's data."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tdcs.control.context import WorkKey
+from tdcs.control.dataset.key_checks import KeyChecks
+from tdcs.control.dataset.mount import mount_identity
+from tdcs.listing.source_keys import CheckKeys
+from tdcs.model.cache_engine import Source
+from tdcs.model.problem import RETRY_LATER, RETRY_SOON, Problem
+
+_OTHER = Problem(
+    reason="NameTaken",
+    message="the PersistentVolume of this Dataset led to the data of another source; it is made anew",
+    retry_after=RETRY_SOON,
+)
+
+UNCHECKED = Problem(
+    reason="KeysUnchecked",
+    message="the source does not say whether it takes the keys of spec.source.secretRef, which are not those that the "
+    "volume was made with: see that the operator can reach it",
+    retry_after=RETRY_LATER,
+)
+
+
+class Origin(Enum):
+    """Where a volume leads."""
+
+    OWN = "to what the Dataset's source and keys open"
+    OTHER = "to another source"
+    UNKNOWN = "to a mount of that source, which had other keys when the volume was made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountedSource:
+    """What is mounted where a volume leads.
+
+    Attributes:
+        source: as this process has mounted it; None before it did.
+        uri: as the cache says it, canonical; empty where there is none.
+    """
+
+    source: Source | None
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeDoubt:
+    """Why a volume may not be its Dataset's own.
+
+    Attributes:
+        cause: in words.
+        settled: whether it is not.
+        asking: whether the source is being asked.
+    """
+
+    cause: Problem
+    settled: bool = False
+    asking: bool = False
+
+
+class VolumeOrigins:
+    """Remembers which volumes were found to be their Datasets' own: keys may be changed, and be wrong for a while.
+
+    A new process has only the path, a digest in which the keys took part. Of other keys than those it says nothing, and
+    then only the source can tell the Dataset's volume from a planted one: by whether it takes the Dataset's keys.
+
+    Args:
+        key_checks: asks sources.
+    """
+
+    def __init__(self, *, key_checks: KeyChecks) -> None:
+        self._key_checks: Final = key_checks
+        self._own: Final[dict[WorkKey, tuple[str, str]]] = {}
+
+    def doubt(
+        self,
+        key: WorkKey,
+        *,
+        uid: str,
+        path: str,
+        spec: Source,
+        source: Source | None,
+        mounted: MountedSource,
+        check_keys: CheckKeys,
+    ) -> VolumeDoubt | None:
+        """Why the volume of a Dataset may not be its own; None when it is. Asks the source where only that knows.
+
+        Args:
+            key: the Dataset.
+            uid: which Dataset of that name.
+            path: the engine path in the volume.
+            spec: the Dataset's source without its keys.
+            source: with them; None while these are not known, or may not be used.
+            mounted: what is mounted at the path.
+            check_keys: asks.
+        """
+        origin = judge(path=path, spec=spec, source=source, mounted=mounted)
+        if origin is Origin.OTHER:
+            self.forget(key)
+            return VolumeDoubt(cause=_OTHER, settled=True)
+        if origin is Origin.OWN:
+            self._own[key] = (uid, path)
+        if self._own.get(key) == (uid, path):
+            return None
+        if source is None:
+            return VolumeDoubt(cause=UNCHECKED)
+        refused = self._key_checks.look(key, source, check_keys=check_keys, awaited=True)
+        if self._key_checks.are_taken(key, source):
+            # What this process has not mounted may be a bucket of that name elsewhere: mounting it would fail.
+            if mounted.source is not None:
+                self._own[key] = (uid, path)
+            return None
+        asking = self._key_checks.is_asking(key)
+        return VolumeDoubt(
+            cause=refused or UNCHECKED, settled=refused is not None and not asking, asking=asking
+        )
+
+    def forget(self, key: WorkKey) -> None:
+        """A Dataset is gone, or what is cached for it is."""
+        self._own.pop(key, None)
+
+
+def judge(*, path: str, spec: Source, source: Source | None, mounted: MountedSource) -> Origin:
+    """Where the volume of a Dataset leads, as far as that can be seen; see `VolumeOrigins.doubt`."""
+    if mounted.source is not None:
+        same = (mounted.source.uri, mounted.source.options) == (spec.uri, spec.options)
+    else:
+        same = mounted.uri in {"", spec.uri}
+    if not same:
+        return Origin.OTHER
+    if source is None:
+        return Origin.UNKNOWN
+    own = (
+        source.credentials is None  # a folder is mounted once for all
+        or path == mount_identity.engine_path(source=source)
+        or (mounted.source is not None and mount_identity.mark(mounted.source) == mount_identity.mark(source))
+    )
+    return Origin.OWN if own else Origin.UNKNOWN

@@ -1,0 +1,87 @@
+"""Who is looked at when something changes: Datasets, their Preloads, and the CacheCluster that serves them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from tdcs.api import names
+from tdcs.control.context import Context, WorkKey
+from tdcs.control.dataset.mount import mount_readers
+from tdcs.control.dataset.mount.all_mounts import World
+from tdcs.model.kube_resources import DATASETS
+
+ROOM_SECONDS: Final = 2.0
+"""Room that comes or goes on the nodes has Datasets looked at so often at most."""
+
+NEEDS_SECONDS: Final = 1.0
+"""A CacheCluster is looked at so soon after its jobs need more or less of it; the needs of many mounts at once."""
+
+
+class Wakes:
+    """Has objects looked at again.
+
+    Args:
+        context: the controller's world.
+        world: gives the mounts, once they are there.
+    """
+
+    def __init__(self, *, context: Context, world: Callable[[], World]) -> None:
+        self._context: Final = context
+        self._world: Final = world
+        self._needs_seen: Final[dict[str, object]] = {}
+
+    def datasets(self, cluster: str, paths: set[str] | None, *, after: float = 0.0) -> None:
+        """The Datasets of some mounts of a cluster, or of all, soon, and their Preloads."""
+        for key in self._users(cluster, paths):
+            if after:
+                self._context.queue.add_after(key, after)
+            else:
+                self._context.queue.add(key)
+            self.preloads(key)
+
+    def preloads(self, dataset: WorkKey) -> None:
+        """The Preloads of a Dataset."""
+        for key in mount_readers.preload_keys(
+            stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
+        ):
+            self._context.queue.add(key)
+
+    def needs_changed(self, cluster: str) -> None:
+        """The CacheCluster, when its jobs need more or less: its status says so, and may scale it."""
+        grants = self._world().manager.grants(cluster)
+        beyond = sorted(name for name, left in grants.quotas.items() if left < 0)
+        found = (sum(grants.needed.values()), len(grants.mounts), beyond)
+        if self._needs_seen.get(cluster) != found:
+            self._needs_seen[cluster] = found
+            self._context.queue.add_after(self._context.cache_cluster_key(cluster), NEEDS_SECONDS)
+
+    def manifest_lost(self, digest: str) -> None:
+        """Somebody needs a manifest that is nowhere: what it is of is listed."""
+        for mount in self._world():
+            if mount.manifests.lost(digest):
+                self.datasets(mount.cluster, {mount.path}, after=self._context.settings.survey_seconds)
+
+    def cache_changed(self, cluster: str, paths: set[str] | None) -> None:
+        """The cache says something else of some mounts, or of all."""
+        self.datasets(cluster, paths)
+        self._context.queue.add(self._context.cache_cluster_key(cluster))
+
+    def agents_changed(self, cluster: str, paths: set[str] | None) -> None:
+        """Agents say something else of some mounts, or of all."""
+        self.datasets(cluster, paths, after=self._context.settings.progress_seconds / 4)
+
+    def room_changed(self, cluster: str, paths: set[str]) -> None:
+        """Room that frees itself is for those that have less than they ask for; where there is less, some must go."""
+        self.datasets(cluster, paths | self._world().manager.lacking(cluster), after=ROOM_SECONDS)
+
+    def _users(self, cluster: str, paths: set[str] | None) -> list[WorkKey]:
+        """The Datasets of some mounts of a cluster, or of all."""
+        stores = self._context.stores
+        if paths is None:
+            own = (key for key, obj in stores.datasets.items() if names.cache_cluster_of(obj) == cluster)
+            return [WorkKey(DATASETS, *key) for key in own]
+        found: list[WorkKey] = []
+        for path in paths:
+            mount = self._world().find(cluster=cluster, path=path)
+            seen = mount_readers.users_of(stores=stores, cluster=cluster, path=path)
+            found += seen if mount is None else mount.users.union(seen)
+        return found

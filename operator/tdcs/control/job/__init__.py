@@ -1,0 +1,1 @@
+"""TrainingJobs: their children, their status, and what Kueue says of them."""

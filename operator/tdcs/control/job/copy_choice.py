@@ -1,0 +1,118 @@
+"""Which copy of each dataset a job reads: chosen when it is admitted, near free GPUs, and kept from then on."""
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.control.context import Stores
+from tdcs.control.status_publisher import conditions_of
+from tdcs.decide.cache.dataset_demand import datasets_of
+from tdcs.decide.place.data_location import chosen_from
+from tdcs.decide.queue.pod_admission import choose_copy
+from tdcs.model.dataset_copies import FIRST_COPY
+from tdcs.model.kube_objects import Object
+from tdcs.model.observed_job import Observed
+
+
+class CopyRoom(Protocol):
+    """Says how many of a job's pods that read data find room near each copy."""
+
+    def __call__(
+        self, obj: Object, *, copies: Mapping[str, tuple[Collection[str], Collection[str]]]
+    ) -> Mapping[str, int]:
+        """Gets the nodes of each copy, and the admitted jobs that read it; gives a number of pods for each."""
+
+
+class CopyChoices:
+    """Chooses the copies of its datasets for each job.
+
+    Everything it decides from is observed, except the choices that no status carries yet.
+
+    Args:
+        stores: the live views.
+        room: of a job on some nodes.
+    """
+
+    def __init__(self, *, stores: Stores, room: CopyRoom) -> None:
+        self._stores = stores
+        self._room = room
+        self._unpublished: dict[str, Mapping[str, str]] = {}
+
+    def of(self, obj: Object, seen: Observed, *, admitted: bool) -> dict[str, str]:
+        """The copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
+
+        Kubernetes lets no one change the pods of a Job that has started: a job that is suspended and goes on keeps
+        its copies.
+        """
+        known = {use.dataset: use.copy_id for use in seen.known.copies}
+        if seen.was_admitted or any(job.start_time for job in seen.jobs.values()):
+            return {use.name: known.get(use.name, FIRST_COPY) for use in seen.spec.datasets}
+        if not admitted:
+            return {}
+        chosen = {use.name: self._choose(obj, seen, use.name) for use in seen.spec.datasets}
+        self._unpublished[obj["metadata"]["uid"]] = chosen
+        return chosen
+
+    def _choose(self, obj: Object, seen: Observed, name: str) -> str:
+        dataset = seen.datasets.get(name)
+        copies = {} if dataset is None else chosen_from(dataset)
+        if len(copies) < 2:
+            return next(iter(copies), FIRST_COPY)
+        metadata = obj["metadata"]
+        readers = self._readers(dataset=name, namespace=metadata["namespace"], but=metadata["uid"])
+        active = {copy: len(readers.get(copy, ())) for copy in copies}
+        choice = choose_copy(
+            active=active,
+            limit=(dataset.spec.access.max_concurrent_jobs if dataset is not None else None) or 0,
+            room=self._room(
+                obj,
+                copies={
+                    copy: ([node for node, worth in found.worth.items() if worth > 0], readers.get(copy, ()))
+                    for copy, found in copies.items()
+                },
+            ),
+        )
+        # The queue has counted the places. Should they be uneven for a moment, the copy with the fewest readers it is.
+        return choice or min(active, key=lambda copy: (active[copy], copy))
+
+    def _readers(self, *, dataset: str, namespace: str, but: str) -> dict[str, list[str]]:
+        """The uids of the jobs that read each copy of a dataset, by whichever Dataset of its source."""
+        found: dict[str, list[str]] = {}
+        mine = self._mount(namespace, dataset)
+        there = set()
+        for (where, _), job in self._stores.training_jobs.items():
+            uid = job["metadata"].get("uid", "")
+            there.add(uid)
+            conditions = conditions_of(job)
+            over = is_true(conditions, names.SUCCEEDED) or is_true(conditions, names.FAILED)
+            if over or is_true(conditions, names.ADMITTED):
+                self._unpublished.pop(uid, None)  # from now on its status says so
+            if over or uid == but:
+                continue
+            for name in datasets_of(job):
+                if (where, name) != (namespace, dataset) and (not mine or self._mount(where, name) != mine):
+                    continue
+                copy = (
+                    self._unpublished[uid].get(name)
+                    if uid in self._unpublished
+                    else published_copy(job, name)
+                )
+                if copy is not None:
+                    found.setdefault(copy, []).append(uid)
+        self._unpublished = {uid: chosen for uid, chosen in self._unpublished.items() if uid in there}
+        return found
+
+    def _mount(self, namespace: str, dataset: str) -> tuple[str, str] | None:
+        """The mount of a Dataset, which those of other namespaces with the same source share."""
+        found = self._stores.datasets.get((namespace, dataset), {})
+        path = (found.get("status") or {}).get("mountPath")
+        return (names.cache_cluster_of(found), str(path)) if path else None
+
+
+def published_copy(job: Object, dataset: str) -> str | None:
+    """The copy of a dataset that a job reads, as its status says; None when it reads none of it."""
+    if not is_true(conditions_of(job), names.ADMITTED):
+        return None
+    copies = (job.get("status") or {}).get("copies") or ()
+    return next((str(use.get("copy")) for use in copies if use.get("dataset") == dataset), None)

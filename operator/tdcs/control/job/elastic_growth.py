@@ -1,0 +1,161 @@
+"""An elastic job that gets more workers: its data is on the nodes that these will find before they are made.
+
+Where they go is for the scheduler to say, which goes by the data: so the nodes with room for them are named to the
+cache, as if pods read there already (`Usage.expect`), and the workers are made once the data is there. That is bounded:
+data is a preference, and the queue has given these workers their room.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from tdcs.api import names
+from tdcs.api.dataset import Dataset
+from tdcs.control.context import Context, Stores
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.decide.job import unplaced_pods
+from tdcs.model.kube_objects import Key, Object
+from tdcs.model.observed_job import Observed
+
+HOLD_SECONDS = 20.0
+"""So long workers wait for their data at most; less than half of what pods have to find their places."""
+
+GRACE_SECONDS = 5.0
+"""So long it may take until the cache says that data comes to a node."""
+
+LOOK_SECONDS = 0.5
+"""So often it is looked whether it has come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wait:
+    """Workers that wait for their data: how many there shall be, the nodes that they will find, since when."""
+
+    workers: int
+    nodes: tuple[str, ...]
+    since: float
+
+
+class GrowthHold:
+    """Holds new workers of elastic jobs back until their data has come.
+
+    Args:
+        context: the controller's world.
+        queue: knows the room that nodes have.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self, *, context: Context, queue: GangQueue, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._context = context
+        self._queue = queue
+        self._clock = clock
+        self._waits: dict[Key, _Wait] = {}
+
+    def workers_now(self, obj: Object, seen: Observed, *, made: int) -> int:
+        """How many workers there may be now: those that were made, until the data of the further ones is there.
+
+        Args:
+            obj: the job.
+            seen: what was observed, with the number of workers that the queue has admitted.
+            made: how many its Job makes already.
+        """
+        key, wanted = (seen.namespace, seen.name), seen.replicas("Worker")
+        grows = seen.spec.is_elastic_gang and seen.was_admitted and not seen.spec.run_policy.suspend
+        if not grows or not seen.spec.datasets or (wanted <= made and unplaced_pods.all_placed(seen)):
+            self.forget(key)
+            return wanted
+        wait = self._waits.get(key)
+        if wanted <= made:
+            return wanted  # they look for their places: the nodes stay named
+        if wait is None or wait.workers != wanted:
+            nodes = self._nodes(obj, seen, count=wanted - made)
+            wait = self._waits[key] = _Wait(workers=wanted, nodes=nodes, since=self._clock())
+            claims = [(seen.namespace, use.name) for use in seen.spec.datasets]
+            self._context.stores.usage.expect(key, claims=claims, nodes=nodes)
+        waited = self._clock() - wait.since
+        if waited >= min(HOLD_SECONDS, self._queue.requeues.patience / 2):
+            return wanted
+        lacking = any(
+            lacks(
+                dataset,
+                nodes=wait.nodes,
+                workers=_cache_nodes(self._context.stores, dataset),
+                new=waited < GRACE_SECONDS,
+            )
+            for dataset in seen.datasets.values()
+        )
+        return made if lacking else wanted
+
+    def is_held(self, key: Key, *, made: int) -> bool:
+        """Whether workers of a job wait for their data."""
+        wait = self._waits.get(key)
+        return wait is not None and made < wait.workers
+
+    def forget(self, key: Key) -> None:
+        """No worker of the job waits for anything."""
+        if self._waits.pop(key, None) is not None:
+            self._context.stores.usage.expect(key, claims=(), nodes=())
+
+    def _nodes(self, obj: Object, seen: Observed, *, count: int) -> tuple[str, ...]:
+        """The nodes that so many more workers will find: those with their data before others."""
+        holding = {
+            node.name
+            for dataset in seen.datasets.values()
+            for copy in (dataset.status.copies if dataset.status is not None else ())
+            for node in copy.nodes
+            if node.bytes
+        }
+        return nodes_for(count, room=self._queue.worker_room(obj), holding=holding)
+
+
+def nodes_for(count: int, *, room: Mapping[str, int], holding: Collection[str]) -> tuple[str, ...]:
+    """The nodes that so many pods will find, which go by the data, and fill one node before the next.
+
+    Args:
+        count: of the pods.
+        room: how many of them each node has room for.
+        holding: nodes with their data.
+    """
+    found = []
+    for node in sorted(room, key=lambda one: (one not in holding, room[one], one)):
+        if count <= 0:
+            break
+        if room[node] > 0:
+            found.append(node)
+            count -= room[node]
+    return tuple(found)
+
+
+def lacks(dataset: Dataset, *, nodes: Collection[str], workers: Collection[str] | None, new: bool) -> bool:
+    """Whether data of a Dataset is still to come to some of these nodes.
+
+    Args:
+        dataset: with its status.
+        nodes: of the pods to come.
+        workers: nodes with a cache worker; None when there will be one wherever pods read.
+        new: whether these nodes were named only a moment ago.
+    """
+    if not dataset.spec.preload.enabled or dataset.spec.placement.node_count is not None:
+        return False  # it does not follow its jobs
+    there = {
+        node.name: node
+        for copy in (dataset.status.copies if dataset.status is not None else ())
+        for node in copy.nodes
+    }
+    for name in nodes:
+        found = there.get(name)
+        if found is not None and found.arriving:
+            return True
+        if (found is None or not found.bytes) and (workers is None or (new and name in workers)):
+            return True
+    return False
+
+
+def _cache_nodes(stores: Stores, dataset: Dataset) -> Collection[str] | None:
+    cluster = stores.cache_cluster(dataset.spec.cache_cluster_ref.name)
+    if names.follows_jobs(cluster):
+        return None
+    workers = ((cluster or {}).get("status") or {}).get("workers") or ()
+    return {str(one.get("node")) for one in workers if one.get("state") == "Ready"}

@@ -1,0 +1,92 @@
+"""A gang after its admission: which of its pods have no place, how many workers it may have, when it queues again."""
+
+import math
+from dataclasses import replace
+
+from tdcs.api.durations import seconds_since
+from tdcs.control.context import Context
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job import unplaced_pods
+from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.unplaced_pods import Short
+from tdcs.model.job_pods import scheduled_at
+from tdcs.model.kube_objects import Object
+from tdcs.model.observed_job import Observed
+
+
+class Gangs:
+    """Watches over the places of admitted gangs.
+
+    Args:
+        context: the controller's world.
+        queue: which admitted them.
+    """
+
+    def __init__(self, *, context: Context, queue: GangQueue) -> None:
+        self._context = context
+        self._queue = queue
+
+    def short_of(self, seen: Observed) -> Short | None:
+        """Which pods of a gang have no place: those without which it cannot go on, else the last workers of an elastic
+        one that it can do without. A pod that its scheduler has not looked at does not count while that decides about
+        others."""
+        short = unplaced_pods.short_of(seen) or _spare_of(seen)
+        if short is None or not short.unseen or not short.since:
+            return short
+        names_ = {
+            pod.scheduler for pod in seen.pods if unplaced_pods.is_without_place(pod) and pod.waiting is None
+        }
+        now = self._context.now()
+        recent = min(
+            (
+                seconds_since(time, now=now)
+                for pod in self._context.stores.pods.values()
+                if (pod["spec"].get("schedulerName") or "") in names_ and (time := scheduled_at(pod))
+            ),
+            default=math.inf,
+        )
+        works = recent < self._queue.requeues.patience
+        return unplaced_pods.without_unseen(short) if works else short
+
+    def sized(self, obj: Object, seen: Observed) -> Observed:
+        """With the number of workers that the queue gives to an elastic gang, or takes back from it."""
+        if not seen.spec.is_elastic_gang or seen.spec.elastic is None:
+            return seen
+        uid, requeues = obj["metadata"]["uid"], self._queue.requeues
+        short = self.short_of(seen) if seen.was_admitted and not seen.spec.run_policy.suspend else None
+        if short is not None and short.spare and requeues.left(uid, short=short) == 0:
+            requeues.requeue(uid, short=short)
+            self._queue.return_workers(uid)
+            return replace(seen, workers=_with_places(seen))
+        return replace(seen, workers=self._queue.workers(uid))
+
+    def requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
+        """A gang whose pods did not all find a place in time gives back what it has; None when it goes on."""
+        requeues = self._queue.requeues
+        if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
+            return None
+        short = self.short_of(seen)
+        left = requeues.left(uid, short=short)
+        if short is not None and not short.spare and left == 0:
+            waits = decisions.data(seen, now=now, runs=False)
+            return decisions.gave_back(message=requeues.requeue(uid, short=short), data=waits)
+        if unplaced_pods.all_placed(seen):
+            requeues.placed(uid)
+            if seen.replicas("Worker") == seen.spec.workers:
+                requeues.settled(uid)
+        return None
+
+
+def _spare_of(seen: Observed) -> Short | None:
+    """The last workers of an elastic gang that have no place, and without which it can go on."""
+    if not seen.spec.is_elastic_gang or _with_places(seen) >= seen.replicas("Worker"):
+        return None
+    short = unplaced_pods.short_of(seen, spare=False)
+    return None if short is None else replace(short, spare=True)
+
+
+def _with_places(seen: Observed) -> int:
+    """How many workers an elastic gang goes on with, when the last ones have no place."""
+    least = seen.spec.elastic.min_replicas if seen.spec.elastic is not None else 0
+    return max(seen.replicas("Worker") - unplaced_pods.idle_workers(seen), least)

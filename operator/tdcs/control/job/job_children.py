@@ -1,0 +1,319 @@
+"""The Service and the Indexed Jobs of a TrainingJob."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.durations import time_after
+from tdcs.api.trainingjob import READING_ROLES, DatasetUse, Role, TrainingJobSpec
+from tdcs.control.job.framework_rendezvous import environment, port_of
+from tdcs.decide.job.kueue_nodes import Placement, template_changes
+from tdcs.kube.apply import owner_reference
+from tdcs.model.dataset_copies import FIRST_COPY
+from tdcs.model.kube_objects import Object
+from tdcs.model.observed_job import BACKOFF_LIMIT
+
+NOT_PASSED_ON = (
+    f"{names.GROUP}/",
+    "kubectl.kubernetes.io/",
+    "meta.helm.sh/",
+    "argocd.argoproj.io/",
+    "kueue.x-k8s.io/",
+)
+"""Prefixes of labels and annotations that are about the TrainingJob itself: what it was applied with, and its queue.
+With a queue's name each role's Job would be queued alone by Kueue, and a job of several roles could never start."""
+
+LEAVE_SECONDS = 60.0
+"""How long pods keep off the nodes that they leave to larger ones, from the moment in which they may exist. A pod that
+is made anew later finds other nodes empty."""
+
+IGNORE_DISRUPTIONS = {
+    "rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+}
+"""A pod that was evicted or preempted is replaced without counting as a failure of the training."""
+
+
+def ignores_disruptions(template: Mapping[str, Any]) -> bool:
+    """Whether pods of a template that are evicted or preempted are replaced without counting as failures: the API
+    allows that policy only for pods that are never restarted in place."""
+    return bool(template["spec"].get("restartPolicy", "Never") == "Never")
+
+
+def passed_on(owner: Object, field: str) -> dict[str, str]:
+    """The labels, or annotations, of a TrainingJob that its Jobs and pods get as well, for whoever selects, bills or
+    mutates by them."""
+    given = owner["metadata"].get(field) or {}
+    return {key: str(value) for key, value in given.items() if not key.startswith(NOT_PASSED_ON)}
+
+
+def labels_of(*, job: str, role: Role) -> dict[str, str]:
+    """The labels of the children and pods of one role of a TrainingJob."""
+    return {
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        names.LABEL_TRAINING_JOB: job,
+        names.LABEL_ROLE: role.lower(),
+    }
+
+
+def selector_of(*, job: str, role: Role) -> str:
+    """Selects the pods of one role."""
+    return f"{names.LABEL_TRAINING_JOB}={job},{names.LABEL_ROLE}={role.lower()}"
+
+
+def service(*, owner: Object, spec: TrainingJobSpec) -> Object:
+    """The headless Service that gives each pod a name, before it is ready too: peers look each other up."""
+    name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {
+                **passed_on(owner, "labels"),
+                names.LABEL_MANAGED_BY: names.MANAGED_BY,
+                names.LABEL_TRAINING_JOB: name,
+            },
+            "annotations": passed_on(owner, "annotations"),
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {names.LABEL_TRAINING_JOB: name},
+            "ports": [{"name": "rendezvous", "port": port_of(spec.framework), "protocol": "TCP"}],
+        },
+    }
+
+
+def job(
+    *,
+    owner: Object,
+    spec: TrainingJobSpec,
+    role: Role,
+    suspended: bool,
+    replicas: int | None = None,
+    scheduler_name: str = names.SCHEDULER_NAME,
+    preferred: list[Object] | None = None,
+    copies: Mapping[str, str] | None = None,
+) -> Object:
+    """The Indexed Job of a role, as it is created; `changes` says what may follow.
+
+    `replicas`: how many pods, where that is not what the spec says.
+    """
+    name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
+    replicas = replicas or spec.by_role()[role].replicas
+    template = pod_template(
+        owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred, copies=copies
+    )
+    made: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": replicas,
+        "parallelism": replicas,
+        "suspend": suspended,
+        **_limits(spec),
+        "template": template,
+    }
+    if ignores_disruptions(template):
+        made["podFailurePolicy"] = IGNORE_DISRUPTIONS
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.role_job_name(job=name, role=role),
+            "namespace": namespace,
+            "labels": {**passed_on(owner, "labels"), **labels_of(job=name, role=role)},
+            "annotations": passed_on(owner, "annotations"),
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": made,
+    }
+
+
+def changes(
+    *,
+    live: Object,
+    spec: TrainingJobSpec,
+    role: Role,
+    suspended: bool,
+    replicas: int | None = None,
+    preferred: list[Object] | None = None,
+    copies: Mapping[str, str] | None = None,
+    place: Placement | None = None,
+    leave: Collection[str] = (),
+    now: str = "",
+) -> dict[str, Any]:
+    """What to merge into a Job that exists, so that it is as wanted; empty when it is.
+
+    Only what the API lets change: its template stays what it was when it was made, but for the node affinity and
+    the copies of a Job that has never started. So an operator of a newer version leaves the Jobs of an older one
+    alone. `place`: where Kueue has the pods run. `leave`: nodes that its pods leave to larger ones for a while,
+    beginning `now`.
+    """
+    replicas = replicas or spec.by_role()[role].replicas
+    found: Mapping[str, Any] = live["spec"]
+    wanted: dict[str, Any] = {"suspend": suspended, **_limits(spec)}
+    if spec.elastic is not None and role == "Worker":
+        wanted |= {"completions": replicas, "parallelism": replicas}
+    differing = {field: value for field, value in wanted.items() if found.get(field) != value}
+    # Nobody asks for a limit any more: the API's own default for the one, none for the other.
+    if spec.run_policy.backoff_limit is None and found.get("backoffLimit", BACKOFF_LIMIT) != BACKOFF_LIMIT:
+        differing["backoffLimit"] = BACKOFF_LIMIT
+    if spec.run_policy.active_deadline_seconds is None and found.get("activeDeadlineSeconds") is not None:
+        differing["activeDeadlineSeconds"] = None
+    if found.get("suspend") and not suspended and not started(live):
+        asked = spec.by_role()[role].template
+        template: dict[str, Any] = template_changes(found["template"], given=asked, place=place)
+        if role in READING_ROLES:
+            if preferred:
+                affinity = with_preferred(asked["spec"].get("affinity"), preferred)
+                if affinity != found["template"]["spec"].get("affinity"):
+                    template.setdefault("spec", {})["affinity"] = affinity
+            present = (found["template"].get("metadata") or {}).get("annotations") or {}
+            given = reading(spec, namespace=live["metadata"]["namespace"], role=role, copies=copies)
+            if given and spec.scheduling.mode == "Extender":  # the extender sees no other pods
+                given |= leaving(leave, now=now)
+            if {**present, **given} != present:
+                template.setdefault("metadata", {}).setdefault("annotations", {}).update(given)
+        if template:
+            differing["template"] = template
+    return {"spec": differing} if differing else {}
+
+
+def started(live: Object) -> bool:
+    """Whether a Job's pods were ever allowed to exist: from then on the API lets nobody change its template."""
+    return bool((live.get("status") or {}).get("startTime"))
+
+
+def reading(
+    spec: TrainingJobSpec, *, namespace: str, role: Role, copies: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The annotation by which the extender knows what a pod reads; none for a job that reads nothing.
+
+    Args:
+        spec: the job's.
+        namespace: the job's.
+        role: whose pods.
+        copies: the chosen copy of each dataset by its name.
+    """
+    reads = [
+        {
+            "dataset": f"{namespace}/{use.name}",
+            "copy": (copies or {}).get(use.name, FIRST_COPY),
+            **({"readers": use.readers} if use.readers is not None and role == "Worker" else {}),
+        }
+        for use in spec.datasets
+    ]
+    return {names.ANNOTATION_DATASETS: json.dumps(reads, separators=(",", ":"))} if reads else {}
+
+
+def leaving(nodes: Collection[str], *, now: str) -> dict[str, str]:
+    """The annotation by which the extender knows which nodes a pod leaves to larger ones; none for no nodes."""
+    if not nodes:
+        return {}
+    left = {"nodes": sorted(nodes), "until": time_after(now, seconds=LEAVE_SECONDS)}
+    return {names.ANNOTATION_LEAVE_NODES: json.dumps(left, separators=(",", ":"))}
+
+
+def _limits(spec: TrainingJobSpec) -> dict[str, Any]:
+    policy = spec.run_policy
+    asked = {"backoffLimit": policy.backoff_limit, "activeDeadlineSeconds": policy.active_deadline_seconds}
+    return {field: value for field, value in asked.items() if value is not None}
+
+
+def with_preferred(affinity: Mapping[str, Any] | None, preferred: list[Object]) -> Object:
+    """An affinity with these terms behind those that the user prefers."""
+    given = dict(affinity or {})
+    node = dict(given.get("nodeAffinity") or {})
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    terms = [*(node.get(field) or ()), *preferred]
+    return {**given, "nodeAffinity": {**node, field: terms}} if terms else given
+
+
+def pod_template(
+    *,
+    owner: Object,
+    spec: TrainingJobSpec,
+    role: Role = "Worker",
+    scheduler_name: str = names.SCHEDULER_NAME,
+    preferred: list[Object] | None = None,
+    copies: Mapping[str, str] | None = None,
+) -> Object:
+    """The user's template with what TDCS adds: names, scheduler, volumes of the datasets, environment.
+
+    Args:
+        owner: the TrainingJob.
+        spec: its parsed spec.
+        role: whose pods.
+        scheduler_name: who places pods that read data, of a template that names nobody; empty: the cluster's
+            default scheduler, which also has all others: they would cost the extender a call for nothing.
+        preferred: terms of preferred node affinity, in mode Affinity.
+        copies: the chosen copy of each dataset by its name.
+    """
+    name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
+    template = spec.by_role()[role].template
+    metadata, pod = template.get("metadata") or {}, template["spec"]
+    reads = reading(spec, namespace=namespace, role=role, copies=copies) if role in READING_ROLES else {}
+    annotations = {**passed_on(owner, "annotations"), **(metadata.get("annotations") or {}), **reads}
+    variables = environment(job=name, namespace=namespace, spec=spec, role=role)
+    placed_by = scheduler_name if reads and spec.scheduling.mode == "Extender" else ""
+    priority = spec.scheduling.priority_class_name
+    made: Object = {
+        **({"schedulerName": placed_by} if placed_by else {}),
+        **({"priorityClassName": priority} if priority else {}),
+        "restartPolicy": "Never",
+        **pod,
+        "subdomain": name,
+        "containers": [_container(given, spec.datasets, variables) for given in pod["containers"]],
+    }
+    if pod.get("initContainers"):
+        made["initContainers"] = [
+            _container(given, spec.datasets, variables) for given in pod["initContainers"]
+        ]
+    if spec.datasets:
+        made["volumes"] = [*(pod.get("volumes") or ()), *(_volume(use) for use in spec.datasets)]
+    if preferred and role in READING_ROLES:
+        made["affinity"] = with_preferred(pod.get("affinity"), preferred)
+    own_labels = {**passed_on(owner, "labels"), **(metadata.get("labels") or {})}
+    # They mount the datasets too, and read nothing of them.
+    opted_out = {names.LABEL_PLACE_BY_DATA: "false"} if role not in READING_ROLES and spec.datasets else {}
+    labels = {**own_labels, **opted_out, **labels_of(job=name, role=role)}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
+
+
+def volume_name(use: DatasetUse) -> str:
+    """Name of a dataset's volume inside the pod; at most 63 characters."""
+    return names.dns_label(f"data-{use.name}")
+
+
+def _volume(use: DatasetUse) -> Object:
+    return {
+        "name": volume_name(use),
+        "persistentVolumeClaim": {"claimName": use.name, "readOnly": True},
+    }
+
+
+def _container(given: Object, datasets: list[DatasetUse], variables: list[Object]) -> Object:
+    """A container with the datasets mounted; variables that the user sets win over ours."""
+    made = dict(given)
+    if datasets:
+        # What the node mounts inside a volume later, a FUSE client that came back, must reach a pod that runs.
+        mounts = [
+            {
+                "name": volume_name(use),
+                "mountPath": use.mount_path,
+                "readOnly": True,
+                "mountPropagation": "HostToContainer",
+            }
+            for use in datasets
+        ]
+        made["volumeMounts"] = [*(given.get("volumeMounts") or ()), *mounts]
+    if variables:
+        own = given.get("env") or ()
+        taken = {variable.get("name") for variable in own}
+        ours = [variable for variable in variables if variable["name"] not in taken]
+        made["env"] = [*ours, *own]
+    return made

@@ -1,0 +1,475 @@
+"""One pass over a TrainingJob: observe, plan, apply, report."""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from tdcs.api import names
+from tdcs.api.base import Model
+from tdcs.api.conditions import Finding, finding
+from tdcs.api.dataset import Dataset
+from tdcs.api.durations import seconds_between
+from tdcs.api.trainingjob import Role, TrainingJob
+from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.control.context import Context, WorkKey
+from tdcs.control.dataset.access import template_claims
+from tdcs.control.job import job_children, job_status
+from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.elastic_growth import LOOK_SECONDS, GrowthHold
+from tdcs.control.job.framework_rendezvous import too_long
+from tdcs.control.job.gang import Gangs
+from tdcs.control.job.pod_events import PodEvents
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.refusal_message import refusal_of
+from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
+from tdcs.control.job.workload_follower import KueueQuota
+from tdcs.control.status_publisher import publish_status
+from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job import role_order
+from tdcs.decide.job.job_phase import Decision, JobOutcome
+from tdcs.decide.job.kueue_decision import decided_by_kueue, sized_by_kueue
+from tdcs.decide.job.kueue_nodes import Placement, pod_set_name
+from tdcs.decide.job.workload_standing import QueueStanding, standing_of
+from tdcs.decide.place.data_location import wanted_near
+from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
+from tdcs.decide.queue.data_stall import Stall
+from tdcs.decide.queue.pod_admission import Reason
+from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
+from tdcs.kube.errors import ForbiddenError, InvalidError
+from tdcs.model.humanize import explain_invalid
+from tdcs.model.job_pods import pod_view
+from tdcs.model.kube_objects import Key, Object, object_key
+from tdcs.model.kube_resources import JOBS, SERVICES, TRAINING_JOBS
+from tdcs.model.observed_job import Observed, job_view, predicted_seconds
+
+REFUSED_RETRY = 30.0
+"""Seconds until a child that the server refused (a quota, a policy) is tried again."""
+
+GOING_RETRY = 1.0
+"""Seconds until it is looked whether what an earlier job of the same name has left is gone."""
+
+
+SERVICE_CHECK = 60.0
+"""Seconds that a Service is taken to be as it was: nobody but people changes one, and jobs have many passes."""
+
+
+class TrainingJobController:
+    """Keeps the children of every TrainingJob, and reports where its pods run.
+
+    Args:
+        context: the controller's world.
+        gangs: decides which job is next.
+        stalls: how long the reads of jobs waited.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        gangs: GangQueue,
+        stalls: DataStalls | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stalls = stalls or DataStalls(lambda *_: None)
+        self._clock = clock
+        self._services: dict[Key, tuple[str, float]] = {}
+        self._context = context
+        self._gangs = gangs
+        self._places = Gangs(context=context, queue=gangs)
+        self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
+        self._pod_events = PodEvents(context=context)
+        self._kueue = KueueQuota(context=context)
+        self._template_claims = template_claims.TemplateClaims(api=context.api, clock=clock)
+        self._copies = CopyChoices(stores=context.stores, room=gangs.room_near)
+
+    async def reconcile(self, key: WorkKey) -> float | None:
+        """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
+        obj = await self._context.api.get(TRAINING_JOBS, name=key.name, namespace=key.namespace)
+        if obj is None:
+            self._context.gone(key)
+            self._services.pop((key.namespace, key.name), None)
+            self._stalls.forget((key.namespace, key.name))
+        if obj is None or obj["metadata"].get("deletionTimestamp"):
+            self._growth.forget((key.namespace, key.name))
+            return None  # the garbage collector deletes the children
+        try:
+            job = TrainingJob.model_validate(obj)
+        except ValidationError as error:
+            # Whatever the status holds may be what does not parse: it is replaced.
+            await self._invalid(obj, TrainingJobStatus(), explain_invalid(error))
+            return None
+        live = await self._live(obj, job)
+        seen = self._observe(obj, job, live)
+        self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
+        if seen.ended:
+            self._growth.forget((key.namespace, key.name))
+            # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
+            stall = status_of_stall(self._stall(obj), seen.known.data_stall)
+            if seen.known.observed_generation != obj["metadata"].get("generation", 0) or (
+                stall != seen.known.data_stall
+            ):
+                obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
+            await self._clean(obj, seen, live)
+            if self._kueue.queue(obj):
+                await self._kueue.finish(obj, seen)
+            return await self._expire(obj, seen)
+        refusal = "" if seen.was_admitted else too_long(job=key.name, namespace=key.namespace, spec=job.spec)
+        if refusal:
+            await self._invalid(obj, seen.known, refusal)
+            return None
+        try:
+            own = await self._ensure(obj, seen, live)
+            seen = await self._with_claims(seen)
+            seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
+            now = self._context.now()
+            workload = None
+            if queue := self._kueue.queue(obj):
+                ready = decisions.data(seen, now=now).admitted
+                workload = await self._kueue.workload(
+                    obj, seen, data_ready=ready, preferred=self._preferred(seen, {})
+                )
+                seen = sized_by_kueue(seen, standing_of(workload))
+            else:
+                seen = self._places.sized(obj, seen)
+            outcome = decisions.outcome(seen, now=now)
+            decision = (
+                self._decide_by_kueue(obj, seen, standing_of(workload), now=now, over=outcome is not None)
+                if queue
+                else self._decide(obj, seen, now=now, over=outcome is not None)
+            )
+            if decision is None:
+                return None  # the queue has not looked at it yet, and wakes it when it has
+            if self._must_report_first(seen, decision):
+                # The word is kept first: an operator that is killed before it acts finds it, and acts.
+                obj = await self._report(obj, seen, decision, outcome, now=now)
+            workers = self._workers_now(obj, seen, own, decision)
+            places: Mapping[str, Placement] = {}
+            if workload is not None and decision.admitted and any(map(_is_suspended, own.values())):
+                places = await self._kueue.places(
+                    standing_of(workload), workload=workload["metadata"]["name"]
+                )
+            leave = self._nodes_to_leave(obj, own)
+            await self._steer(seen, own, decision, workers=workers, now=now, places=places, leave=leave)
+            if workload is not None:
+                await self._kueue.follow(workload, seen, runs=job_status.running(seen).status == "True")
+        except (ForeignObjectError, InvalidError, ForbiddenError) as error:
+            return await self._refused(obj, seen, error)
+        await self._report(obj, seen, decision, outcome, now=now)
+        if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
+            again = _soonest(again, LOOK_SECONDS)
+        # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
+        return 0.0 if outcome is not None else _soonest(again, self._due(obj, seen, now=now))
+
+    async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
+        """What is asked for cannot be made: only a change helps."""
+        self._gangs.withdraw(obj["metadata"]["uid"])
+        found = finding(names.ADMITTED, False, "InvalidSpec", why)
+        changed = {"state": "Waiting", "reason": found.reason, "message": found.message}
+        try:
+            await self._publish(obj, known.model_copy(update=changed), [found])
+        except InvalidError:
+            # An object that is older than its definition and does not fit it takes no status any more.
+            await self._context.recorder.record(about=obj, reason=found.reason, message=why, type_="Warning")
+
+    async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
+        """A child cannot be as it should. A job that can never have it fails; one that runs is not stopped for that."""
+        self._gangs.withdraw(obj["metadata"]["uid"])
+        refusal = refusal_of(error, job=seen.name, spec=seen.spec, made=seen.jobs)
+        message, now = refusal.message, self._context.now()
+        if refusal.lasts:
+            message = f"{message}; templates cannot be changed: delete the TrainingJob and create it anew"
+        if refusal.lasts and decisions.is_refused_for_good(seen, message=message, now=now):
+            decision = decisions.refused(message=message, data=decisions.data(seen, now=now))
+            outcome = JobOutcome(succeeded=False, reason=decision.reason.value, message=message)
+            await self._report(obj, seen, decision, outcome, now=now)
+            return 0.0  # to end what was made for its other roles
+        going = isinstance(error, PredecessorError)
+        reason = "NameTaken" if isinstance(error, ForeignObjectError) else Reason.REFUSED.value
+        reason = "EarlierJobGoing" if going else reason
+        changed = {"reason": reason, "message": message}
+        if not seen.was_admitted:
+            changed["state"] = "Waiting"
+        found = finding(names.ADMITTED, seen.was_admitted, reason, message)
+        await self._publish(obj, seen.known.model_copy(update=changed), [found])
+        return GOING_RETRY if going else REFUSED_RETRY
+
+    async def _with_claims(self, seen: Observed) -> Observed:
+        """With a claim that its pods would wait for in vain; of a job that was admitted the scheduler says so."""
+        if seen.was_admitted or seen.spec.run_policy.suspend:
+            return seen
+        missing = await self._template_claims.missing(spec=seen.spec, namespace=seen.namespace)
+        return replace(seen, missing_claim=missing)
+
+    def _decide(self, obj: Object, seen: Observed, *, now: str, over: bool) -> Decision | None:
+        """Whether the pods may exist; None when that is not known yet. `over`: the job has just ended."""
+        data, uid = decisions.data(seen, now=now), obj["metadata"]["uid"]
+        decision = self._places.requeue(seen, uid=uid, now=now) if not over else None
+        if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
+            decision = decisions.decision_of(seen=seen, data=data)
+        elif decision is None and (
+            seen.spec.run_policy.suspend or not data.admitted or not self._gangs.queues(obj, seen.spec)
+        ):
+            self._gangs.withdraw(uid)
+            decision = decisions.decision_of(seen=seen, data=data)
+        elif decision is None:
+            admission = self._gangs.admission(obj)
+            if admission is None:
+                return None
+            decision = decisions.decision_of(seen=seen, data=data, admission=admission)
+        growth = self._gangs.growth(uid) if decision.admitted and not over else None
+        wants_more = seen.replicas("Worker") < seen.spec.workers
+        if decision.admitted and wants_more and growth is None and not over:
+            growth = self._gangs.requeues.admission(uid)  # why it was given back the workers that it asks for
+            if growth is None:
+                self._gangs.touch()
+        copies = self._copies.of(obj, seen, admitted=decision.admitted)
+        # What an earlier operator counted holds until this one has counted further.
+        passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)
+        shortage = self._gangs.requeues.last_shortage(uid) if decision.admitted else ""
+        return replace(decision, copies=copies, passed=passed, growth=growth, shortage=shortage)
+
+    def _decide_by_kueue(
+        self, obj: Object, seen: Observed, standing: QueueStanding, *, now: str, over: bool
+    ) -> Decision:
+        """The same of a job in a queue of Kueue."""
+        self._gangs.withdraw(obj["metadata"]["uid"])
+        queue, data = self._kueue.queue(obj), decisions.data(seen, now=now)
+        decision = decided_by_kueue(seen, standing, queue=queue, data=data, over=over)
+        return replace(decision, copies=self._copies.of(obj, seen, admitted=decision.admitted))
+
+    def _must_report_first(self, seen: Observed, decision: Decision) -> bool:
+        """Whether the status must say so before the pods change: an operator that is killed in between finds it."""
+        if decision.reason is Reason.REQUEUED or (decision.admitted and not seen.was_admitted):
+            return True
+        return decision.admitted and seen.workers is not None and seen.workers != seen.known.admitted_workers
+
+    def _due(self, obj: Object, seen: Observed, *, now: str) -> float | None:
+        """Seconds until time alone changes something: a wait for data or for places is over, a pause, or a grace."""
+        uid, requeues = obj["metadata"]["uid"], self._gangs.requeues
+        waits = [decisions.patience_left(use, seen=seen, now=now) for use in seen.spec.datasets]
+        dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
+        places = requeues.pause_left(uid)
+        waits_for_places = seen.was_admitted and seen.spec.scheduling.gang and not self._kueue.queue(obj)
+        if places is None and waits_for_places:
+            places = requeues.left(uid, short=self._places.short_of(seen))
+        if places is not None:
+            dues.append(places)
+        if seen.missing_claim:
+            dues.append(template_claims.RETRY)
+        waits_for_larger = role_order.next_start(seen, now=now) if seen.was_admitted else None
+        if waits_for_larger is not None:
+            dues.append(waits_for_larger)
+        if decisions.worker_0_decides(seen.spec) and seen.job("Worker").first_succeeded:
+            dues.append(max(decisions.ending_left(seen, now=now), 0.0))
+        return min(dues, default=None)
+
+    async def _live(self, obj: Object, job: TrainingJob) -> dict[Role, Object | None]:
+        """The Jobs of the roles as they are, a stranger's of that name included."""
+        metadata, found = obj["metadata"], {}
+        for role in job.spec.by_role():
+            name = names.role_job_name(job=metadata["name"], role=role)
+            live = self._context.stores.jobs.get((metadata["namespace"], name))
+            if live is None or not belongs(live, obj):
+                # The view may lag behind what an earlier pass made, or behind a stranger's Job of that name.
+                live = await self._context.api.get(JOBS, name=name, namespace=metadata["namespace"])
+            found[role] = live
+        return found
+
+    def _observe(self, obj: Object, job: TrainingJob, live: Mapping[Role, Object | None]) -> Observed:
+        stores, namespace, name = self._context.stores, obj["metadata"]["namespace"], obj["metadata"]["name"]
+        datasets, present, deleting = {}, set(), set()
+        for use in job.spec.datasets:
+            raw = stores.datasets.get((namespace, use.name))
+            if raw is None:
+                continue
+            present.add(use.name)
+            if raw["metadata"].get("deletionTimestamp"):
+                deleting.add(use.name)
+                continue
+            try:
+                datasets[use.name] = Dataset.model_validate(raw)
+            except ValidationError:
+                continue  # its own status says what is wrong
+        own = {role: found for role, found in live.items() if found is not None and belongs(found, obj)}
+        return Observed(
+            spec=job.spec,
+            known=job.status or TrainingJobStatus(),
+            name=name,
+            namespace=namespace,
+            created=obj["metadata"].get("creationTimestamp", ""),
+            predicted=predicted_seconds(obj["metadata"].get("annotations")),
+            datasets=datasets,
+            present=frozenset(present),
+            deleting=frozenset(deleting),
+            jobs={role: job_view(found) for role, found in own.items()},
+            pods=[
+                pod_view(pod)
+                for (where, _), pod in stores.pods.items()
+                if where == namespace
+                and pod["metadata"].get("labels", {}).get(names.LABEL_TRAINING_JOB) == name
+                and any(belongs(pod, found) for found in own.values())
+            ],
+        )
+
+    async def _ensure(
+        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
+    ) -> dict[Role, Object]:
+        """Make the children that are missing, suspended unless the job was admitted; gives the Jobs.
+
+        So whatever the server has against them is known before the job is admitted.
+        """
+        context, metadata = self._context, obj["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        key, (uid, at) = (namespace, name), self._services.get((namespace, name), ("", 0.0))
+        if uid != metadata["uid"] or self._clock() - at > SERVICE_CHECK:
+            service = await context.api.get(SERVICES, name=name, namespace=namespace)
+            wanted = job_children.service(owner=obj, spec=seen.spec)
+            await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
+            self._services[key] = (metadata["uid"], self._clock())
+        admitted = seen.was_admitted and not seen.spec.run_policy.suspend
+        copies = {use.dataset: use.copy_id for use in seen.known.copies}
+        found = {}
+        for role, known in live.items():
+            if known is not None and not belongs(known, obj):
+                raise foreign(resource=JOBS, live=known, owner=obj)
+            if known is None:
+                made = job_children.job(
+                    owner=obj,
+                    spec=seen.spec,
+                    role=role,
+                    suspended=not admitted,
+                    replicas=seen.replicas(role),
+                    scheduler_name=context.settings.scheduler_name,
+                    preferred=self._preferred(seen, copies) if admitted else None,
+                    copies=copies,
+                )
+                known = await context.applier.apply(JOBS, wanted=made, live=None, owner=obj)
+            found[role] = known
+        return found
+
+    async def _steer(
+        self,
+        seen: Observed,
+        live: Mapping[Role, Object],
+        decision: Decision,
+        *,
+        workers: int | None,
+        now: str,
+        places: Mapping[str, Placement],
+        leave: Mapping[Role, Collection[str]],
+    ) -> None:
+        """Let the Jobs run or not, and follow what may change in them. `workers`: how many there may be for now;
+        `places`: by pod set, where Kueue has its pods run; `leave`: the nodes that pods leave to larger ones.
+        """
+        begins = role_order.may_start(seen, now=now) if decision.admitted else frozenset()
+        preferred = self._preferred(seen, decision.copies) if decision.admitted else None
+        for role, found in live.items():
+            if not seen.job(role).finished:  # in a Job that is over nothing matters any more
+                change = job_children.changes(
+                    live=found,
+                    spec=seen.spec,
+                    role=role,
+                    suspended=role not in begins,
+                    replicas=seen.replicas(role) if role != "Worker" or workers is None else workers,
+                    preferred=preferred,
+                    copies=decision.copies,
+                    place=places.get(pod_set_name(role)),
+                    leave=leave.get(role, ()),
+                    now=now,
+                )
+                await self._change(found, change)
+
+    def _nodes_to_leave(self, obj: Object, own: Mapping[Role, Object]) -> dict[Role, frozenset[str]]:
+        """By role, the nodes that its pods leave to larger ones: of a job with Jobs that have not started yet."""
+        if all(map(job_children.started, own.values())):
+            self._gangs.forget_nodes_to_leave(obj["metadata"]["uid"])
+            return {}
+        return {role: self._gangs.nodes_to_leave(obj, role) for role in own}
+
+    def _workers_now(
+        self, obj: Object, seen: Observed, live: Mapping[Role, Object], decision: Decision
+    ) -> int | None:
+        """How many workers there may be for now; None: as many as were admitted."""
+        if not decision.admitted or "Worker" not in live:
+            self._growth.forget((seen.namespace, seen.name))
+            return None
+        return self._growth.workers_now(obj, seen, made=_made(live["Worker"]))
+
+    async def _change(self, live: Object, change: Object) -> None:
+        if change:
+            metadata = live["metadata"]
+            await self._context.api.merge(
+                JOBS, name=metadata["name"], namespace=metadata["namespace"], patch=change
+            )
+
+    def _preferred(self, seen: Observed, copies: Mapping[str, str]) -> list[Object] | None:
+        if seen.spec.scheduling.mode != "Affinity":
+            return None
+        hostnames = {
+            name: (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
+            for (_, name), node in self._context.stores.nodes.items()
+        }
+        return preferred_terms(copies=wanted_near(seen.datasets, chosen=copies), hostnames=hostnames)
+
+    async def _clean(self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]) -> None:
+        """End what still runs of a job that ended, as runPolicy.cleanPodPolicy says."""
+        policy = seen.spec.run_policy.clean_pod_policy
+        for role, found in live.items():
+            if found is None or not belongs(found, obj) or policy == "None":
+                continue
+            metadata = found["metadata"]
+            if policy == "All":
+                await self._context.api.delete(
+                    JOBS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                )
+            elif not seen.job(role).finished and not seen.job(role).suspended:
+                # A suspended Job has no running pods, and keeps those that ended, with their logs.
+                await self._change(found, {"spec": {"suspend": True}})
+
+    async def _expire(self, obj: Object, seen: Observed) -> float | None:
+        """Delete a job that ended, once its time to live is over."""
+        ttl, ended = seen.spec.run_policy.ttl_seconds_after_finished, seen.known.completion_time
+        if ttl is None or ended is None:
+            return None
+        left = ttl - seconds_between(ended, self._context.now())
+        if left > 0:
+            return left
+        metadata = obj["metadata"]
+        await self._context.api.delete(
+            TRAINING_JOBS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+        )
+        return None
+
+    async def _report(
+        self, obj: Object, seen: Observed, decision: Decision, outcome: JobOutcome | None, *, now: str
+    ) -> Object:
+        wanted = job_status.status_of(
+            seen, decision=decision, outcome=outcome, now=now, stall=self._stall(obj)
+        )
+        return await self._publish(
+            obj, wanted, job_status.findings_of(seen, decision=decision, outcome=outcome)
+        )
+
+    def _stall(self, obj: Object) -> Stall | None:
+        return self._stalls.of(object_key(obj), obj["metadata"]["uid"])
+
+    async def _publish(self, obj: Object, wanted: Model, findings: list[Finding]) -> Object:
+        return await publish_status(
+            context=self._context, resource=TRAINING_JOBS, obj=obj, status=wanted, findings=findings
+        )
+
+
+def _made(job: Object) -> int:
+    """How many pods a Job makes."""
+    return int((job.get("spec") or {}).get("parallelism") or 0)
+
+
+def _is_suspended(job: Object) -> bool:
+    return bool((job.get("spec") or {}).get("suspend"))
+
+
+def _soonest(*seconds: float | None) -> float | None:
+    return min((each for each in seconds if each is not None), default=None)

@@ -1,0 +1,323 @@
+"""What the status of a TrainingJob says."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tdcs.api import names
+from tdcs.api.conditions import NO_RETRY_LEFT, POD_FAILED, Finding, finding, is_true
+from tdcs.api.durations import seconds_between
+from tdcs.api.trainingjob import Role
+from tdcs.api.trainingjob_status import (
+    CopyUse,
+    JobState,
+    PodPlacement,
+    PredictionCheck,
+    ReplicaStatus,
+    TrainingJobStatus,
+)
+from tdcs.control.job.job_children import ignores_disruptions, selector_of
+from tdcs.control.job.stalled_reads import status_of_stall
+from tdcs.decide.job.failure_message import is_told
+from tdcs.decide.job.job_phase import Decision, JobOutcome, suspended_seconds
+from tdcs.decide.place.data_location import held
+from tdcs.decide.place.node_score import bytes_on_node, local_share, locality
+from tdcs.decide.queue.data_stall import Stall
+from tdcs.decide.queue.pod_admission import Reason
+from tdcs.model.dataset_copies import CopyOnNodes
+from tdcs.model.job_pods import newest, problem_of
+from tdcs.model.observed_job import BACKOFF_LIMIT, Observed
+
+IN_THE_QUEUE = frozenset(
+    {
+        Reason.NO_ROOM,
+        Reason.BEHIND,
+        Reason.NEVER,
+        Reason.NO_MATCH,
+        Reason.NO_PRIORITY,
+        Reason.REQUEUED,
+        Reason.QUOTA,
+        Reason.AT_LIMIT,
+        Reason.IN_KUEUE,
+    }
+)
+"""Reasons of a job that waits for its turn and for room, rather than for its data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """The conditions in a word, with the reason and a sentence: what `kubectl get` shows."""
+
+    state: JobState
+    reason: str
+    message: str
+
+
+def counts(seen: Observed, role: Role) -> ReplicaStatus:
+    """The pods of a role. What the pods themselves say is newer than the Job controller's count of them, which
+    alone remembers those that are gone."""
+    job = seen.job(role)
+    pods = [pod for pod in seen.pods if pod.role == role]
+    if not pods:
+        return ReplicaStatus(
+            name=role, active=job.active, ready=job.ready, succeeded=job.succeeded, failed=job.failed
+        )
+    current = [pod for pod in newest(pods) if not pod.going]
+    return ReplicaStatus(
+        name=role,
+        active=sum(pod.phase in {"Pending", "Running"} for pod in current),
+        ready=sum(pod.ready and pod.phase == "Running" for pod in current),
+        succeeded=max(job.succeeded, sum(pod.phase == "Succeeded" for pod in current)),
+        failed=max(job.failed, sum(pod.phase == "Failed" for pod in pods)),
+    )
+
+
+def replica_statuses(seen: Observed) -> list[ReplicaStatus]:
+    """The pods of every role."""
+    return [counts(seen, role) for role in seen.spec.by_role()]
+
+
+def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> Headline:
+    """How the job is, in a word and a sentence."""
+    if outcome is not None:
+        state: JobState = "Succeeded" if outcome.succeeded else "Failed"
+        return Headline(state=state, reason=outcome.reason, message=outcome.message)
+    if not decision.admitted:
+        states: dict[Reason, JobState] = {
+            Reason.SUSPENDED: "Suspended",
+            **dict.fromkeys(IN_THE_QUEUE, "Queued"),
+        }
+        state = states.get(decision.reason, "Waiting")
+        return Headline(state=state, reason=decision.reason.value, message=decision.message)
+    found = running(seen)
+    if found.status == "True":
+        more = f"; {decision.growth.message}" if decision.growth is not None else ""
+        return Headline(state="Running", reason="", message=f"{found.message}{more}")
+    failed = last_failure(seen)
+    if failed is not None and failed.is_final:
+        return Headline(state=_state_before(seen), reason=POD_FAILED, message=failed.text)
+    if failed is not None and found.reason == "PodsStarting":
+        return Headline(state="Restarting", reason=POD_FAILED, message=failed.text)
+    if decision.shortage and found.reason == "PodsStarting":
+        text = f"{found.message}; it is tried again: {decision.shortage} the last time"
+        return Headline(state="Starting", reason=Reason.REQUEUED.value, message=text)
+    return Headline(
+        state="Restarting" if failed is not None else "Starting", reason=found.reason, message=found.message
+    )
+
+
+def _state_before(seen: Observed) -> JobState:
+    """The state of a job that is about to fail: Running while a pod is up, else what it was before."""
+    if any(counts(seen, role).ready for role in seen.spec.by_role()):
+        return "Running"
+    known = seen.known.state
+    return known if known in ("Running", "Restarting") else "Starting"
+
+
+def running(seen: Observed) -> Finding:
+    """Condition Running of a job that was admitted and has not ended: all pods are ready, or which are held up
+    and why, in the words of whoever holds them up."""
+    specs = seen.spec.by_role()
+    found = {role: counts(seen, role) for role in specs}
+    wanted = sum(seen.replicas(role) for role in specs)
+    up = sum(min(count.ready + count.succeeded, seen.replicas(role)) for role, count in found.items())
+    if up >= wanted:
+        text = "its pod is ready" if wanted == 1 else f"{up} of {wanted} pods run"
+        return finding(names.RUNNING, True, "PodsReady", text)
+    text = "its pod does not run yet" if wanted == 1 else f"{up} of {wanted} pods run"
+    held = problem_of(newest(seen.pods))
+    if held is None and seen.unmade is not None:
+        return finding(names.RUNNING, False, seen.unmade.problem.reason, f"{text}; {seen.unmade}")
+    if held is None:
+        return finding(names.RUNNING, False, "PodsStarting", text)
+    pod, problem, alike = held
+    where = f" on node {pod.node}" if pod.node else ""
+    more = f" (and {alike - 1} more with this reason)" if alike > 1 else ""
+    return finding(names.RUNNING, False, problem.reason, f"{text}; {pod.name}{where}{more}: {problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFailure:
+    """A pod that failed, as a sentence. `is_final`: no retry is left, so that the job fails by it."""
+
+    text: str
+    is_final: bool = False
+
+
+def last_failure(seen: Observed) -> PodFailure | None:
+    """The newest failed pod whose replacement does not run yet; None when there is none."""
+    up = {(pod.role, pod.index) for pod in newest(seen.pods) if pod.ready or pod.phase == "Succeeded"}
+    failed = [pod for pod in seen.pods if pod.failure and (pod.role, pod.index) not in up]
+    if not failed:
+        return None
+    pod = max(failed, key=lambda pod: (pod.finished, pod.created, pod.name))
+    asked = seen.spec.run_policy.backoff_limit
+    limit = BACKOFF_LIMIT if asked is None else asked
+    text = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
+    if pod.disrupted and ignores_disruptions(seen.spec.by_role()[pod.role].template):
+        return PodFailure(text=f"{text}; it is made anew, which counts as no retry")
+    retries = max(_failures(seen, pod.role), 1)
+    if retries > limit and pod in newest(seen.pods):
+        return PodFailure(
+            text=f"{text}; no retry is left (runPolicy.backoffLimit {limit}), so the job fails", is_final=True
+        )
+    return PodFailure(text=f"{text}; retry {min(retries, limit)} of at most {limit} before the job fails")
+
+
+def _failures(seen: Observed, role: Role) -> int:
+    """How many pods of a role have failed in a way that counts to its Job's backoffLimit."""
+    ignores = ignores_disruptions(seen.spec.by_role()[role].template)
+    there = sum(
+        pod.role == role and pod.phase == "Failed" and not (ignores and pod.disrupted) for pod in seen.pods
+    )
+    return max(seen.job(role).failed, there)
+
+
+def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
+    """Where the pods are: the newest pod of each index, with the bytes that lay there when it was first seen.
+
+    When all pods are gone (the job ended and was cleaned up) what was known is kept.
+    """
+    placed = newest(pod for pod in seen.pods if pod.node)
+    if not placed:
+        return list(seen.known.placement)
+    known = {(entry.pod, entry.node): entry for entry in seen.known.placement}
+    return [
+        known.get((pod.name, pod.node))
+        or PodPlacement(pod=pod.name, node=pod.node, cached_bytes=bytes_on_node(node=pod.node, copies=copies))
+        for pod in sorted(placed, key=lambda pod: pod.name)
+    ]
+
+
+def status_of(
+    seen: Observed, *, decision: Decision, outcome: JobOutcome | None, now: str, stall: Stall | None = None
+) -> TrainingJobStatus:
+    """The status without its conditions. `stall`: how long its reads waited, if that is known."""
+    known, copies = seen.known, held(seen.datasets)
+    # What a gang gave back, or Kueue took back, it has no more.
+    given_back = decision.reason in {Reason.REQUEUED, Reason.IN_KUEUE}
+    places = [] if given_back else placement(seen, copies)
+    moved = [(place.pod, place.node) for place in places] != [
+        (place.pod, place.node) for place in known.placement
+    ]
+    near, share = known.locality, known.local_share
+    if moved:
+        near, share = _nearness(seen, places)
+    shown = headline(seen, decision=decision, outcome=outcome)
+    starts = [job.start_time for job in seen.jobs.values() if job.start_time]
+    start = known.start_time or min(starts, default=now if decision.admitted else None)
+    completion = known.completion_time or (None if outcome is None else outcome.time or now)
+    return TrainingJobStatus(
+        state=shown.state,
+        reason=shown.reason,
+        message=shown.message,
+        replica_statuses=_at_the_end(seen) if outcome is not None else replica_statuses(seen),
+        replicas=seen.replicas("Worker"),
+        admitted_workers=seen.replicas("Worker") if decision.admitted and seen.spec.is_elastic_gang else None,
+        suspended_seconds=_suspended_seconds(seen, now=now) or None,
+        selector=selector_of(job=seen.name, role="Worker"),
+        placement=places,
+        locality=None if near is None else round(near, 4),
+        locality_percent=None if near is None else f"{math.floor(near * 100 + 1e-9)}%",
+        local_share=None if share is None else round(share, 4),
+        copies=[CopyUse(dataset=name, copy_id=copy) for name, copy in decision.copies.items()],
+        passed=decision.passed or None,
+        start_time=start,
+        completion_time=completion,
+        prediction=known.prediction or _prediction(seen, outcome=outcome, start=start, completion=completion),
+        data_stall=status_of_stall(stall, known.data_stall),
+    )
+
+
+def _prediction(
+    seen: Observed, *, outcome: JobOutcome | None, start: str | None, completion: str | None
+) -> PredictionCheck | None:
+    """How wrong the prediction was; None without one, or where the times do not compare."""
+    if outcome is None or not outcome.succeeded or seen.predicted is None or not (start and completion):
+        return None
+    if seen.known.suspended_seconds or is_true(seen.known.conditions, names.SUSPENDED):
+        return None
+    took = max(round(seconds_between(start, completion)), 1)  # times of Kubernetes are whole seconds
+    return PredictionCheck(
+        predicted_seconds=seen.predicted,
+        run_seconds=took,
+        error_percent=round(100 * (seen.predicted - took) / took),
+    )
+
+
+def _nearness(seen: Observed, places: Sequence[PodPlacement]) -> tuple[float | None, float | None]:
+    """Locality and local share: the mean over the pods that read data, each by the datasets that it reads itself."""
+    nodes = {place.pod: place.node for place in places}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for pod in seen.pods:
+        reads = tuple(use.name for use in seen.spec.datasets_of(pod.role, pod.number))
+        if reads and pod.name in nodes:
+            groups.setdefault(reads, []).append(nodes[pod.name])
+    near, share = [], []
+    for reads, where in groups.items():
+        copies = held({name: found for name, found in seen.datasets.items() if name in reads})
+        near.append((locality(pod_nodes=where, copies=copies), len(where)))
+        share.append((local_share(pod_nodes=where, copies=copies), len(where)))
+    return _mean(near), _mean(share)
+
+
+def _mean(parts: Sequence[tuple[float | None, int]]) -> float | None:
+    """The mean of values with their weights, those left out that are None."""
+    known = [(value, weight) for value, weight in parts if value is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> list[Finding]:
+    """The conditions. Those of rare states are there only once the job has been in them."""
+    data, known = decision.data, {condition.type for condition in seen.known.conditions}
+    found = [finding(names.DATA_READY, data.data_ready, data.reason.value, data.message)]
+    waits = decision if not decision.admitted and decision.reason in IN_THE_QUEUE else decision.growth
+    if waits is not None:
+        found.append(finding(names.QUEUED, True, waits.reason.value, waits.message))
+    elif names.QUEUED in known:
+        found.append(finding(names.QUEUED, False, "NotQueued", "it waits for no turn"))
+    suspended = decision.reason is Reason.SUSPENDED
+    if suspended or names.SUSPENDED in known:
+        text = decision.message if suspended else "spec.runPolicy.suspend is false"
+        found.append(finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", text))
+    found.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, decision.message))
+    if outcome is not None:
+        if any(one.type == names.RESTARTING and is_told(one) for one in seen.known.conditions):
+            found.append(finding(names.RESTARTING, False, "Finished", outcome.message))
+        type_ = names.SUCCEEDED if outcome.succeeded else names.FAILED
+        return [
+            *found,
+            finding(names.RUNNING, False, "Finished", outcome.message),
+            finding(type_, True, outcome.reason, outcome.message),
+        ]
+    if not decision.admitted:
+        return [*found, finding(names.RUNNING, False, "NotAdmitted", decision.message)]
+    now = running(seen)
+    failed = None if now.status == "True" else last_failure(seen)
+    if failed is not None:
+        reason = NO_RETRY_LEFT if failed.is_final else POD_FAILED
+        found.append(finding(names.RESTARTING, not failed.is_final, reason, failed.text))
+    elif names.RESTARTING in known:
+        found.append(
+            finding(names.RESTARTING, False, "AllPodsRun", "no failed pod waits for its replacement")
+        )
+    return [*found, now]
+
+
+def _suspended_seconds(seen: Observed, *, now: str) -> int:
+    """The sum of the periods of suspension that are over; the condition says since when the present one lasts."""
+    return (
+        seen.known.suspended_seconds or 0
+        if seen.spec.run_policy.suspend
+        else suspended_seconds(seen, now=now)
+    )
+
+
+def _at_the_end(seen: Observed) -> list[ReplicaStatus]:
+    """The last counts: what still runs is about to be ended, unless it is to be left alone."""
+    found = replica_statuses(seen)
+    if seen.spec.run_policy.clean_pod_policy == "None":
+        return found
+    still = {"active": 0, "ready": 0}
+    return [status.model_copy(update=still) for status in found]

@@ -1,0 +1,122 @@
+"""The Workload of Kueue that stands for a TrainingJob, all roles together.
+
+Kueue decides about it as about any other (KEP-2349); the operator makes it and follows it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tdcs.api import names
+from tdcs.api.trainingjob import Role, TrainingJobSpec
+from tdcs.control.job.job_children import pod_template
+from tdcs.decide.job.kueue_nodes import pod_set_name, topology_request
+from tdcs.kube.apply import owner_reference
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import WORKLOADS
+
+PRIORITY: Final = "kueue.x-k8s.io/priority-class"
+"""Label of a job: a WorkloadPriorityClass."""
+
+JOB_UID: Final = "kueue.x-k8s.io/job-uid"
+
+_LONGEST: Final = 63
+
+
+def queue_of(obj: Object) -> str:
+    """The LocalQueue that a TrainingJob names; empty: it is in none."""
+    return str((obj["metadata"].get("labels") or {}).get(names.KUEUE_QUEUE, ""))
+
+
+def workload_name(job: str) -> str:
+    """Name of a TrainingJob's Workload."""
+    return names.dns_label(f"trainingjob-{job}", limit=_LONGEST)
+
+
+def workload_of(
+    owner: Object,
+    spec: TrainingJobSpec,
+    *,
+    scheduler_name: str,
+    priority: int,
+    gated: bool,
+    preferred: list[Object] | None = None,
+) -> Object:
+    """A TrainingJob's Workload, as it is created.
+
+    Args:
+        owner: the job.
+        spec: its parsed spec.
+        scheduler_name: as its Jobs have it.
+        priority: of the job; larger is admitted first.
+        gated: whether its data is not there yet: Kueue does not look at it before.
+        preferred: terms of preferred node affinity, in mode Affinity: Topology Aware Scheduling may follow them.
+    """
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": WORKLOADS.api_version,
+        "kind": WORKLOADS.kind,
+        "metadata": {
+            "name": workload_name(metadata["name"]),
+            "namespace": metadata["namespace"],
+            "labels": {
+                names.LABEL_MANAGED_BY: names.MANAGED_BY,
+                names.LABEL_TRAINING_JOB: metadata["name"],
+                JOB_UID: metadata["uid"],
+            },
+            "annotations": {names.KUEUE_GATED_BY: names.KUEUE_CONTROLLER} if gated else {},
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": {
+            "queueName": queue_of(owner),
+            "priority": priority,
+            "active": not spec.run_policy.suspend,
+            "podSets": [
+                _pod_set(owner, spec, role=role, scheduler_name=scheduler_name, preferred=preferred)
+                for role in spec.by_role()
+            ],
+        },
+    }
+
+
+def changes(
+    live: Object, *, owner: Object, suspended: bool, gated: bool, wanted: Object | None = None
+) -> dict[str, Any]:
+    """What to merge into a Workload that exists: the queue while it has no quota, whether it is active, its gate.
+
+    `wanted`: as it would be created now. Once its data is there, its pods know which nodes they prefer.
+    """
+    spec, found = live.get("spec") or {}, dict[str, Any]()
+    if spec.get("active", True) is suspended:
+        found["spec"] = {"active": not suspended}
+    if spec.get("queueName") != queue_of(owner) and not (live.get("status") or {}).get("admission"):
+        found.setdefault("spec", {})["queueName"] = queue_of(owner)
+    if not gated and names.KUEUE_GATED_BY in (live["metadata"].get("annotations") or {}):
+        found["metadata"] = {"annotations": {names.KUEUE_GATED_BY: None}}
+        if wanted is not None:
+            found.setdefault("spec", {})["podSets"] = wanted["spec"]["podSets"]
+    return found
+
+
+def _pod_set(
+    owner: Object,
+    spec: TrainingJobSpec,
+    *,
+    role: Role,
+    scheduler_name: str,
+    preferred: list[Object] | None,
+) -> Object:
+    asked = spec.by_role()[role]
+    template = pod_template(
+        owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred
+    )
+    # With fewer workers than asked for it goes on, and gets the others later.
+    least: Mapping[str, int] = {}
+    if role == "Worker" and spec.elastic is not None and spec.is_elastic_gang:
+        least = {"minCount": spec.elastic.min_replicas} if spec.elastic.min_replicas < asked.replicas else {}
+    return {
+        "name": pod_set_name(role),
+        "count": asked.replicas,
+        **least,
+        **topology_request(template),
+        "template": template,
+    }

@@ -1,0 +1,1 @@
+"""The queue of all jobs: what is free, and who is admitted."""

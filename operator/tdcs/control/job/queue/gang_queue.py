@@ -1,0 +1,321 @@
+"""The queue of the whole cluster: admits every job that fits, and remembers which until the API server says so.
+
+Everything it decides from is observed anew each time: which jobs wait, which were admitted and how often a job was
+passed is in the jobs' own statuses, so a restart loses nothing.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from tdcs.api import names
+from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
+from tdcs.control.context import Stores, WorkKey
+from tdcs.control.job.queue import queue_snapshot
+from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
+from tdcs.control.job.queue.pod_demand import PodDemands
+from tdcs.control.job.queue.queue_entries import Collector, Memory, queues
+from tdcs.decide.queue import job_places
+from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit, place_most, room_for
+from tdcs.decide.queue.gang_turn import Schedule
+from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
+from tdcs.decide.queue.wait_message import admission_of, waiting_admission
+from tdcs.kube.informer import backoff
+from tdcs.kube.queue import KeyedQueue
+from tdcs.model.kube_objects import Key, Object
+from tdcs.model.kube_resources import TRAINING_JOBS
+
+_log = logging.getLogger(__name__)
+
+PAUSE = 0.05
+"""Seconds between a change and the next pass over the queue, so that a burst of changes is one pass."""
+
+RETRY_FIRST, RETRY_MAX = 1.0, 30.0
+"""Seconds until a pass that failed is tried again: the first time, and at most."""
+
+REPORTED_AT_ONCE = 10
+"""Jobs at the head of the queue whose new position is reported at once; that of the others with the next resync."""
+
+
+class GangQueue:
+    """Says which jobs may start, and how many workers an elastic one may have.
+
+    It looks at the whole queue once for many changes, and admits every job that fits then; a pass of a job only
+    asks for its own answer. Until `start` it admits none: an operator that stands by must not.
+
+    Args:
+        stores: the live views.
+        queue: where the passes of jobs are asked for.
+        max_passes: how often a job may be passed by later ones before nodes are set aside for it.
+        patience: seconds that the pods of a job that was admitted have to get their nodes.
+        timed: measures a pass over the queue.
+        clock: seconds that only grow.
+
+    Attributes:
+        requeues: the jobs with pods that got no node in time, and pause.
+    """
+
+    def __init__(
+        self,
+        *,
+        stores: Stores,
+        queue: KeyedQueue[WorkKey],
+        max_passes: int = MAX_PASSES,
+        patience: float = PLACEMENT_SECONDS,
+        timed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.requeues = Requeues(patience=patience)
+        self._stores = stores
+        self._max_passes = max_passes
+        self._queue = queue
+        self._timed = timed
+        self._clock = clock
+        self._demands = PodDemands(stores=stores)
+        self._room = queue_snapshot.NodeRoom(stores=stores)
+        self._memory = Memory()
+        self._collector = Collector(
+            stores=stores,
+            demands=self._demands,
+            room=self._room,
+            memory=self._memory,
+            requeues=self.requeues,
+        )
+        self._holder, self._aside = "", frozenset[str]()
+        self._schedule: Schedule | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_since: float | None = None
+        self._failures = 0
+        self._cost = 0.0
+        self._started = False
+
+    def start(self) -> None:
+        """Begin to admit jobs."""
+        self._started = True
+        self.touch()
+
+    def touch(self, *, nodes: bool = False, overheads: bool = False) -> None:
+        """Something changed on which the queue may depend.
+
+        Args:
+            nodes: labels, taints or sizes of nodes did.
+            overheads: what RuntimeClasses add to pods did.
+        """
+        if overheads:
+            self._demands.clear()
+        if nodes:
+            self._room.clear()
+        if not self._started:
+            return
+        if self._due_since is None:
+            self._due_since = self._clock()
+        if self._timer is None:
+            # A pass over a large cluster takes its time: it may have a fifth of it.
+            self._set_timer(max(PAUSE, 4 * self._cost))
+
+    def close(self) -> None:
+        """Stop."""
+        self._started = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def overdue_seconds(self) -> float:
+        """How long changes have waited for a pass over the queue that succeeds; 0 when none waits."""
+        return 0.0 if self._due_since is None else self._clock() - self._due_since
+
+    def admission(self, obj: Object) -> Admission | None:
+        """Whether a job whose data is ready may start now; None: the answer comes with another pass.
+
+        The answer yes is binding until it is withdrawn.
+        """
+        metadata = obj["metadata"]
+        key, uid = (metadata.get("namespace", ""), metadata["name"]), metadata["uid"]
+        if uid in self._memory.admitted:
+            return admission_of(self._memory.admitted[uid])
+        if (pausing := self.requeues.admission(uid)) is not None:
+            return pausing
+        if uid not in self._memory.requested:
+            self._memory.requested[uid] = key
+            self.touch()
+        if uid in self._memory.unreadable:
+            message = self._memory.unreadable[uid]
+            return Admission(admitted=False, data_ready=True, reason=Reason.INVALID, message=message)
+        demand = self._demands.of(obj)
+        missing = self._demands.missing_class(demand.spec) if demand is not None else ""
+        if missing:
+            return Admission(admitted=False, data_ready=True, reason=Reason.NO_PRIORITY, message=missing)
+        waiting = self._schedule.waiting if self._schedule is not None else ()
+        if self._schedule is None or not any(job.uid == uid and job.data_ready for job in waiting):
+            return None
+        return waiting_admission(self._schedule, uid)
+
+    def queues(self, obj: Object, spec: TrainingJobSpec) -> bool:
+        """Whether a job enters through the queue: a gang does, and one with a dataset that has a limit of jobs."""
+        found = job_places.claims_of(
+            namespace=obj["metadata"].get("namespace", ""),
+            datasets=[use.name for use in spec.datasets],
+            known=self._stores.datasets,
+        )
+        return queues(spec, found)
+
+    def order(self) -> list[Key]:
+        """The jobs that wait, the first first."""
+        waiting = self._schedule.waiting if self._schedule is not None else ()
+        return [job.key for job in waiting if not job.runs]
+
+    def workers(self, uid: str) -> int | None:
+        """How many workers an elastic job may have, where its status does not say so yet; None when it does."""
+        return self._memory.workers.get(uid)
+
+    def growth(self, uid: str) -> Admission | None:
+        """What a job that runs waits for before it gets more workers; None when it waits for none."""
+        waiting = self._schedule.waiting if self._schedule is not None else ()
+        if self._schedule is None or not any(job.uid == uid and job.runs for job in waiting):
+            return None
+        return waiting_admission(self._schedule, uid)
+
+    def nodes_to_leave(self, obj: Object, role: Role) -> frozenset[str]:
+        """The nodes that pods of a role leave to larger ones, as it was when the job was admitted. An operator that has
+        started since knows of none."""
+        by_gpus, demand = self._memory.leave.get(obj["metadata"]["uid"]), self._demands.of(obj)
+        if not by_gpus or demand is None:
+            return frozenset()
+        return by_gpus.get(demand.requests[role].get(names.GPU_RESOURCE, 0), frozenset())
+
+    def forget_nodes_to_leave(self, uid: str) -> None:
+        """The pods of a job may exist: what they carry about nodes changes no more."""
+        self._memory.leave.pop(uid, None)
+
+    def withdraw(self, uid: str) -> None:
+        """The job does not start now: its data went, it was suspended, or its children are refused."""
+        requested, admitted = self._memory.requested.pop(uid, None), self._memory.admitted.pop(uid, None)
+        self._memory.workers.pop(uid, None)
+        self._memory.leave.pop(uid, None)
+        if requested is not None or admitted is not None:
+            self.touch()
+
+    def return_workers(self, uid: str) -> None:
+        """Workers that were admitted got no node; the job goes on without them."""
+        self._memory.workers.pop(uid, None)
+        self.touch()
+
+    def passed(self, uid: str) -> int:
+        """How many later jobs were admitted before a job that waits."""
+        return self._memory.passed.get(uid, 0)
+
+    def room_near(
+        self, obj: Object, *, copies: Mapping[str, tuple[Collection[str], Collection[str]]]
+    ) -> dict[str, int]:
+        """How many of a job's pods that read data find room near each copy.
+
+        Args:
+            obj: the job.
+            copies: by copy its nodes, and the uids of admitted jobs that read it: their pods that have no node yet
+                will take room there first.
+        """
+        demand = self._demands.of(obj)
+        if demand is None:
+            return dict.fromkeys(copies, 0)
+        placed = queue_snapshot.placed_pods(self._stores, queue_snapshot.owners(self._stores))
+        by_uid = {job["metadata"].get("uid"): job for job in self._stores.training_jobs.values()}
+        groups = [
+            PodGroup(
+                count=_readers(demand.spec, role),
+                request=demand.requests[role],
+                nodes=self._room.eligible(each.template["spec"]),
+            )
+            for role, each in demand.spec.by_role().items()
+            if role in READING_ROLES
+        ]
+        found = {}
+        for copy, (nodes, uids) in copies.items():
+            free = self._room.free(nodes)
+            for uid in uids:
+                other = self._demands.of(by_uid[uid]) if uid in by_uid else None
+                if other is not None:
+                    replicas = self._collector.replicas(by_uid[uid], other.spec)
+                    reserved = queue_snapshot.pod_groups(
+                        other, replicas=replicas, room=self._room, present=placed.get(uid, {})
+                    )
+                    place_most(groups=reserved, free=free, scarce=names.GPU_RESOURCE)
+            found[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
+        return found
+
+    def worker_room(self, obj: Object) -> dict[str, int]:
+        """How many further workers of a job each node has room for that they may run on."""
+        demand = self._demands.of(obj)
+        if demand is None:
+            return {}
+        nodes = self._room.eligible(demand.spec.worker.template["spec"])
+        request = demand.requests["Worker"]
+        return {node: room_for(request=request, free=free) for node, free in self._room.free(nodes).items()}
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
+
+    def _run(self) -> None:
+        """One guarded pass: whatever it fails by, the queue does not stand still for ever."""
+        self._timer = None
+        try:
+            with self._timed():
+                self._admit()
+        except Exception:
+            self._failures += 1
+            pause = backoff(failures=self._failures, first=RETRY_FIRST, most=RETRY_MAX)
+            _log.exception(
+                "the pass over the queue of jobs failed by a defect of the operator; again in %.0f s", pause
+            )
+            self._set_timer(pause)
+        else:
+            self._failures = 0
+            if self._timer is None:
+                self._due_since = None
+
+    def _admit(self) -> None:
+        """Admit the jobs that fit, and wake those whose answer is new."""
+        before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
+        started = self._clock()
+        found = self._schedule = self._make_schedule()
+        self._cost = self._clock() - started
+        self._holder, self._aside = found.holder, found.aside
+        self._memory.passed |= found.passed
+        for job in found.admitted:
+            self._memory.admitted[job.uid] = job.pod_count
+            self._memory.leave.pop(job.uid, None)
+            self._memory.requested.pop(job.uid, None)
+            self._memory.passed.pop(job.uid, None)
+            self._wake(job.key, urgent=True)
+        self._memory.leave |= found.leave
+        for uid, workers in found.workers.items():
+            self._memory.workers[uid] = workers
+        grown = {uid for uid in found.workers if uid not in self._memory.admitted}
+        for place, job in enumerate(found.waiting):
+            moved = bool(found.admitted) and place < REPORTED_AT_ONCE
+            if moved or ((job.runs or job.uid in self._memory.requested) and job.uid not in before):
+                self._wake(job.key)
+        if grown:
+            for key, obj in self._stores.training_jobs.items():
+                if obj["metadata"].get("uid") in grown:
+                    self._wake(key, urgent=True)
+
+    def _wake(self, key: Key, *, urgent: bool = False) -> None:
+        """Ask for a pass of a job; what starts pods goes before what only reports."""
+        self._queue.add(WorkKey(TRAINING_JOBS, *key), urgent=urgent)
+
+    def _make_schedule(self) -> Schedule:
+        """The queue as it is now, with every job admitted that fits."""
+        entries = self._collector.collect()
+        for key in entries.news:
+            self._wake(key)
+        return entries.schedule(
+            room=self._room, holder=self._holder, aside=self._aside, max_passes=self._max_passes
+        )
+
+
+def _readers(spec: TrainingJobSpec, role: Role) -> int:
+    """How many pods of a role read data."""
+    replicas = spec.by_role()[role].replicas
+    return sum(bool(spec.datasets_of(role, index)) for index in range(replicas))

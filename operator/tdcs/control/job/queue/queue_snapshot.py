@@ -1,0 +1,188 @@
+"""What the queue reads from the live views: what is free on nodes, and the pods that jobs have or still need."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from tdcs.api import names
+from tdcs.api.trainingjob import Role
+from tdcs.control.context import Stores
+from tdcs.control.job.queue.pod_demand import PodDemand, class_of
+from tdcs.control.node_usage import job_pod_of, owner_of
+from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.queue.namespace_quota import Claim, claims_of
+from tdcs.decide.queue.node_eligibility import may_run, signature, why_nowhere
+from tdcs.model.kube_objects import Object
+from tdcs.model.pod_resources import Amounts, amounts
+
+PodCounts = Mapping[str, Mapping[str, int]]
+"""How many pods of each role (in lower case), by the uid of the TrainingJob."""
+
+
+class NodeRoom:
+    """The nodes: which pods may run there, and what they have left.
+
+    Args:
+        stores: the live views.
+    """
+
+    def __init__(self, *, stores: Stores) -> None:
+        self._stores = stores
+        self._eligible: dict[str, frozenset[str]] = {}
+        self._nowhere: dict[str, str] = {}
+        self._capacity: dict[str, Amounts] = {}
+
+    def clear(self) -> None:
+        """Labels, taints or sizes of nodes have changed."""
+        self._eligible.clear()
+        self._nowhere.clear()
+        self._capacity.clear()
+
+    def eligible(self, pod: Mapping[str, object]) -> frozenset[str]:
+        """The nodes with labels and taints that let pods of this spec run there."""
+        sign = signature(pod)
+        if sign not in self._eligible:
+            self._eligible[sign] = frozenset(
+                name for (_, name), node in self._stores.nodes.items() if may_run(pod, node)
+            )
+        return self._eligible[sign]
+
+    def why_nowhere(self, pod: Mapping[str, object]) -> str:
+        """Why no node's labels and taints let pods of this spec run there."""
+        sign = signature(pod)
+        if sign not in self._nowhere:
+            self._nowhere[sign] = why_nowhere(pod, list(self._stores.nodes.values()))
+        return self._nowhere[sign]
+
+    def capacity(self) -> dict[str, Amounts]:
+        """What each node has when it is empty."""
+        if not self._capacity:
+            self._capacity = {
+                name: amounts((node.get("status") or {}).get("allocatable"))
+                for (_, name), node in self._stores.nodes.items()
+            }
+        return self._capacity
+
+    def free(self, nodes: Collection[str] | None = None) -> dict[str, Amounts]:
+        """What each of these nodes has left beside the pods that are on it; left out: of all nodes."""
+        return self._without(nodes, self._stores.usage.taken)
+
+    def lasting(self) -> dict[str, Amounts]:
+        """What each node has beside the pods that belong to no TrainingJob."""
+        return self._without(None, self._stores.usage.foreign)
+
+    def _without(
+        self, nodes: Collection[str] | None, taken: Callable[[str], Mapping[str, int]]
+    ) -> dict[str, Amounts]:
+        sizes = self.capacity()
+        found: dict[str, Amounts] = {}
+        for name in sizes if nodes is None else nodes:
+            if name in sizes:
+                less = taken(name)
+                found[name] = {
+                    resource: value - less.get(resource, 0) for resource, value in sizes[name].items()
+                }
+        return found
+
+
+def owners(stores: Stores) -> dict[str, str]:
+    """The uid of the TrainingJob by the uid of its Indexed Job."""
+    return {
+        uid: owner
+        for job in stores.jobs.values()
+        if (uid := job["metadata"].get("uid")) and (owner := owner_of(job))
+    }
+
+
+def placed_pods(stores: Stores, job_owners: Mapping[str, str]) -> PodCounts:
+    """How many pods of each job have a node, or need none any more.
+
+    Which pod has a node is read where the use of the nodes is counted, so that a pod is either reserved for or counted,
+    at every moment.
+    """
+    succeeded = (
+        job_pod_of(pod)
+        for pod in stores.pods.values()
+        if (pod.get("status") or {}).get("phase") == "Succeeded"
+    )
+    indexes: dict[str, dict[str, set[str]]] = {}
+    for each in (*stores.usage.job_pods(), *succeeded):
+        if each is not None and (job := job_owners.get(each.owner)) is not None:
+            indexes.setdefault(job, {}).setdefault(each.role, set()).add(each.index)
+    return _counted(indexes)
+
+
+def existing_pods(stores: Stores, job_owners: Mapping[str, str]) -> PodCounts:
+    """How many pods of each job exist, which quotas count already, or need not exist any more."""
+    indexes: dict[str, dict[str, set[str]]] = {}
+    for pod in stores.pods.values() if stores.resource_quotas else ():
+        each = job_pod_of(pod)
+        if each is None or (pod.get("status") or {}).get("phase") == "Failed":
+            continue
+        if (job := job_owners.get(each.owner)) is not None:
+            indexes.setdefault(job, {}).setdefault(each.role, set()).add(each.index)
+    return _counted(indexes)
+
+
+def _counted(indexes: Mapping[str, Mapping[str, set[str]]]) -> PodCounts:
+    return {job: {role: len(found) for role, found in roles.items()} for job, roles in indexes.items()}
+
+
+def quotas_by_namespace(stores: Stores) -> dict[str, list[tuple[str, Object]]]:
+    """The ResourceQuotas of each namespace that has some, with their names."""
+    found: dict[str, list[tuple[str, Object]]] = {}
+    for (namespace, name), quota in stores.resource_quotas.items():
+        found.setdefault(namespace, []).append((name, quota))
+    return found
+
+
+def pod_groups(
+    demand: PodDemand, *, replicas: Mapping[Role, int], room: NodeRoom, present: Mapping[str, int]
+) -> list[PodGroup]:
+    """The pods of a job beside those that are present.
+
+    Args:
+        demand: what its pods need.
+        replicas: how many pods each role is to have.
+        room: the nodes.
+        present: how many pods of each role (in lower case) are there already.
+    """
+    found = []
+    for role, each in demand.spec.by_role().items():
+        missing = replicas.get(role, 0) - present.get(role.lower(), 0)
+        if missing > 0:
+            pod = each.template["spec"]
+            nodes = room.eligible(pod)
+            nowhere = "" if nodes else room.why_nowhere(pod)
+            found.append(PodGroup(count=missing, request=demand.requests[role], nodes=nodes, nowhere=nowhere))
+    return found
+
+
+def quota_claims(
+    quotas: Sequence[tuple[str, Object]],
+    demand: PodDemand,
+    *,
+    replicas: Mapping[Role, int],
+    present: Mapping[str, int],
+) -> tuple[Claim, ...]:
+    """What the pods of a job that do not exist yet take of its namespace's quotas."""
+    if not quotas:
+        return ()
+    pods = [
+        (
+            max(replicas.get(role, 0) - present.get(role.lower(), 0), 0),
+            each.template["spec"],
+            demand.charges[role],
+        )
+        for role, each in demand.spec.by_role().items()
+    ]
+    return claims_of(quotas=quotas, pods=pods, priority_class=class_of(demand.spec))
+
+
+def conditions_by_type(obj: Object) -> dict[str, str]:
+    """The status of each condition of a job."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return {found.get("type", ""): found.get("status", "") for found in conditions}
+
+
+def is_over(conditions: Mapping[str, str]) -> bool:
+    """Whether the job has ended."""
+    return conditions.get(names.SUCCEEDED) == "True" or conditions.get(names.FAILED) == "True"

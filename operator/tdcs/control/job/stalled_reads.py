@@ -1,0 +1,121 @@
+"""What nodes report of the reads of jobs' pods, kept until the jobs are gone."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from tdcs.api.trainingjob_status import DataStall
+from tdcs.decide.queue.data_stall import Stall, advice_of, explained
+from tdcs.engine.read_waits import PodReadWaits, ReadWaits
+from tdcs.model.kube_objects import Key
+
+PUBLISH_SECONDS: Final = 30.0
+"""For so long a job's figures stay as they are, however often it is looked at: each other one is a write."""
+
+MOST_STRANGERS: Final = 10_000
+"""Pods that no job is known to have: of other kinds, or of jobs that had no pass yet."""
+
+
+class DataStalls:
+    """Takes the reports of all nodes. Without certificates every pod that reaches the operator can send one: it changes
+    figures of statuses, and nothing else.
+
+    Args:
+        wake: has a job looked at after so many seconds.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self, wake: Callable[[Key, float], None], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._wake: Final = wake
+        self._clock: Final = clock
+        self._jobs: Final[dict[str, tuple[Key, str]]] = {}
+        self._pods: Final[dict[tuple[Key, str], dict[str, PodReadWaits | None]]] = {}
+        self._strangers: Final[dict[str, PodReadWaits]] = {}
+        self._shown: Final[dict[tuple[Key, str], tuple[float, Stall]]] = {}
+
+    def take(self, report: ReadWaits) -> None:
+        """Keep what a node reports, and have the jobs looked at that it is about."""
+        for waits in report.pods:
+            job = self._jobs.get(waits.pod)
+            if job is None:
+                self._strangers.pop(waits.pod, None)
+                self._strangers[waits.pod] = waits
+                while len(self._strangers) > MOST_STRANGERS:
+                    del self._strangers[next(iter(self._strangers))]
+                continue
+            self._pods[job][waits.pod] = waits
+            shown = self._shown.get(job)
+            self._wake(job[0], max(shown[0] + PUBLISH_SECONDS - self._clock(), 0.0) if shown else 0.0)
+
+    def follow(self, job: Key, uid: str, pods: Iterable[str]) -> None:
+        """These are pods of a job, by their uids, beside those that it had before."""
+        own = self._pods.setdefault((job, uid), {})
+        for pod in pods:
+            if pod not in own:
+                own[pod] = self._strangers.pop(pod, None)
+                self._jobs[pod] = (job, uid)
+
+    def of(self, job: Key, uid: str) -> Stall | None:
+        """How long the pods of a job waited, by figures of the last `PUBLISH_SECONDS`; None when no node has reported
+        any."""
+        shown = self._shown.get((job, uid))
+        if shown is not None and self._clock() < shown[0] + PUBLISH_SECONDS:
+            return shown[1]
+        stall = self._sum(job, uid)
+        if stall is not None:
+            self._shown[job, uid] = (self._clock(), stall)
+        return stall
+
+    def _sum(self, job: Key, uid: str) -> Stall | None:
+        found = [waits for waits in self._pods.get((job, uid), {}).values() if waits is not None]
+        if not found:
+            return None
+        disks = [waits.disk for waits in found if waits.disk is not None]
+        return Stall(
+            seconds=sum(waits.seconds for waits in found),
+            peer=sum(waits.peer for waits in found),
+            source=sum(waits.source for waits in found),
+            disk=sum(disks) if disks else None,
+        )
+
+    def forget(self, job: Key) -> None:
+        """The job is gone."""
+        for shown in [shown for shown in self._shown if shown[0] == job]:
+            del self._shown[shown]
+        for own in [own for own in self._pods if own[0] == job]:
+            for pod in self._pods.pop(own):
+                self._jobs.pop(pod, None)
+
+
+def status_of_stall(stall: Stall | None, known: DataStall | None) -> DataStall | None:
+    """What a status says of it. No figure gets smaller: a new operator knows less than the status."""
+    if stall is None:
+        return known
+    now = _rounded(stall)
+    if known is not None:
+        larger: Mapping[str, int | None] = {
+            field: max(getattr(known, field) or 0, getattr(now, field) or 0)
+            for field in ("observed_seconds", "source_seconds", "peer_seconds")
+        }
+        disks = [each for each in (known.disk_seconds, now.disk_seconds) if each is not None]
+        now = now.model_copy(update={**larger, "disk_seconds": max(disks, default=None)})
+    whole = Stall(
+        seconds=now.observed_seconds,
+        peer=now.peer_seconds,
+        source=now.source_seconds,
+        disk=now.disk_seconds,
+    )
+    advice = advice_of(whole)
+    share = {"percent": round(100 * whole.share), "advice": advice, "message": explained(advice)}
+    return now.model_copy(update=share)
+
+
+def _rounded(stall: Stall) -> DataStall:
+    return DataStall(
+        observed_seconds=round(stall.seconds),
+        source_seconds=round(stall.source),
+        peer_seconds=round(stall.peer),
+        disk_seconds=None if stall.disk is None else round(stall.disk),
+    )

@@ -1,0 +1,1 @@
+"""The AdmissionCheck of Kueue that asks for data."""

@@ -1,0 +1,186 @@
+"""What the pods of the whole cluster take of each node, kept up to date pod by pod.
+
+Only what counts is kept of a pod, because a large cluster has a hundred thousand of them.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from tdcs.api import names
+from tdcs.control.pod_addresses import addresses_of_pod
+from tdcs.model.kube_objects import UNENDED_PODS, Key, Object
+from tdcs.model.pod_resources import Amounts, added, pod_requests
+
+BOUND_AND_UNENDED = f"spec.nodeName!=,{UNENDED_PODS}"
+"""Field selector of the pods that hold resources of a node."""
+
+
+NOTHING: Amounts = MappingProxyType({})
+"""What no pod takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPod:
+    """A pod's place in a TrainingJob: the Indexed Job that owns it, its role, its index.
+
+    The owner counts, and not the label with the job's name: others may carry that label, and a job that is made anew
+    has the name of the one before.
+    """
+
+    owner: str
+    role: str
+    index: str
+
+
+def trimmed(pod: Object) -> Object:
+    """A pod with its node, what it takes there, its addresses, and to which job it belongs, and nothing else."""
+    metadata = pod["metadata"]
+    kept = {field: metadata[field] for field in ("name", "namespace", "resourceVersion") if field in metadata}
+    found = {
+        "metadata": kept,
+        "node": pod["spec"].get("nodeName", ""),
+        "takes": pod_requests(pod["spec"]),
+        "foreign": not _labels(metadata).get(names.LABEL_TRAINING_JOB),
+        "claims": claims_of(pod),
+        "addresses": addresses_of_pod(pod),
+    }
+    job_pod = None if metadata.get("deletionTimestamp") else job_pod_of(pod)
+    return found if job_pod is None else {**found, "jobPod": job_pod}
+
+
+def job_pod_of(pod: Object) -> JobPod | None:
+    """The place of a pod in a TrainingJob; None when it belongs to none."""
+    metadata = pod["metadata"]
+    labels = _labels(metadata)
+    owner = owner_of(pod)
+    if not labels.get(names.LABEL_TRAINING_JOB) or not owner:
+        return None
+    index = (metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX, metadata["name"])
+    return JobPod(owner=owner, role=labels.get(names.LABEL_ROLE, ""), index=index)
+
+
+def claims_of(pod: Object) -> list[str]:
+    """The names of the PersistentVolumeClaims that a pod mounts."""
+    volumes = pod["spec"].get("volumes") or ()
+    found = {str((volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes}
+    return sorted(found - {""})
+
+
+def owner_of(obj: Object) -> str:
+    """The uid of the object that controls this one; empty when none does."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return next((str(each["uid"]) for each in references if each.get("controller")), "")
+
+
+def _labels(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    return metadata.get("labels") or {}
+
+
+class Usage:
+    """The sum of requests by node.
+
+    Args:
+        on_change: called when a sum has changed.
+        on_claim: called when pods begin or end to mount a claim on a node.
+
+    Attributes:
+        changes: how often a sum has changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_claim: Callable[[Key], None] = lambda key: None,
+    ) -> None:
+        self._claims: dict[Key, dict[Key, str]] = {}
+        self._claims_of: dict[Key, tuple[Key, ...]] = {}
+        self._expected: dict[Key, tuple[frozenset[Key], frozenset[str]]] = {}
+        self._on_claim = on_claim
+        self._pods: dict[Key, tuple[str, Amounts, bool]] = {}
+        self._nodes: dict[str, dict[str, int]] = {}
+        self._foreign: dict[str, dict[str, int]] = {}
+        self._job_pods: dict[Key, JobPod] = {}
+        self._on_change = on_change
+        self.changes = 0
+
+    def taken(self, node: str) -> Mapping[str, int]:
+        """What the pods of a node take of it."""
+        return self._nodes.get(node, NOTHING)
+
+    def foreign(self, node: str) -> Mapping[str, int]:
+        """What pods of no TrainingJob take of a node."""
+        return self._foreign.get(node, {})
+
+    def is_mounted(self, claim: Key) -> bool:
+        """Whether a pod with a node mounts a claim."""
+        return bool(self._claims.get(claim))
+
+    def nodes_of(self, claim: Key) -> frozenset[str]:
+        """The nodes of the pods that mount a claim, and those on which pods are expected that will."""
+        expected = (nodes for claims, nodes in self._expected.values() if claim in claims)
+        return frozenset(self._claims.get(claim, {}).values()).union(*expected)
+
+    def expect(self, job: Key, *, claims: Collection[Key], nodes: Collection[str]) -> None:
+        """Further pods of a job will come to nodes, and mount these claims there; none are expected any more without
+        nodes."""
+        before = {claim: self.nodes_of(claim) for claim in (*claims, *self._expected.get(job, ((), ()))[0])}
+        self._expected.pop(job, None)
+        if nodes:
+            self._expected[job] = (frozenset(claims), frozenset(nodes))
+        for claim in sorted(before):
+            if self.nodes_of(claim) != before[claim]:
+                self._on_claim(claim)
+
+    def job_pods(self) -> Iterator[JobPod]:
+        """The pods of TrainingJobs that have a node; one that is being deleted is none any more."""
+        yield from self._job_pods.values()
+
+    def seen(self, key: Key, pod: Object | None) -> None:
+        """Take in a trimmed pod; None means that it has ended, or is gone."""
+        self._see_claims(key, pod)
+        before, job_pod = self._pods.pop(key, None), self._job_pods.pop(key, None)
+        after = None if pod is None or not pod["node"] else (pod["node"], pod["takes"], pod["foreign"])
+        if pod is not None and after is not None:
+            self._pods[key] = after
+            if "jobPod" in pod:
+                self._job_pods[key] = pod["jobPod"]
+        if (before, job_pod) == (after, self._job_pods.get(key)):
+            return
+        if before is not None:
+            node, takes, foreign = before
+            self._add(node, {name: -value for name, value in takes.items()}, foreign=foreign)
+        if after is not None:
+            node, takes, foreign = after
+            self._add(node, takes, foreign=foreign)
+        self.changes += 1
+        self._on_change()
+
+    def _see_claims(self, key: Key, pod: Object | None) -> None:
+        node = str(pod["node"]) if pod is not None else ""
+        used = pod.get("claims", ()) if pod is not None and node else ()
+        claims = tuple((key[0], claim) for claim in used)
+        before = self._claims_of.pop(key, ())
+        if claims:
+            self._claims_of[key] = claims
+        concerned = {*before, *claims}
+        nodes = {claim: self.nodes_of(claim) for claim in concerned}
+        for claim in {*before} - {*claims}:
+            del self._claims[claim][key]
+            if not self._claims[claim]:
+                del self._claims[claim]
+        for claim in claims:
+            self._claims.setdefault(claim, {})[key] = node
+        for claim in sorted(concerned):
+            if self.nodes_of(claim) != nodes[claim]:
+                self._on_claim(claim)
+
+    def _add(self, node: str, amounts: Amounts, *, foreign: bool) -> None:
+        for sums in (self._nodes, self._foreign) if foreign else (self._nodes,):
+            total = {name: value for name, value in added((sums.get(node, {}), amounts)).items() if value}
+            if total:
+                sums[node] = total
+            else:
+                sums.pop(node, None)

@@ -1,0 +1,1 @@
+"""The operator as a process: views, work queue, wiring, health, certificates."""

@@ -1,0 +1,159 @@
+"""The caches behind `tdcs operator`: real Alluxio clusters with their agents, or an engine in memory for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from tdcs.alluxio import AlluxioEngine
+from tdcs.api import names
+from tdcs.control.cache_registry import PATIENCE, Cache, CachePool
+from tdcs.engine.agent_client import AgentAddress, HttpAgents
+from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.engine.read_failure_service import Report, read_failure_routes
+from tdcs.engine.read_waits_service import TakeWaits, read_waits_routes
+from tdcs.engine.role_check import check_roles
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_size import FolderSize
+from tdcs.listing.lister import LocalLister, ProcessLister
+from tdcs.listing.source_keys import SourceKeys
+from tdcs.listing.source_size import SourceSize
+from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
+from tdcs.model.cache_engine import WorkerInfo
+from tdcs.node.agent.twin.agents import MemoryAgents
+from tdcs.trust.contexts import Contexts
+from tdcs.trust.identity import Identify
+from tdcs.trust.rights import OPERATOR_REQUESTS
+
+
+def alluxio_caches(
+    *,
+    namespace: str,
+    folder: ManifestFolder,
+    manifest_url: str,
+    session: aiohttp.ClientSession,
+    identify: Identify | None = None,
+) -> CachePool:
+    """Caches that talk to the masters and agents of the cache clusters in this namespace.
+
+    Args:
+        namespace: of the caches' pods.
+        folder: where listings write their manifests.
+        manifest_url: see `operator_url`, at which agents reach this folder; empty when it is not served.
+        session: fetches manifests that this process has lost from agents; closed by the caller.
+        identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
+    """
+    check_size, check_keys = SourceSize(), SourceKeys()
+    tls = Contexts(identify) if identify is not None else None
+
+    def make(cluster: str) -> Cache:
+        master = names.master_address(cluster=cluster, namespace=namespace)
+        engine = AlluxioEngine(master=master, patience=PATIENCE, identify=identify)
+        agents = HttpAgents(tls=tls)
+        return Cache(
+            engine=engine,
+            agents=agents,
+            check_size=FolderSize(agents, others=check_size),
+            check_keys=check_keys,
+            lister=ProcessLister(
+                master=master,
+                folder=folder,
+                secrets=lambda _path: engine.secrets,
+                identify=identify,
+            ),
+            connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
+        )
+
+    return CachePool(
+        make=make,
+        folder=folder,
+        manifest_url=manifest_url,
+        fetcher=ManifestFetcher(folder=folder, session=session),
+    )
+
+
+def agent_addresses(workers: Sequence[WorkerInfo], *, secure: bool = False) -> dict[str, AgentAddress]:
+    """Where the agents beside these workers are. An agent may answer though its worker is lost."""
+    found = {}
+    scheme = "https" if secure else "http"
+    for worker in workers:
+        host = worker.address.rpartition(":")[0]
+        if host:
+            found[worker.name] = AgentAddress(
+                url=f"{scheme}://{host}:{names.AGENT_CONTROL_PORT}", blocks=f"{host}:{names.AGENT_BLOCK_PORT}"
+            )
+    return found
+
+
+@asynccontextmanager
+async def serve_manifests(
+    folder: ManifestFolder,
+    *,
+    port: int,
+    known: Known = lambda _: KnownAgents(),
+    obtain: Obtain | None = None,
+    report: Report | None = None,
+    take_waits: TakeWaits | None = None,
+    tls: Contexts | None = None,
+) -> AsyncIterator[None]:
+    """Serve manifests to agents and node plugins, and who holds what to readers, while the body runs.
+
+    Args:
+        folder: of the manifests.
+        port: 0: nothing is served.
+        known: gives the agents of a cache cluster.
+        obtain: puts a manifest into the folder that is not there, when it is to be had.
+        report: takes what readers could not read.
+        take_waits: takes how long reads of pods waited.
+        tls: of this process; callers are answered as `tdcs.trust.rights` says of the role in their certificates then.
+            None: connections are plain, and every caller is answered.
+    """
+    if not port:
+        yield
+        return
+    app = web.Application(middlewares=[check_roles(OPERATOR_REQUESTS)] if tls is not None else [])
+    app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(known)])
+    if report is not None:
+        app.add_routes(read_failure_routes(report))
+    if take_waits is not None:
+        app.add_routes(read_waits_routes(take_waits))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        following = tls.following_server() if tls is not None else None
+        await web.TCPSite(runner, "0.0.0.0", port, ssl_context=following).start()  # noqa: S104  pods reach it
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def memory_caches(description: Path, *, folder: ManifestFolder) -> CachePool:
+    """An engine without a cache behind it, for tests: sources, workers and speed come from a JSON file."""
+    given: dict[str, Any] = json.loads(description.read_text())
+    speed = float(given.get("bytesPerSecond", 0))
+    engine = MemoryEngine(
+        sources=given["sources"], workers=given["workers"], before=_paced(speed) if speed else None
+    )
+    cache = Cache(
+        engine=engine,
+        agents=MemoryAgents(engine=engine, manifests=folder.open),
+        lister=LocalLister(engine=engine, folder=folder),
+        check_keys=engine.check_keys,
+    )
+    return CachePool(make=lambda _: cache, folder=folder)
+
+
+def _paced(speed: float) -> Callable[[Operation], Awaitable[None]]:
+    async def pace(operation: Operation) -> None:
+        if operation.name == "put":
+            await asyncio.sleep(operation.length / speed)
+
+    return pace

@@ -1,0 +1,179 @@
+"""Which objects have to be looked at when one changes: a handler for each kind of event, which adds keys to the queue.
+
+Nothing is worked on here. A change that no decision depends on adds no key.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from tdcs.api import names
+from tdcs.control.context import WorkKey
+from tdcs.control.job.own_workload import queue_of
+from tdcs.control.operator.change_detection import asked, places, worker_view
+from tdcs.decide.cache.dataset_demand import datasets_of, stage_of
+from tdcs.kube.queue import KeyedQueue
+from tdcs.model.kube_objects import Key, Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+
+
+class Touch(Protocol):
+    """Has the queue of jobs scheduled again; the arguments are those of `GangQueue.touch`."""
+
+    def __call__(self, *, nodes: bool = False, overheads: bool = False) -> None: ...
+
+
+class EventHandlers:
+    """Handles the events of all that the operator watches.
+
+    Args:
+        views: the custom resources that are known, by resource and key; only read.
+        queue: gets the keys.
+        namespace: where the CacheClusters that count live.
+        touch: called when something changed on which the queue of jobs may depend.
+    """
+
+    def __init__(
+        self,
+        *,
+        views: Mapping[Resource, Mapping[Key, Object]],
+        queue: KeyedQueue[WorkKey],
+        namespace: str,
+        touch: Touch,
+    ) -> None:
+        self._views = views
+        self._queue = queue
+        self._namespace = namespace
+        self._touch = touch
+        self._nodes_seen: dict[str, object] = {}
+        self._namespaces_seen: dict[str, object] = {}
+        self._sizes_seen: dict[str, object] = {}
+
+    def on_custom_resource(
+        self, resource: Resource, key: Key, obj: Object, *, before: Object | None, deleted: bool
+    ) -> None:
+        """A custom resource changed; the view has it already.
+
+        Args:
+            resource: its kind.
+            key: its own.
+            obj: as it is, or was last.
+            before: as it was known; None: it was not.
+            deleted: whether it is gone.
+        """
+        # A status is the operator's own word: looking again because of it could go round for ever.
+        if deleted or before is None or asked(before) != asked(obj):
+            self._add(resource, key)
+        if resource is TRAINING_JOBS:
+            self._touch()
+            if stage_of(before) != stage_of(None if deleted else obj):
+                for name in {*datasets_of(before), *datasets_of(obj)}:
+                    self._add(DATASETS, (key[0], name))
+        if resource is DATASETS:
+            self._dataset_changed(key)
+            if places(before) != places(None if deleted else obj):
+                self._touch()
+        if resource is PRELOADS and (deleted or before is None or asked(before) != asked(obj)):
+            # The Dataset's controller carries it out, and stops when it is deleted.
+            self._add(DATASETS, (key[0], names.dataset_of(obj)))
+        if resource is CACHE_CLUSTERS and worker_view(before) != worker_view(None if deleted else obj):
+            self._cluster_changed(key)
+
+    def on_node(self, key: Key, obj: Object | None) -> None:
+        """A node changed. Heartbeats change nodes all the time; placements depend on these parts only."""
+        status = (obj or {}).get("status") or {}
+        size = None if obj is None else (status.get("allocatable"), obj.get("spec", {}).get("unschedulable"))
+        if size != self._sizes_seen.get(key[1], ...):
+            self._sizes_seen[key[1]] = size
+            self._touch(nodes=True)
+        view = None if obj is None else (obj["metadata"].get("labels"), obj.get("spec", {}).get("taints"))
+        if view == self._nodes_seen.get(key[1], ...):
+            return
+        self._nodes_seen[key[1]] = view
+        self._touch(nodes=True)
+        for cluster in self._views[CACHE_CLUSTERS]:
+            self._add(CACHE_CLUSTERS, cluster)
+
+    def on_claim_use(self, claim: Key) -> None:
+        """Pods begin or end to mount a claim on a node: the Dataset of that name is in use, elsewhere, or idle."""
+        dataset = self._views[DATASETS].get(claim)
+        if dataset is None:
+            return
+        self._add(DATASETS, claim)
+        cluster = (self._namespace, names.cache_cluster_of(dataset))
+        if names.follows_jobs(self._views[CACHE_CLUSTERS].get(cluster)):
+            self._add(CACHE_CLUSTERS, cluster)
+
+    def on_dataset_claim(self, key: Key, claim: Object | None) -> None:
+        """The claim of a Dataset was deleted, or has lost its volume: it is made anew at once."""
+        if (claim is None or claim.get("phase") == "Lost") and key in self._views[DATASETS]:
+            self._add(DATASETS, key)
+
+    def on_namespace(self, key: Key, obj: Object | None) -> None:
+        """Quotas of caches select namespaces by their labels."""
+        labels = None if obj is None else obj["metadata"].get("labels") or {}
+        if labels == self._namespaces_seen.get(key[1], ...):
+            return
+        self._namespaces_seen[key[1]] = labels
+        for namespace, name in self._views[DATASETS]:
+            if namespace == key[1]:
+                self._add(DATASETS, (namespace, name))
+
+    def on_priority_class(self, _: Key, __: Object | None) -> None:
+        """The order of waiting jobs may be another one."""
+        self._touch()
+
+    def on_resource_quota(self, _: Key, __: Object | None) -> None:
+        """A waiting job may fit into its namespace now, or not any more."""
+        self._touch()
+
+    def on_runtime_class(self, _: Key, __: Object | None) -> None:
+        """What it adds to each pod may be another amount."""
+        self._touch(overheads=True)
+
+    def on_job_child(self, key: Key, obj: Object | None) -> None:
+        """A Job or a pod of a TrainingJob changed."""
+        self._touch()
+        if obj is not None:
+            self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))
+            return
+        # A deleted child: its labels are gone with it, so every job of the namespace looks.
+        for namespace, name in self._views[TRAINING_JOBS]:
+            if namespace == key[0]:
+                self._add(TRAINING_JOBS, (namespace, name))
+
+    def on_workload(self, key: Key, obj: Object | None) -> None:
+        """Of Kueue: that of a TrainingJob has its label; of one that is gone all of the namespace look."""
+        if obj is not None:
+            job = (obj["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB)
+            if job:
+                self._add(TRAINING_JOBS, (key[0], job))
+            return
+        for (namespace, name), found in self._views[TRAINING_JOBS].items():
+            if namespace == key[0] and queue_of(found):
+                self._add(TRAINING_JOBS, (namespace, name))
+
+    def on_cluster_child(self, _: Key, obj: Object | None) -> None:
+        """A StatefulSet or DaemonSet of a CacheCluster changed; of one that is gone all clusters look."""
+        for key in self._clusters(obj):
+            self._add(CACHE_CLUSTERS, key)
+
+    def _clusters(self, obj: Object | None) -> Iterator[Key]:
+        if obj is None:
+            yield from self._views[CACHE_CLUSTERS]
+        else:
+            metadata = obj["metadata"]
+            yield metadata["namespace"], metadata["labels"][names.LABEL_CACHE_CLUSTER]
+
+    def _dataset_changed(self, key: Key) -> None:
+        for (namespace, name), job in self._views[TRAINING_JOBS].items():
+            uses = job.get("spec", {}).get("datasets") or ()
+            if namespace == key[0] and any(use.get("name") == key[1] for use in uses):
+                self._add(TRAINING_JOBS, (namespace, name))
+
+    def _cluster_changed(self, cluster: Key) -> None:
+        for key, dataset in self._views[DATASETS].items():
+            if (self._namespace, names.cache_cluster_of(dataset)) == cluster:
+                self._add(DATASETS, key)
+
+    def _add(self, resource: Resource, key: Key) -> None:
+        self._queue.add(WorkKey(resource, *key))

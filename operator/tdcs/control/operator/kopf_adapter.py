@@ -1,0 +1,96 @@
+"""kopf around the operator: the event source of the custom resources, start and stop, signals."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+import kopf
+from kopf._core.engines.peering import Identity
+from kubernetes.aio.client import Configuration
+
+from tdcs.control.operator.operator import Operator
+from tdcs.kube.configuration import ApiAccess
+from tdcs.kube.informer import backoff
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+
+IDENTITY = "tdcs-operator"
+
+
+def connection_of(configuration: Configuration, *, authorization: str | None) -> kopf.ConnectionInfo:
+    """kopf's credentials from the configuration that our own client uses, so that both talk to one server."""
+    scheme, _, token = (authorization or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        proxy_url=configuration.proxy,
+    )
+
+
+class Endless:
+    """Pauses between kopf's tries, in seconds. It would end the process by the error of the last one."""
+
+    def __iter__(self) -> Iterator[float]:
+        return (backoff(failures=failures) for failures in itertools.count(1))
+
+
+def registry_of(operator: Operator, *, access: ApiAccess) -> kopf.OperatorRegistry:
+    """kopf's handlers for one operator; nothing is registered globally."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def log_in(**_: object) -> kopf.ConnectionInfo:
+        # kopf asks at its start, and again when the server has refused what it got.
+        await access.renew(refused=access.configuration)
+        return connection_of(access.configuration, authorization=await access.authorization())
+
+    # It waits for its views itself. Without the right to see something it can do nothing: kubelet starts it again.
+    @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
+    async def configure(settings: kopf.OperatorSettings, **_: object) -> None:
+        settings.posting.enabled = False  # events are our own: counted, and one for each change
+        settings.peering.standalone = True
+        settings.scanning.disabled = True  # so that no right to list definitions and namespaces is needed
+        settings.watching.server_timeout = 300
+        settings.networking.request_timeout = 30
+        settings.networking.error_backoffs = Endless()
+        await operator.start()
+
+    @kopf.on.cleanup(registry=registry)
+    async def clean_up(**_: object) -> None:
+        await operator.stop()
+
+    for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS):
+        _follow(registry, operator, resource)
+    return registry
+
+
+def _follow(registry: kopf.OperatorRegistry, operator: Operator, resource: Resource) -> None:
+    @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)
+    async def seen(event: kopf.RawEvent, **_: object) -> None:
+        operator.seen(resource, dict(event["object"]), deleted=event["type"] == "DELETED")
+        if event["type"] is None:  # from a list, at the start and whenever a watch could not go on
+            operator.listed_again(resource)
+
+
+async def run(
+    *,
+    operator: Operator,
+    access: ApiAccess,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run until a signal comes or `stop` is set."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await kopf.operator(
+            registry=registry_of(operator, access=access),
+            clusterwide=operator.scope.watched is None,
+            namespaces=operator.scope.watched or (),
+            standalone=True,
+            # By default it asks who runs the process, and in a container that user has no name.
+            identity=Identity(IDENTITY),
+            stop_flag=stop,
+        )

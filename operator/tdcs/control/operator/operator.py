@@ -1,0 +1,389 @@
+"""The operator: live views, a work queue, one controller a kind; kopf runs it (`kopf_adapter`).
+
+kopf brings custom resources (as raw events), start and stop, signals and the health endpoint. Everything else
+observed comes from informers that notice deletions in a gap. No event is handled where it arrives: it names
+the objects that may have to change, and the queue hands those out one by one.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+from tdcs.control.cache_registry import Caches
+from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
+from tdcs.control.clock import utc_now
+from tdcs.control.context import Context, Settings, Stores, WorkKey
+from tdcs.control.dataset.access.service_networks import ServiceNetworks
+from tdcs.control.dataset.dataset_controller import DatasetController
+from tdcs.control.job.job_controller import TrainingJobController
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.stalled_reads import DataStalls
+from tdcs.control.kueue.datacheck_controller import KueueChecks
+from tdcs.control.node_usage import BOUND_AND_UNENDED, Usage, trimmed
+from tdcs.control.operator.event_handlers import EventHandlers
+from tdcs.control.operator.informers import informers_of
+from tdcs.control.operator.operator_health import STARTING, StaleError
+from tdcs.control.operator.startup import patiently, until_synced
+from tdcs.control.operator.store_resync import StoreResync
+from tdcs.control.operator_metrics import Metrics
+from tdcs.control.pod_addresses import PodAddresses
+from tdcs.control.preload.preload_controller import PreloadController
+from tdcs.control.release_certificates import Certificates
+from tdcs.engine.holder_service import KnownAgents
+from tdcs.engine.read_waits import ReadWaits
+from tdcs.kube.api import KubeApi
+from tdcs.kube.apply import Applier
+from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
+from tdcs.kube.events import EventRecorder
+from tdcs.kube.informer_set import InformerSet
+from tdcs.kube.lease import Lease, LeaseLostError
+from tdcs.kube.queue import KeyedQueue
+from tdcs.model.kube_objects import Key, Object, object_key
+from tdcs.model.kube_resources import (
+    CACHE_CLUSTERS,
+    DAEMON_SETS,
+    DATASETS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRELOADS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    RUNTIME_CLASSES,
+    STATEFUL_SETS,
+    TRAINING_JOBS,
+    Resource,
+)
+
+_log = logging.getLogger(__name__)
+
+PASSES_AT_ONCE: Mapping[Resource, int] = MappingProxyType(
+    {CACHE_CLUSTERS: 2, DATASETS: 8, PRELOADS: 4, TRAINING_JOBS: 4}
+)
+"""How many passes over objects of a kind go on at a time; slow ones of one kind do not hold up the others."""
+
+STALE_SECONDS = 180.0
+"""A view that has heard nothing for so long is not to be trusted: the server sends a bookmark a minute."""
+
+QUEUE_LIMIT_SECONDS = 300.0
+"""A key that waited so long means that no pass ends any more."""
+
+SCHEDULE_LIMIT_SECONDS = 120.0
+"""Changes that wait so long for a pass over the queue of jobs mean that none succeeds any more."""
+
+
+class Operator:
+    """Everything but kopf: can be run, fed and stopped by a test just as well.
+
+    Args:
+        api: the API server.
+        caches: gives the cache of a cache cluster; closed by `stop`.
+        settings: names and rhythms.
+        lease: work begins once this process holds it, and ends when it is lost; without one it begins at once.
+        on_lease_lost: called then, once nothing is worked on any more; the process must end or be replaced.
+        lease_losses: how often that has happened before, for the metrics.
+        certificates: of the release; None: there are none.
+    """
+
+    _gangs: GangQueue
+
+    def __init__(
+        self,
+        *,
+        api: KubeApi,
+        caches: Caches,
+        settings: Settings,
+        lease: Lease | None = None,
+        on_lease_lost: Callable[[], None] = lambda: None,
+        lease_losses: int = 0,
+        certificates: Certificates | None = None,
+    ) -> None:
+        self._lease = lease
+        self._certificates = certificates
+        self._on_lease_lost = on_lease_lost
+        self._working = False
+        self._starting = True
+        self._own: dict[Resource, dict[Key, Object]] = {
+            resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
+        }
+        queue: KeyedQueue[WorkKey] = KeyedQueue(lane=lambda key: key.resource)
+        self._handlers = EventHandlers(
+            views=self._own, queue=queue, namespace=settings.namespace, touch=self._touch
+        )
+        usage = Usage(on_change=self._touch, on_claim=self._handlers.on_claim_use)
+        pod_addresses = PodAddresses()
+
+        def pod_seen(key: Key, pod: Object | None) -> None:
+            usage.seen(key, pod)
+            pod_addresses.seen(key, pod["addresses"] if pod is not None else ())
+
+        self.scope = settings.scope
+        # Of all namespaces, whatever is served: what nodes have left, and which pods mount a claim.
+        self._usage = InformerSet(
+            api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=pod_seen
+        )
+        self._informers = informers_of(api=api, settings=settings, handlers=self._handlers)
+        self.context = Context(
+            api=api,
+            applier=Applier(api=api),
+            recorder=EventRecorder(api=api, component="tdcs-operator", now=utc_now),
+            caches=caches,
+            stores=Stores(
+                namespace=settings.namespace,
+                cache_clusters=self._own[CACHE_CLUSTERS],
+                datasets=self._own[DATASETS],
+                preloads=self._own[PRELOADS],
+                training_jobs=self._own[TRAINING_JOBS],
+                nodes=self._informers[NODES].store,
+                pods=self._informers[PODS].store,
+                jobs=self._informers[JOBS].store,
+                stateful_sets=self._informers[STATEFUL_SETS].store,
+                daemon_sets=self._informers[DAEMON_SETS].store,
+                priority_classes=self._informers[PRIORITY_CLASSES].store,
+                resource_quotas=self._informers[RESOURCE_QUOTAS].store,
+                namespaces=self._informers[NAMESPACES].store,
+                runtime_classes=self._informers[RUNTIME_CLASSES].store,
+                usage=usage,
+                pod_addresses=pod_addresses,
+            ),
+            queue=queue,
+            settings=settings,
+            certificates=certificates,
+            gone=self._gone,
+        )
+        self._store_resync = StoreResync(
+            api=api,
+            views=self._own,
+            missed=lambda resource, obj, deleted: self.seen(resource, obj, deleted=deleted),
+            scope=self.scope,
+        )
+        self.metrics = Metrics(
+            stores=self.context.stores,
+            queued=lambda: len(self.context.queue),
+            oldest_seconds=self.context.queue.oldest_age,
+            schedule_overdue_seconds=lambda: self._gangs.overdue_seconds(),
+            certificates=certificates.ends if certificates is not None else lambda: (),
+            source_rates=lambda: self._datasets.source_rates(),
+            lease_losses=lease_losses,
+        )
+        self._gangs = GangQueue(
+            stores=self.context.stores,
+            queue=self.context.queue,
+            patience=settings.gang_patience_seconds,
+            timed=self.metrics.timed_schedule,
+        )
+        self.data_stalls = DataStalls(
+            lambda job, seconds: self.context.queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
+        )
+        self._service_networks = ServiceNetworks(api)
+        self._datasets = DatasetController(
+            context=self.context,
+            networks=lambda: (
+                *settings.internal_networks,
+                *settings.api_server_addresses,
+                *self._service_networks.texts,
+            ),
+            services_known=lambda: bool(settings.internal_networks or self._service_networks.texts),
+        )
+        self._datasets.queue_order = self._gangs.order
+        self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
+            CACHE_CLUSTERS: CacheClusterController(
+                context=self.context,
+                ledgers=lambda cluster: self._datasets.ledgers(cluster=cluster),
+                observe=self._datasets.observer.view,
+                needs=self._datasets.needs,
+                readers=self._datasets.readers_on,
+                forget=self._datasets.observer.forget,
+            ).reconcile,
+            DATASETS: self._datasets.reconcile,
+            PRELOADS: PreloadController(
+                context=self.context,
+                reports=lambda cluster, path: self._datasets.report_of(cluster=cluster, path=path),
+            ).reconcile,
+            TRAINING_JOBS: TrainingJobController(
+                context=self.context, gangs=self._gangs, stalls=self.data_stalls
+            ).reconcile,
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Fill the views, then begin to work, or wait for the lease: with full views, so that it begins at once.
+
+        An API server that is away, or that has not learned of this process' rights yet, is waited for.
+
+        Raises:
+            KubeError: it refuses a view for `SYNC_SECONDS`: waiting does not help.
+        """
+        informers = [*self._informers.values(), self._usage]
+        self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
+        await until_synced(informers)
+        # Without all kinds in view a first pass would report as missing what has merely not been listed yet.
+        for resource in self._own:
+            for namespace in self.scope.namespaces(resource):
+                listing = partial(self.context.api.list, resource, namespace=namespace)
+                found = await patiently(listing)
+                for obj in found.items:
+                    self.seen(resource, obj, deleted=False)
+        await patiently(self._service_networks.read)
+        self._tasks.append(asyncio.create_task(self._service_networks.follow()))
+        self._starting = False
+        if self._lease is None:
+            self._begin_work()
+        else:
+            self._tasks.append(asyncio.create_task(self._lead(self._lease)))
+
+    async def stop(self) -> None:
+        """Stop working; what is half done is found and finished by the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._store_resync.close()
+        self._gangs.close()
+        self.context.queue.close()
+        await self._datasets.close()
+        if self._lease is not None:
+            await self._lease.release()  # after the last write
+        await self.context.caches.close()
+        await self.context.api.close()
+
+    def seen(self, resource: Resource, obj: Object, *, deleted: bool) -> None:
+        """Take in one custom resource as an event source gives it."""
+        key = object_key(obj)
+        if not self.scope.serves(resource, key[0]):
+            return
+        store = self._own[resource]
+        before = store.get(key)
+        if deleted:
+            store.pop(key, None)
+        else:
+            store[key] = obj
+        self._handlers.on_custom_resource(resource, key, obj, before=before, deleted=deleted)
+
+    def listed_again(self, resource: Resource) -> None:
+        """The event source has lost its watch and lists again what exists, but not what was deleted meanwhile."""
+        self._store_resync.doubt(resource)
+
+    def _gone(self, key: WorkKey) -> None:
+        if (key.namespace, key.name) in self._own[key.resource]:
+            self._store_resync.doubt(key.resource)
+
+    def _touch(self, *, nodes: bool = False, overheads: bool = False) -> None:
+        self._gangs.touch(nodes=nodes, overheads=overheads)
+
+    def known_agents(self, cluster: str) -> KnownAgents:
+        """The agents of a cache cluster, of which readers learn who holds what; none of an unknown one."""
+        return self._datasets.observer.known_agents(cluster)
+
+    def take_waits(self, waits: ReadWaits) -> bool:
+        """Take how long reads of pods waited; whether this operator does: one that stands by writes no status."""
+        if self._working:
+            self.data_stalls.take(waits)
+        return self._working
+
+    def health(self) -> Mapping[str, object]:
+        """What the health endpoint reports.
+
+        Raises:
+            StaleError: a view is stale, the queue does not move, or a part has ended: the process should be restarted.
+        """
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (defect := task.exception()) is not None:
+                raise StaleError(f"a part of the operator was ended by a defect: {defect!r}") from defect
+        for resource, informer in (*self._informers.items(), (PODS, self._usage)):
+            # An API server that is away is no reason for a restart, which would not find it either.
+            age = informer.silent_seconds()
+            if age > STALE_SECONDS:
+                raise StaleError(f"nothing was heard about {resource.plural} for {age:.0f} s")
+        oldest = self.context.queue.oldest_age()
+        standing_by = self._lease is not None and not self._working
+        if oldest > QUEUE_LIMIT_SECONDS and not standing_by:
+            raise StaleError(f"the oldest change has waited for {oldest:.0f} s")
+        overdue = self._gangs.overdue_seconds()
+        if overdue > SCHEDULE_LIMIT_SECONDS:
+            raise StaleError(f"the queue of TrainingJobs has stood still for {overdue:.0f} s: see the log")
+        queued = len(self.context.queue)
+        return {
+            STARTING: self._starting,
+            "standingBy": standing_by,
+            "queued": queued,
+            "oldestSeconds": round(oldest, 1),
+        }
+
+    def _begin_work(self) -> None:
+        self._working = True
+        self._gangs.start()
+        first_look = asyncio.create_task(self._look_at_certificates())
+        self._workers = [
+            first_look,
+            *(
+                asyncio.create_task(self._work(resource, first_look))
+                for resource, count in PASSES_AT_ONCE.items()
+                for _ in range(count)
+            ),
+            asyncio.create_task(self._resync()),
+        ]
+        if self.context.settings.kueue:
+            checks = KueueChecks(context=self.context, on_workload=self._handlers.on_workload)
+            self._workers.append(asyncio.create_task(checks.run()))
+        if self._certificates is not None:
+            self._workers.append(asyncio.create_task(self._certificates.keep()))
+        self._tasks += self._workers
+
+    async def _look_at_certificates(self) -> None:
+        if self._certificates is not None:
+            await self._certificates.refresh()
+
+    async def _lead(self, lease: Lease) -> None:
+        await lease.acquire()
+        self._begin_work()
+        try:
+            await lease.keep()
+        except LeaseLostError as error:
+            _log.critical("%s; this process stops all work, so that two never work at a time", error)
+            self._working = False
+            self._gangs.close()
+            for worker in self._workers:
+                worker.cancel()
+            self._on_lease_lost()
+
+    async def _work(self, resource: Resource, first_look: asyncio.Task[None]) -> None:
+        queue = self.context.queue
+        # Without a certificate no cache can be asked, which would be said of every Dataset.
+        await asyncio.wait([first_look])
+        while True:
+            key = await queue.get(lane=resource)
+            failed = False
+            try:
+                with self.metrics.timed(kind=key.resource.kind):
+                    again = await self._passes[key.resource](key)
+                if again is not None:
+                    queue.add_after(key, again)
+            except (ConflictError, UnavailableError) as error:
+                failed = True
+                _log.info("%s: %s; it is tried again", key, error)
+            except KubeError as error:
+                failed = True
+                _log.warning("%s: %s; it is tried again", key, error)
+            except Exception:
+                # A defect met with one object must not stop the work on all others.
+                failed = True
+                _log.exception("%s: the pass failed by a defect of the operator; it is tried again", key)
+            finally:
+                queue.done(key, failed=failed)
+
+    async def _resync(self) -> None:
+        """Look at every object now and then, whatever was missed; spread, so that it is no burst."""
+        period = self.context.settings.resync_seconds
+        while True:
+            await asyncio.sleep(period)
+            for resource, store in self._own.items():
+                self._store_resync.doubt(resource)
+                for namespace, name in store:
+                    key = WorkKey(resource, namespace, name)
+                    self.context.queue.add_after(key, random.uniform(0, period / 2))  # noqa: S311
+            await self._datasets.sweep()  # where no Dataset is left, no pass of one does it

@@ -1,0 +1,1 @@
+"""Preloads: how far each is."""

@@ -1,0 +1,128 @@
+"""Publishing a status: only when it differs, with an event for each condition that changed."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from tdcs.api.base import Model
+from tdcs.api.conditions import WARNINGS, Condition, Finding, merge
+from tdcs.control.context import Context
+from tdcs.kube.errors import ConflictError, NotFoundError
+from tdcs.kube.events import EventType
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import Resource
+
+_log = logging.getLogger(__name__)
+
+QUIET = frozenset(
+    {"AllPodsRun", "Finished", "NotAdmitted", "NotQueued", "PodsStarting", "Resumed", "VolumeNotBound"}
+)
+"""Reasons of conditions that merely follow from another one, which has an event already."""
+
+
+def current(obj: Object) -> dict[str, Any]:
+    """The status as it is on the server."""
+    return dict(obj.get("status") or {})
+
+
+def conditions_of(obj: Object) -> list[Condition]:
+    """The conditions of an object's status; those that do not parse are left out."""
+    return [
+        Condition.model_validate(raw)
+        for raw in current(obj).get("conditions") or ()
+        if isinstance(raw, Mapping) and {"type", "status", "reason", "lastTransitionTime"} <= raw.keys()
+    ]
+
+
+def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[Condition]:
+    """The conditions that get an event: those with a new status or reason, and mistakes of another spec.
+
+    Those that merely started as False get none, nor those that are Unknown (what they wait for has its own event), nor
+    those that only follow from another. Of two with one reason the one with the shorter message gets none if the longer
+    message contains it, as that of Ready contains the cause of a failure.
+    """
+    known = {condition.type: condition for condition in before}
+    found: list[Condition] = []
+    for condition in after:
+        old = known.get(condition.type)
+        if old is None:
+            fresh = condition.status == "True" or condition.reason in WARNINGS
+        else:
+            fresh = (old.status, old.reason) != (condition.status, condition.reason) or _is_another_mistake(
+                old, condition
+            )
+        if not fresh or condition.status == "Unknown" or condition.reason in QUIET:
+            continue
+        alike = [one for one in found if one.reason == condition.reason]
+        if any(condition.message in one.message for one in alike):
+            continue
+        contained = [one for one in alike if one.message in condition.message]
+        found = [*(one for one in found if one not in contained), condition]
+    return found
+
+
+def _is_another_mistake(old: Condition, new: Condition) -> bool:
+    """Whether a changed spec is wrong for the same reason in another way, as with a second Secret that is not there."""
+    changes = old.observed_generation != new.observed_generation and old.message != new.message
+    return changes and new.reason in WARNINGS
+
+
+def _without(status: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if name not in fields}
+
+
+async def publish_status(
+    *,
+    context: Context,
+    resource: Resource,
+    obj: Object,
+    status: Model,
+    findings: Sequence[Finding],
+    beside: Collection[str] = (),
+) -> Object:
+    """Write the status if it differs from what `obj` carries, then record an event for each condition that changed.
+
+    Args:
+        context: the controller's world.
+        resource: the kind of `obj`.
+        obj: the custom resource as read in this pass.
+        status: the wanted status; its conditions and generation are filled in here.
+        findings: what the conditions shall say.
+        beside: fields that are written beside others only: when nothing else differs, they are no reason to write.
+
+    Returns:
+        The object with its new status. An object that was deleted meanwhile is not written.
+    """
+    metadata = obj["metadata"]
+    generation = int(metadata.get("generation", 0))
+    known = conditions_of(obj)
+    conditions = merge(known=known, findings=findings, generation=generation, now=context.now())
+    wanted = {
+        **status.model_dump(by_alias=True, exclude_none=True, mode="json"),
+        "observedGeneration": generation,
+        "conditions": [condition.model_dump(by_alias=True, mode="json") for condition in conditions],
+    }
+    if _without(wanted, beside) == _without(current(obj), beside):
+        return obj
+    identity = {key: metadata[key] for key in ("name", "namespace", "uid") if metadata.get(key)}
+    try:
+        await context.api.apply_status(resource, obj={"metadata": identity, "status": wanted})
+    except (NotFoundError, ConflictError):
+        return obj  # deleted, or deleted and made anew: the next pass sees the new one
+    for condition in changed(before=known, after=conditions):
+        warns = condition.reason in WARNINGS
+        _log.log(
+            logging.WARNING if warns else logging.INFO,
+            "%s %s: %s is %s (%s): %s",
+            obj["kind"],
+            "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part),
+            condition.type,
+            condition.status,
+            condition.reason,
+            condition.message,
+        )
+        type_: EventType = "Warning" if warns else "Normal"
+        await context.recorder.record(
+            about=obj, reason=condition.reason, message=condition.message or condition.type, type_=type_
+        )
+    return {**obj, "status": wanted}

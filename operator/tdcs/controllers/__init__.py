@@ -1,1 +1,0 @@
-"""The operator: observe, plan, apply, one module for each kind."""

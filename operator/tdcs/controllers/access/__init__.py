@@ -1,1 +1,0 @@
-"""Whether a Dataset may read its source: by rules, by addresses and with which keys."""

@@ -1,1 +1,0 @@
-"""Figures for autoscalers: KEDA's protocol for scalers outside of it."""

@@ -1,1 +1,0 @@
-"""Workloads of Kueue: they start when their data is there, see the AdmissionCheck tdcs.io/data."""

@@ -1,1 +1,0 @@
-"""The end of a Dataset and of its mount: claims and who uses them, blocks, and mounts that no Dataset has any more."""

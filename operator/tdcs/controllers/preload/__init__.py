@@ -1,1 +1,0 @@
-"""The Preload controller: tells how far a directive is. The loading itself is the Dataset controller's."""

@@ -1,1 +1,0 @@
-"""TrainingJobs in a queue of Kueue: one Workload stands for all roles of a job."""

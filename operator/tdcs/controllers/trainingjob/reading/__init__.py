@@ -1,1 +1,0 @@
-"""How long the reads of jobs wait."""

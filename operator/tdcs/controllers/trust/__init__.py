@@ -1,1 +1,0 @@
-"""The certificates of a release, kept as Secrets."""

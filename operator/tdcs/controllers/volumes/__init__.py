@@ -1,1 +1,0 @@
-"""The PersistentVolume and the claim through which pods read a Dataset."""

@@ -1,0 +1,1 @@
+"""What the cache holds: what is wanted, granted, loaded next and evicted first."""

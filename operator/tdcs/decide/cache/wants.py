@@ -1,0 +1,362 @@
+"""What the data of a mount is wanted for: by the specs of Datasets and by Preloads.
+
+A mount may be wanted in several ways at once: by Datasets of one source with placements of their own, and by
+Preloads. Each is a `Want`. What shall lie in the cache is the union of them.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.api.dataset import KEPT_BYTES, KEPT_PRELOADS, Dataset, Kept, PlacementMode
+from tdcs.api.durations import seconds_between
+from tdcs.api.preload import Preload, PreloadStatus, Verify
+from tdcs.api.quantities import to_bytes
+from tdcs.api.selection import Selection
+from tdcs.decide.cache.load_order import Subset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """One way in which the data of a mount is wanted.
+
+    Attributes:
+        key: who wants it, such as ``Dataset n/pictures``; a stable name.
+        mode: how the bytes of a copy lie on its nodes.
+        copies: how many copies, each on nodes of its own.
+        ids: the copies' ids, see `copy_ids`; empty: they are numbered.
+        node_count: nodes of each copy; None: as `plan_copy` says.
+        node_selector: labels that its nodes must carry.
+        nodes: the only nodes that may hold it; empty: any.
+        subset: which part of the data.
+        load: whether what is missing is loaded now; if not, what is there is kept all the same.
+        bandwidth: bytes a second that its load may read from the source; None for no limit.
+        verify: how much of what was loaded is compared with the source.
+        check: identity of that comparison: another Preload of the same name has another one, and so
+            has each Dataset that it is run for.
+        verdict: whether it has ended, and found wrong copies. It is not made again, but it stays assigned: what it
+            refused must not be brought again.
+        beside: key of the want that it is a further copy of: it lies on other nodes than that one and its other
+            copies, and only as a whole; empty for others.
+    """
+
+    key: str
+    mode: PlacementMode = "Auto"
+    copies: int = 1
+    ids: tuple[str, ...] = ()
+    node_count: int | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    subset: Subset = field(default_factory=Subset)
+    load: bool = True
+    bandwidth: int | None = None
+    verify: Verify = "None"
+    check: str = ""
+    verdict: bool = False
+    beside: str = ""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The folders and files that are meant; empty for all."""
+        return self.subset.plain_paths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetIdentity:
+    """Which Dataset of a name it is: one that is deleted and made anew is another one.
+
+    Attributes:
+        uid: its uid.
+        created: when it was created; empty when that is not known.
+    """
+
+    uid: str
+    created: str
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> "DatasetIdentity":
+        """From the metadata of the object."""
+        return cls(uid=str(metadata.get("uid") or ""), created=str(metadata.get("creationTimestamp") or ""))
+
+
+def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) -> tuple[str, ...]:
+    """The ids of the copies that there shall be. A copy keeps its id for as long as there is one, whatever becomes of
+    the others: jobs and pods name the copy that they read.
+
+    Args:
+        known: the ids of the copies that there are, in their order.
+        count: how many there shall be.
+        in_use: ids that jobs read: of too many copies those leave first that no job reads, the youngest before others.
+    """
+    order = {one: number for number, one in enumerate(known)}
+    stay = sorted(known, key=lambda one: (one not in in_use, order[one]))[:count]
+    kept = sorted(stay, key=order.__getitem__)
+    free = (str(number) for number in itertools.count() if str(number) not in order)
+    return (*kept, *itertools.islice(free, max(count - len(kept), 0)))
+
+
+def dataset_key(*, namespace: str, name: str) -> str:
+    """The key of a Dataset's own want."""
+    return f"{names.KIND_DATASET} {namespace}/{name}"
+
+
+def preload_key(*, namespace: str, name: str) -> str:
+    """The key of a Preload's want, which outlives the Preload while the Dataset keeps what it loaded."""
+    return f"{names.KIND_PRELOAD} {namespace}/{name}"
+
+
+def namespace_of(key: str) -> str:
+    """The namespace of whoever wants it."""
+    return key.partition(" ")[2].partition("/")[0]
+
+
+def clone_key(*, namespace: str, name: str, copy: str) -> str:
+    """The key of a clone of a Dataset's data."""
+    return f"Clone {namespace}/{name}/{copy}"
+
+
+def of_clone(base: Want, *, namespace: str, name: str, copy: str) -> Want:
+    """A further copy of what a Dataset wants, on nodes of its own."""
+    return replace(
+        base,
+        key=clone_key(namespace=namespace, name=name, copy=copy),
+        copies=1,
+        ids=(copy,),
+        beside=base.key,
+        check="",
+        verify="None",
+    )
+
+
+def seconds_until(start: str | None, *, now: str) -> float:
+    """Seconds until a start time; 0 when there is none or it is past."""
+    return max(seconds_between(now, start), 0.0) if start is not None else 0.0
+
+
+def of_dataset(*, namespace: str, name: str, dataset: Dataset, now: str) -> Want | None:
+    """What a Dataset's own spec wants; None when its preload is off."""
+    preload, placement = dataset.spec.preload, dataset.spec.placement
+    if not preload.enabled:
+        return None
+    return Want(
+        key=dataset_key(namespace=namespace, name=name),
+        mode=placement.mode,
+        copies=placement.copies,
+        node_count=placement.node_count,
+        node_selector=placement.node_selector,
+        subset=subset_of(preload),
+        load=seconds_until(preload.start_time, now=now) == 0,
+        bandwidth=_rate(preload.bandwidth),
+    )
+
+
+def of_preload(
+    *,
+    namespace: str,
+    name: str,
+    uid: str,
+    preload: Preload,
+    dataset: Dataset,
+    identity: DatasetIdentity,
+    now: str,
+) -> Want:
+    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise.
+
+    Args:
+        namespace: its namespace.
+        name: its name.
+        uid: its uid.
+        preload: the Preload.
+        dataset: its Dataset.
+        identity: which Dataset of the name that is.
+        now: the time.
+    """
+    spec = preload.spec
+    conditions = preload.status.conditions if preload.status else []
+    failed, wrong = is_true(conditions, names.FAILED), has_wrong_copies(preload)
+    compared = not failed or wrong
+    return _placed(
+        key=preload_key(namespace=namespace, name=name),
+        dataset=dataset,
+        subset=subset_of(spec),
+        copies=spec.copies,
+        nodes=spec.nodes,
+        load=not spec.suspend and not failed and seconds_until(spec.start_time, now=now) == 0,
+        bandwidth=_rate(spec.bandwidth),
+        verify=spec.verify if compared else "None",
+        check=f"{uid}/{identity.uid}" if compared else "",
+        verdict=wrong,
+    )
+
+
+def of_kept(*, namespace: str, dataset: Dataset, kept: Kept) -> Want:
+    """What a completed Preload brought, and its Dataset keeps."""
+    return _placed(
+        key=preload_key(namespace=namespace, name=kept.name),
+        dataset=dataset,
+        subset=Subset(
+            paths=tuple(kept.paths),
+            fraction=None if kept.percent is None else kept.percent / 100,
+            amount=kept.amount,
+        ),
+        copies=kept.copies,
+        nodes=kept.nodes,
+    )
+
+
+def kept_now(
+    *,
+    known: Iterable[Kept],
+    preloads: Iterable[tuple[str, Preload]],
+    generation: int,
+    identity: DatasetIdentity,
+    limit: int = KEPT_PRELOADS,
+    most_bytes: int = KEPT_BYTES,
+) -> list[Kept]:
+    """What of completed Preloads is kept: until the Dataset's spec changes, and the newest ones only.
+
+    Called with its own result it gives the same result, whatever Preloads there are beside.
+
+    Args:
+        known: what the status says so far.
+        preloads: the Preloads of the Dataset that there are, by name.
+        generation: the Dataset's.
+        identity: which Dataset of its name it is: what was loaded of an earlier one is not its own.
+        limit: how many at most.
+        most_bytes: the room that they may take in the status.
+    """
+    there = dict(preloads)
+    found = {
+        kept.name: kept
+        for kept in known
+        # A Preload that was made anew under the same name speaks for itself.
+        if kept.generation == generation and (kept.name not in there or is_complete(there[kept.name]))
+    }
+    for name, preload in there.items():
+        status = preload.status
+        if status is None or not is_complete(preload) or status.dataset_generation != generation:
+            continue
+        if is_of_another(status, identity=identity):
+            continue
+        spec = preload.spec
+        found[name] = Kept(
+            name=name,
+            generation=generation,
+            completion_time=status.completion_time,
+            paths=spec.paths,
+            percent=spec.percent,
+            amount=spec.amount_bytes,
+            copies=spec.copies,
+            nodes=spec.nodes,
+        )
+    newest = sorted(found.values(), key=lambda kept: (kept.completion_time or "", kept.name), reverse=True)
+    sizes = itertools.accumulate(len(kept.model_dump_json().encode()) for kept in newest)
+    fitting = [kept for kept, size in zip(newest, sizes, strict=True) if size <= most_bytes]
+    return fitting[:limit][::-1]
+
+
+def is_of_another(status: PreloadStatus, *, identity: DatasetIdentity) -> bool:
+    """Whether what a Preload says of its end is about an earlier Dataset of the name, not about this one."""
+    if status.dataset_uid and identity.uid:
+        return status.dataset_uid != identity.uid
+    # It ended under a version of the operator that did not write the uid.
+    ended, created = status.completion_time, identity.created
+    return ended is not None and created != "" and seconds_between(ended, created) > 0
+
+
+_AFTER_ALL_TIMES = "~"
+"""Sorts after every time."""
+
+
+def runs_again(
+    preload: Preload,
+    *,
+    name: str,
+    others: Iterable[tuple[str, Preload]],
+    identity: DatasetIdentity,
+    limit: int = KEPT_PRELOADS,
+) -> bool:
+    """Whether a Preload that ended for an earlier Dataset of the name is run for this one: it is, unless it completed
+    and so many others completed later, or are still to run, that what it brings would not be kept.
+
+    Args:
+        preload: the Preload.
+        name: its name.
+        others: the Preloads of the Dataset that there are, by name.
+        identity: which Dataset of its name it is.
+        limit: how many a Dataset keeps.
+    """
+    if not is_complete(preload):
+        return True
+    mine = _completion(name, preload, identity=identity)
+    newer = sum(_completion(other, one, identity=identity) > mine for other, one in others if other != name)
+    return newer < limit
+
+
+def _completion(name: str, preload: Preload, *, identity: DatasetIdentity) -> tuple[str, str]:
+    """Sorts Preloads by their completion, those that are to run last, and those that failed first."""
+    status = preload.status
+    if status is not None and is_complete(preload):
+        return status.completion_time or "", name
+    if (
+        status is None
+        or not is_true(status.conditions, names.FAILED)
+        or is_of_another(status, identity=identity)
+    ):
+        return _AFTER_ALL_TIMES, name
+    return "", name
+
+
+def is_complete(preload: Preload) -> bool:
+    """Whether a Preload has brought everything."""
+    return preload.status is not None and is_true(preload.status.conditions, names.COMPLETE)
+
+
+def has_wrong_copies(preload: Preload) -> bool:
+    """Whether a Preload has failed because copies differed from the source twice."""
+    return preload.status is not None and any(
+        one.type == names.FAILED and one.status == "True" and one.reason == "VerifyFailed"
+        for one in preload.status.conditions
+    )
+
+
+def subset_of(selection: Selection) -> Subset:
+    """The policy's form of a selection."""
+    return Subset(paths=tuple(selection.paths), fraction=selection.fraction, amount=selection.amount_bytes)
+
+
+def _placed(
+    *,
+    key: str,
+    dataset: Dataset,
+    subset: Subset,
+    copies: int | None,
+    nodes: Iterable[str],
+    load: bool = True,
+    bandwidth: int | None = None,
+    verify: Verify = "None",
+    check: str = "",
+    verdict: bool = False,
+) -> Want:
+    placement, named = dataset.spec.placement, tuple(sorted(nodes))
+    return Want(
+        key=key,
+        mode=placement.mode,
+        copies=1 if named else copies or placement.copies,
+        node_count=None if named else placement.node_count,
+        node_selector={} if named else placement.node_selector,
+        nodes=named,
+        subset=subset,
+        load=load,
+        bandwidth=bandwidth,
+        verify=verify,
+        check=check,
+        verdict=verdict,
+    )
+
+
+def _rate(bandwidth: int | str | None) -> int | None:
+    return None if bandwidth is None else max(to_bytes(bandwidth), 1)

@@ -1,0 +1,114 @@
+"""Where Kueue's admission has the pods of a pod set run, and what of their Job's template follows from it.
+
+With Topology Aware Scheduling Kueue assigns a domain (a node, a rack) to each pod. Its controller carries that over to
+the pods: it finds them by the names of their Workload and pod set, gives each the labels of its domain and takes the
+scheduling gate away with which they are made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tdcs.api.trainingjob import Role
+from tdcs.model.kube_objects import Object
+
+WORKLOAD: Final = "kueue.x-k8s.io/workload"
+"""Annotation of a pod with an assigned domain: its Workload."""
+
+POD_SET: Final = "kueue.x-k8s.io/podset"
+"""Label of such a pod: its pod set."""
+
+TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+"""Scheduling gate of such a pod, until Kueue has given it the labels of its domain."""
+
+UNCONSTRAINED: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
+
+REQUESTS: Final[Mapping[str, str]] = {
+    "kueue.x-k8s.io/podset-required-topology": "required",
+    "kueue.x-k8s.io/podset-preferred-topology": "preferred",
+    UNCONSTRAINED: "unconstrained",
+}
+"""Annotations of a pod template that ask for a topology, and the fields of a pod set's request."""
+
+INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+"""By it Kueue orders pods, so that neighbours in rank are neighbours in the topology."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What a pod set got.
+
+    Attributes:
+        node_labels: of the nodes of its flavors.
+        tolerations: of its flavors.
+        workload: name of the Workload with its assigned domains; empty: it has none.
+        pod_set: its name.
+    """
+
+    node_labels: Mapping[str, str]
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    workload: str = ""
+    pod_set: str = ""
+
+
+def topology_request(template: Object) -> dict[str, Any]:
+    """What a pod set of Kueue has to ask for, by the annotations of its template."""
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    for annotation, field in REQUESTS.items():
+        if annotation in annotations:
+            value = annotations[annotation]
+            asked = {field: value.lower() == "true" if annotation == UNCONSTRAINED else value}
+            return {"topologyRequest": {**asked, "podIndexLabel": INDEX_LABEL}}
+    return {"topologyRequest": {"podIndexLabel": INDEX_LABEL}}
+
+
+def template_changes(live: Object, *, given: Object, place: Placement | None) -> dict[str, dict[str, Any]]:
+    """What of a live pod template has to change, as a merge patch. Without a placement, nothing.
+
+    Args:
+        live: the template of a suspended Job.
+        given: that of the role in the TrainingJob.
+        place: where its pods may run from now on.
+    """
+    if place is None:
+        return {}
+    asked, present = given["spec"], live["spec"]
+    spec: dict[str, Any] = {}
+    selector = {**(asked.get("nodeSelector") or {}), **place.node_labels}
+    had = present.get("nodeSelector") or {}
+    if selector != had:
+        spec["nodeSelector"] = {**dict.fromkeys(had.keys() - selector.keys()), **selector}
+    gate = [{"name": TOPOLOGY_GATE}] if place.workload else []
+    lists: Mapping[str, list[Any]] = {"tolerations": list(place.tolerations), "schedulingGates": gate}
+    for field, added in lists.items():
+        own = list(asked.get(field) or ())
+        wanted = [*own, *(each for each in added if each not in own)]
+        if wanted != (present.get(field) or []):
+            spec[field] = wanted
+    metadata = _metadata_changes(live.get("metadata") or {}, given=given.get("metadata") or {}, place=place)
+    return {
+        **({"metadata": metadata} if metadata else {}),
+        **({"spec": spec} if spec else {}),
+    }
+
+
+def _metadata_changes(live: Object, *, given: Object, place: Placement) -> dict[str, Any]:
+    asked = given.get("annotations") or {}
+    wanted: Mapping[str, Mapping[str, str]] = {"labels": {}, "annotations": {}}
+    if place.workload:
+        # Without a request Kueue has assigned domains all the same, where all flavors of its queue have a topology.
+        implied = {} if asked.keys() & REQUESTS.keys() else {UNCONSTRAINED: "true"}
+        wanted = {"labels": {POD_SET: place.pod_set}, "annotations": {WORKLOAD: place.workload, **implied}}
+    found = {}
+    for field, managed in (("labels", {POD_SET}), ("annotations", {WORKLOAD, UNCONSTRAINED})):
+        own, present = given.get(field) or {}, live.get(field) or {}
+        goal = {key: {**own, **wanted[field]}.get(key) for key in managed}
+        changed = {key: value for key, value in goal.items() if present.get(key) != value}
+        if changed:
+            found[field] = changed
+    return found
+
+
+def pod_set_name(role: Role) -> str:
+    """Name of a role's pods in the Workload."""
+    return role.lower()

@@ -1,0 +1,99 @@
+"""A Workload without quota and outside of Kueue's queue, until its data is there.
+
+State Retry of a check alone does not give quota back for as long as it should: Kueue 0.19 evicts a Workload with
+`requeueAfterSeconds` after that time only, and queues one without it again at once. So the quota of a Workload that has
+not started is given back by the way that Kueue has for StatefulSets of no replicas: QuotaReserved is False with the
+reason OnHold.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tdcs.api import names
+from tdcs.decide.job.workload_standing import QUOTA_RESERVED, REQUEUED, with_conditions
+from tdcs.model.kube_objects import Object
+
+RETRY = "Retry"
+"""State of a check whose Workload is on hold."""
+
+_ON_HOLD, _PENDING, _DATA_READY = "OnHold", "Pending", "DataReady"
+_MARK = f"{names.KUEUE_CONTROLLER}: "
+"""Tells the holds of TDCS from those of Kueue."""
+
+
+def is_on_hold(workload: Object) -> bool:
+    """Whether TDCS holds it."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(
+        each.get("type") == QUOTA_RESERVED
+        and each.get("status") == "False"
+        and each.get("reason") == _ON_HOLD
+        and str(each.get("message", "")).startswith(_MARK)
+        for each in conditions
+    )
+
+
+def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Object:
+    """The status that takes a Workload out of the queue, and gives its quota back if it has some.
+
+    Args:
+        workload: has not started.
+        check: state of the check that holds it.
+        now: the time.
+    """
+    status = workload.get("status") or {}
+    checks = [
+        check if each.get("name") == check["name"] else _reset(each, now=now)
+        for each in status.get("admissionChecks") or ()
+    ]
+    return {
+        "admission": None,
+        "admissionChecks": checks,
+        "conditions": _conditions(workload, reason=_ON_HOLD, message=str(check["message"]), now=now),
+    }
+
+
+def queue_status(
+    workload: Object, *, check: Mapping[str, Any] | None, message: str, now: str, requeued: bool = False
+) -> Object:
+    """The status with which Kueue queues a Workload again.
+
+    Args:
+        workload: is on hold, or passed over for the state of the check.
+        check: state of the check that held it; None: it has none any more.
+        message: why.
+        now: the time.
+        requeued: it is passed over. Kueue 0.19 looks again at such a one when its condition Requeued has changed, and
+            the time is over for which it was to wait.
+    """
+    known = (workload.get("status") or {}).get("admissionChecks") or ()
+    checks = [check if check is not None and each.get("name") == check["name"] else each for each in known]
+    conditions = _conditions(workload, reason=_PENDING, message=message, now=now)
+    if not requeued:
+        return {"admissionChecks": checks, "conditions": conditions}
+    again = {
+        "type": REQUEUED,
+        "status": "True",
+        "reason": _DATA_READY,
+        "message": f"{_MARK}{message}"[:2000],
+        "lastTransitionTime": now,
+        "observedGeneration": workload["metadata"].get("generation", 0),
+    }
+    others = [each for each in conditions if each.get("type") != REQUEUED]
+    waits = (
+        {"requeueState": {"requeueAt": None}} if (workload.get("status") or {}).get("requeueState") else {}
+    )
+    return {"admissionChecks": checks, "conditions": [*others, again], **waits}
+
+
+def _reset(check: Mapping[str, Any], *, now: str) -> Mapping[str, Any]:
+    """The state of another check, which has judged quota that is given back: as after an eviction."""
+    if check.get("state") == "Pending":
+        return check
+    text = f"Reset to Pending: the quota was given back. Previously: {check.get('state')}"
+    return {"name": check.get("name"), "state": "Pending", "message": text, "lastTransitionTime": now}
+
+
+def _conditions(workload: Object, *, reason: str, message: str, now: str) -> list[Mapping[str, Any]]:
+    why = (False, reason, f"{_MARK}{message}")
+    return with_conditions(workload, {QUOTA_RESERVED: why}, now=now)

@@ -1,0 +1,137 @@
+"""Where a TrainingJob's Workload stands with Kueue, and what to write to it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tdcs.api.names import KUEUE_GATED_BY, KUEUE_QUEUE
+from tdcs.decide.queue.pod_admission import Admission, Reason
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import WORKLOADS
+
+QUOTA_RESERVED, ADMITTED, EVICTED = "QuotaReserved", "Admitted", "Evicted"
+PODS_READY, REQUEUED, FINISHED = "PodsReady", "Requeued", "Finished"
+
+NO_KUEUE = f"there is no Kueue with {WORKLOADS.api_version} (0.19 or later): install it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStanding:
+    """What Kueue has decided so far.
+
+    Attributes:
+        exists: whether there is a Workload.
+        holds: whether it holds quota.
+        admitted: whether its pods may exist: it holds quota, its checks are ready, and it is not evicted.
+        evicted: why it has to give back the quota that it holds; empty when it need not.
+        message: why it waits, in Kueue's words.
+        counts: how many pods of each set were admitted.
+        flavors: names of the ResourceFlavors of each set.
+        topologies: the sets to which domains of a topology were assigned.
+        ready, finished: whether the Workload says that all pods are ready, and that the job has ended.
+    """
+
+    exists: bool = False
+    holds: bool = False
+    admitted: bool = False
+    evicted: str = ""
+    message: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    flavors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    topologies: frozenset[str] = frozenset()
+    ready: bool = False
+    finished: bool = False
+
+
+def standing_of(workload: Object | None) -> QueueStanding:
+    """What a Workload says; None: there is none."""
+    if workload is None:
+        return QueueStanding()
+    status = workload.get("status") or {}
+    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    true = {kind for kind, each in conditions.items() if each.get("status") == "True"}
+    sets = (status.get("admission") or {}).get("podSetAssignments") or ()
+    holds = QUOTA_RESERVED in true
+    evicted = conditions.get(EVICTED, {}) if EVICTED in true and holds else None
+    return QueueStanding(
+        exists=True,
+        holds=holds,
+        admitted=holds and ADMITTED in true and evicted is None,
+        evicted="" if evicted is None else str(evicted.get("message") or evicted.get("reason") or "evicted"),
+        message=_why(workload, conditions, holds=holds),
+        counts={str(each["name"]): int(each["count"]) for each in sets if "count" in each},
+        flavors={
+            str(each["name"]): tuple(dict.fromkeys((each.get("flavors") or {}).values())) for each in sets
+        },
+        topologies=frozenset(str(each["name"]) for each in sets if each.get("topologyAssignment")),
+        ready=PODS_READY in true,
+        finished=FINISHED in true,
+    )
+
+
+def admission_of(standing: QueueStanding, *, queue: str) -> Admission:
+    """What that means for a job whose data is there."""
+    if not standing.exists:
+        text = f"{NO_KUEUE}, or take the label {KUEUE_QUEUE} off the job"
+        return Admission(admitted=False, data_ready=True, reason=Reason.IN_KUEUE, message=text)
+    if standing.admitted:
+        text = f"Kueue admitted it from LocalQueue {queue}"
+        return Admission(admitted=True, data_ready=True, reason=Reason.KUEUE_ADMITTED, message=text)
+    why = standing.evicted or standing.message or "Kueue has not looked at its Workload yet"
+    text = f"it waits in LocalQueue {queue}: {why}"
+    return Admission(admitted=False, data_ready=True, reason=Reason.IN_KUEUE, message=text)
+
+
+def quota_returned(workload: Object, *, now: str) -> Object:
+    """The status of an evicted Workload once none of its pods runs any more: what it held is free."""
+    found = {each.get("type"): each for each in (workload.get("status") or {}).get("conditions") or ()}
+    evicted = found.get(EVICTED, {})
+    why = str(evicted.get("message") or "evicted")
+    again = evicted.get("reason") != "Deactivated"
+    return {
+        "admission": None,
+        "conditions": with_conditions(
+            workload,
+            {
+                QUOTA_RESERVED: (False, "Pending", why),
+                ADMITTED: (False, "NoReservation", "The workload has no reservation"),
+                PODS_READY: (False, "Evicted", why),
+                REQUEUED: (again, str(evicted.get("reason") or "Evicted"), why),
+            },
+            now=now,
+        ),
+    }
+
+
+def with_conditions(
+    workload: Object, wanted: Mapping[str, tuple[bool, str, str]], *, now: str
+) -> list[Mapping[str, Any]]:
+    """The conditions of a Workload with others changed: status, reason and message by type."""
+    known: Sequence[Mapping[str, Any]] = (workload.get("status") or {}).get("conditions") or ()
+    before = {str(each.get("type")): each for each in known}
+    made = dict(before)
+    for kind, (holds, reason, message) in wanted.items():
+        status = "True" if holds else "False"
+        same = before.get(kind, {}).get("status") == status
+        made[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:2000],
+            "lastTransitionTime": before[kind]["lastTransitionTime"] if same else now,
+            "observedGeneration": workload["metadata"].get("generation", 0),
+        }
+    return list(made.values())
+
+
+def _why(workload: Object, conditions: Mapping[Any, Mapping[str, Any]], *, holds: bool) -> str:
+    if (workload.get("spec") or {}).get("active") is False:
+        return "its Workload is not active"
+    if KUEUE_GATED_BY in (workload["metadata"].get("annotations") or {}):
+        return "its data is not there yet"
+    if holds:
+        checks = (workload.get("status") or {}).get("admissionChecks") or ()
+        waits = [each for each in checks if each.get("state") != "Ready"]
+        named = "; ".join(f"{each.get('name')}: {each.get('message') or each.get('state')}" for each in waits)
+        return f"it has quota, and waits for its checks ({named})" if named else "it has quota"
+    return str(conditions.get(QUOTA_RESERVED, {}).get("message") or "")

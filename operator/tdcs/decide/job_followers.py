@@ -1,0 +1,159 @@
+"""Which nodes have a cache worker when the cache follows its jobs (`spec.scaling.followJobs`), in words, too."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.cachecluster import DEFAULT_DELAY, CacheClusterSpec, CacheWorker, Scaling
+from tdcs.api.conditions import Finding, finding
+from tdcs.api.durations import seconds_between
+from tdcs.decide import worker_count
+from tdcs.decide.leaving_workers import ScaleInInput, as_worker
+from tdcs.decide.worker_count import Bounds, Following, Site
+from tdcs.decide.worker_nodes import fitting_nodes, gpus
+from tdcs.model.humanize import counted
+
+_EPOCH = "1970-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the choice looks at beside what lies where.
+
+    Attributes:
+        nodes: the cluster's nodes, as the API server has them, by name.
+        present: nodes that have a worker now.
+        readers: nodes on which pods run that mount data of the cache.
+        idle_since: workers that nothing called for at the last look, and since when.
+        needed_bytes: bytes that the cache needs for its jobs; None when that is not known yet.
+        worker_bytes: what one worker may hold.
+        now: the time.
+    """
+
+    nodes: Mapping[str, Mapping[str, Any]]
+    present: frozenset[str]
+    readers: frozenset[str]
+    idle_since: Mapping[str, str]
+    needed_bytes: int | None
+    worker_bytes: int
+    now: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The nodes that shall have a worker.
+
+    Attributes:
+        nodes: their names, sorted.
+        idle_since: those of them that nothing calls for, and since when.
+        left_out: nodes with readers that get no worker because of `maxReplicas`.
+        unfit: nodes with readers that may have none.
+        beside: how many of the chosen ones have readers.
+    """
+
+    nodes: tuple[str, ...]
+    idle_since: Mapping[str, str]
+    left_out: tuple[str, ...]
+    unfit: tuple[str, ...]
+    beside: int
+
+
+def choose(*, spec: CacheClusterSpec, seen: Seen, holdings: ScaleInInput) -> Chosen:
+    """The nodes that shall have a worker.
+
+    Args:
+        spec: what the user asked for.
+        seen: what else counts.
+        holdings: what lies where.
+    """
+    fitting = fitting_nodes(spec=spec, nodes=seen.nodes, present=seen.present)
+    found: Following = worker_count.follow_jobs(
+        sites=[
+            Site(
+                node=name,
+                has_worker=name in seen.present,
+                draining=name in holdings.draining,
+                has_readers=name in seen.readers,
+                spare_since=_seconds(seen.idle_since[name]) if name in seen.idle_since else None,
+                gpus=gpus(seen.nodes[name]),
+                loss=worker_count.loss(as_worker(node=name, gone=holdings.draining, holdings=holdings))
+                if name in seen.present
+                else 0.0,
+            )
+            for name in fitting
+        ],
+        bounds=_bounds(spec.scaling, seen),
+        now=_seconds(seen.now),
+    )
+    return Chosen(
+        nodes=found.nodes,
+        idle_since={name: seen.idle_since.get(name, seen.now) for name in found.spare},
+        left_out=found.left_out,
+        unfit=tuple(sorted(name for name in seen.readers.difference(fitting) if name in seen.nodes)),
+        beside=len(seen.readers.intersection(found.nodes)),
+    )
+
+
+def needs_holdings(chosen: Chosen, seen: Seen) -> bool:
+    """Whether a worker leaves, or becomes spare: then it counts what lies where."""
+    return not seen.present <= {*chosen.nodes} or not chosen.idle_since.keys() <= seen.idle_since.keys()
+
+
+def idle_since_of(workers: list[CacheWorker]) -> dict[str, str]:
+    """The workers that nothing called for at the last look, by what the status says."""
+    return {worker.node: worker.idle_since for worker in workers if worker.idle_since is not None}
+
+
+def follows(chosen: Chosen, *, limits: Scaling) -> Finding:
+    """The condition FollowsJobs."""
+    if chosen.unfit:
+        text = (
+            f"on {counted(len(chosen.unfit), 'node')} pods read data of this cache, and the node matches "
+            f"neither spec.nodeSelector nor spec.tolerations: {_some(chosen.unfit)}. They get no worker, and their "
+            "pods read from other nodes: widen the selector, or keep the jobs off these nodes"
+        )
+        return finding(names.FOLLOWS_JOBS, False, "NodesDoNotFit", text)
+    if chosen.left_out:
+        text = (
+            f"{counted(len(chosen.left_out), 'node')} with pods that read data of this cache have no worker, because "
+            f"spec.scaling.maxReplicas is {limits.max_replicas}: {_some(chosen.left_out)}. Their pods read from other "
+            "nodes"
+        )
+        return finding(names.FOLLOWS_JOBS, False, "AtMaximum", text)
+    others = len(chosen.nodes) - chosen.beside - len(chosen.idle_since)
+    text = f"{counted(chosen.beside, 'worker')} beside pods that read"
+    if others > 0:
+        text += f", {others} for the minimum or for the size of the data"
+    if chosen.idle_since:
+        delay = limits.scale_down_delay or DEFAULT_DELAY
+        text += f"; {len(chosen.idle_since)} spare, which leave after {delay} (spec.scaling.scaleDownDelay)"
+    return finding(names.FOLLOWS_JOBS, True, "Following", text)
+
+
+def off() -> Finding:
+    """The condition FollowsJobs of a cache that does not any more."""
+    return finding(
+        names.FOLLOWS_JOBS,
+        False,
+        "Off",
+        "spec.scaling.followJobs is off: spec.replicas says how many workers",
+    )
+
+
+def _bounds(limits: Scaling, seen: Seen) -> Bounds:
+    return Bounds(
+        minimum=limits.min_replicas or 1,
+        maximum=limits.max_replicas,
+        idle_seconds=limits.delay_seconds,
+        needed_bytes=seen.needed_bytes,
+        worker_bytes=seen.worker_bytes,
+    )
+
+
+def _seconds(time: str) -> float:
+    return seconds_between(_EPOCH, time)
+
+
+def _some(nodes: tuple[str, ...]) -> str:
+    return ", ".join(nodes[:5]) + (" and others" if len(nodes) > 5 else "")

@@ -1,0 +1,184 @@
+"""Which nodes have a cache worker, which workers leave, and what goes with them."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.decide import worker_count
+from tdcs.decide.cache.removal_cost import MountLedger
+from tdcs.decide.worker_nodes import fitting_nodes, gpus
+from tdcs.model.humanize import counted, human
+from tdcs.model.kube_objects import pod_has_ended
+
+Store = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Objects by namespace and name."""
+
+
+class MountReader(Protocol):
+    """A Dataset that reads a mount."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleInInput:
+    """What the choice of who leaves looks at.
+
+    Attributes:
+        draining: nodes with draining workers already.
+        busy: nodes on which pods of TrainingJobs run.
+        mounts: what of every mount lies where.
+        complete: whether every mounted Dataset is among them; until then no worker is taken to be drained.
+        overdue: whether that has lasted so long that who leaves is chosen all the same.
+        readers: how many unfinished TrainingJobs read a mount, by its path.
+    """
+
+    draining: frozenset[str] = frozenset()
+    busy: frozenset[str] = frozenset()
+    mounts: Sequence[MountLedger[MountReader]] = ()
+    complete: bool = True
+    overdue: bool = False
+    readers: Mapping[str, int] = field(default_factory=dict)
+
+
+def choose_nodes(
+    *,
+    spec: CacheClusterSpec,
+    nodes: Mapping[str, Mapping[str, Any]],
+    present: Iterable[str],
+    holdings: ScaleInInput | None = None,
+) -> list[str]:
+    """The nodes that shall have a worker, by name.
+
+    With fewer replicas than nodes, those that have a worker stay, and of too many of them those go that cost least
+    to lose (`scaling.leaves_first`); a worker that leaves already stays again before a node gets a new one. New ones go
+    to the nodes with the most GPUs, since jobs will run beside the data.
+
+    Args:
+        spec: what the user asked for.
+        nodes: the cluster's nodes, as the API server has them, by name.
+        present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
+            never moves a cache.
+        holdings: what lies where.
+    """
+    there = set(present)
+    fitting = fitting_nodes(spec=spec, nodes=nodes, present=there)
+    old = [name for name in fitting if name in there]
+    new = sorted((name for name in fitting if name not in there), key=lambda name: (-gpus(nodes[name]), name))
+    gone = leavers(nodes=old, count=len(old) - spec.replicas, holdings=holdings or ScaleInInput())
+    stay = [name for name in old if name not in gone]
+    return sorted([*stay, *new[: max(spec.replicas - len(old), 0)]])
+
+
+def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> set[str]:
+    """The workers that go: those that drain already, then one after the other the one that costs least to lose."""
+    gone: set[str] = set()
+    begun = holdings.draining.intersection(nodes)
+    while len(gone) < count:
+        known = holdings.complete or holdings.overdue
+        pool = (begun - gone) or (set(nodes) - gone if known else set[str]())
+        seen = [as_worker(node=node, gone=frozenset(gone), holdings=holdings) for node in sorted(pool)]
+        first = worker_count.leaves_first(seen)
+        if first is None:
+            break
+        gone.add(first.node)
+    return gone
+
+
+def as_worker(*, node: str, gone: frozenset[str], holdings: ScaleInInput) -> worker_count.Worker:
+    """A worker as the policy sees it, when the others of `gone` leave, too."""
+    return worker_count.Worker(
+        node=node,
+        held=tuple(
+            worker_count.Held(
+                dataset=mount.path,
+                held_bytes=mount.bytes_on(node),
+                last_copy_bytes=mount.last_copies(node=node, draining=gone),
+                worth=float(holdings.readers.get(mount.path, 0)),
+            )
+            for mount in holdings.mounts
+        ),
+        runs_jobs=node in holdings.busy,
+    )
+
+
+def forecast(*, node: str, draining: frozenset[str], holdings: ScaleInInput) -> str:
+    """What will become of what lies on a worker that leaves, in words. Which nodes take it is for the grants that are
+    made without the worker, and what they have no room for is known when it goes (`farewell`)."""
+    alone = remaining(node=node, draining=draining, mounts=holdings.mounts)
+    if not alone:
+        return f"the worker of node {node} leaves; no data lies there alone"
+    return (
+        f"the worker of node {node} leaves: {human(alone)} of cached data lie on no staying worker, and move to "
+        "staying ones as far as these have room"
+    )
+
+
+def remaining(*, node: str, draining: frozenset[str], mounts: Iterable[MountLedger[MountReader]]) -> int:
+    """Bytes on a worker that leaves and on no staying one."""
+    return sum(mount.last_copies(node=node, draining=draining) for mount in mounts)
+
+
+def is_drained(
+    *, node: str, draining: frozenset[str], staying: frozenset[str], holdings: ScaleInInput
+) -> bool:
+    """Whether nothing more will be moved away from a worker that leaves.
+
+    What finds no room is given up only when every staying worker was there to take it: one that is being restarted
+    has room in a moment.
+    """
+    return holdings.complete and all(
+        draining <= mount.draining
+        and not mount.moving
+        and (
+            mount.last_copies(node=node, draining=draining) == 0 or (not mount.busy and staying <= mount.live)
+        )
+        for mount in holdings.mounts
+    )
+
+
+def farewell(*, node: str, lost: int, readers: int, timeout: str = "") -> str:
+    """What became of the data of a worker that goes, in words; with the time limit when that ended it."""
+    if not lost:
+        return f"the worker of node {node} goes: all that lay there alone has been moved"
+    why = f"spec.scaling.drainTimeout ({timeout}) is over" if timeout else "no other node had room for them"
+    return (
+        f"the worker of node {node} goes with {human(lost)} that lie nowhere else, of {counted(readers, 'dataset')}: "
+        f"{why}. They will be read from the source again"
+    )
+
+
+def busy_nodes(*, pods: Store) -> frozenset[str]:
+    """Nodes on which pods of TrainingJobs have not ended."""
+    return frozenset(
+        str(pod["spec"]["nodeName"])
+        for pod in pods.values()
+        if pod["spec"].get("nodeName") and not pod_has_ended(pod)
+    )
+
+
+def readers_of(*, mounts: Iterable[MountLedger[MountReader]], jobs: Store) -> dict[str, int]:
+    """How many unfinished TrainingJobs read each mount, by path."""
+    using: dict[tuple[str, str], int] = {}
+    for (namespace, _), job in jobs.items():
+        conditions = (job.get("status") or {}).get("conditions") or ()
+        if any(
+            one["type"] in {names.SUCCEEDED, names.FAILED} and one["status"] == "True" for one in conditions
+        ):
+            continue
+        for use in job.get("spec", {}).get("datasets") or ():
+            key = (namespace, str(use.get("name")))
+            using[key] = using.get(key, 0) + 1
+    return {
+        mount.path: sum(using.get((key.namespace, key.name), 0) for key in mount.readers) for mount in mounts
+    }

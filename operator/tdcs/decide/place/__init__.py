@@ -1,0 +1,1 @@
+"""Where data lies, and which node suits a pod."""

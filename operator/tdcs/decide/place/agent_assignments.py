@@ -1,0 +1,361 @@
+"""From a placement and the agents' states to what each agent is assigned.
+
+- What is missing comes from agents that have it, else from the source: each slot has one *origin* among the nodes that
+  shall hold it, chosen by hash, so that it stays the same while a load goes on and the source sends each byte once.
+- A slot is dropped on a node only when it is complete on every node that shall hold it, or when no Dataset wants it.
+  In the first case it stays until readers have heard where it lies now: they would else read it from the source.
+- Slots that lie on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from tdcs.decide.place.partition import partition_within
+from tdcs.decide.place.slot_nodes import WantPlacement
+from tdcs.decide.place.slot_sources import AgentNode, AgentView, Mask, choose_origins, peers_of, scores_of
+from tdcs.model import slots
+from tdcs.model.agent_state import Assignment, Check, CheckState, Part, Pull, SourceAccess
+from tdcs.model.manifest_format import Totals
+
+MOVES = "moves"
+"""Name of the part of slots that draining nodes give away."""
+
+FILL_STEPS = 64
+"""What reads may fill of a cache is a multiple of one such part of it, so that assignments stay while it fills."""
+
+RELAYS = 3
+"""So many agents read the source for readers when a mount is placed nowhere."""
+
+MANIFEST_TAKERS = 4
+"""So many agents get a manifest from one other agent."""
+
+MANIFEST_GIVERS = 2
+"""So many agents before it an agent waits for in turn: its giver, and the one that gives to that."""
+
+SAMPLE_PERCENT = 5
+"""The share of the files that `verify: Sampled` compares."""
+SAMPLE_FILES = 10
+"""How many files it compares at least, about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentInput:
+    """All that the assignments of a mount depend on.
+
+    Attributes:
+        mount: engine path.
+        manifest: digest of the version.
+        manifest_urls: where it can be had: from the operator, then from agents that work by it.
+        totals: sums over all files.
+        placements: where it shall lie.
+        agents: those that can be reached.
+        owned: whether what no Dataset wants is dropped; else reads fill the cache, and it is kept.
+        source: how it is read; None when that is not known.
+        source_rate: bytes a second that all agents together may read from the source; None for no limit.
+        readers: nodes on which pods read it; only of a mount that is not owned.
+        expected: nodes on which some of it lay before the operator started. Until their agents say what they
+            have of it, nothing is read from the source.
+        handover_seconds: how long a slot that lies elsewhere by now stays where it was.
+    """
+
+    mount: str
+    manifest: str
+    totals: Totals
+    placements: tuple[WantPlacement, ...]
+    agents: tuple[AgentView, ...]
+    manifest_urls: tuple[str, ...] = ()
+    owned: bool = True
+    source: SourceAccess | None = None
+    source_rate: int | None = None
+    readers: frozenset[str] = frozenset()
+    expected: frozenset[str] = frozenset()
+    handover_seconds: float = 0.0
+
+
+def assign(given: AssignmentInput) -> dict[str, Assignment]:
+    """What each agent is to be assigned, by node; versions are set when it is sent."""
+    nodes = {view.node: _node(view, given) for view in given.agents}
+    for placement in given.placements:
+        pull: Pull = "All" if placement.want.load else "Nothing"
+        for copy in placement.copies:
+            for name, held in copy.nodes.items():
+                if name in nodes:
+                    now: Pull = "Nothing" if nodes[name].view.waits else pull
+                    part = Part(name=placement.want.key, slots=held, paths=placement.want.paths, pull=now)
+                    _add(nodes[name], part)
+    for name, moved in _moves(given, nodes).items():
+        _add(nodes[name], Part(name=MOVES, slots=slots.of_mask(moved), pull="Peers"))
+    wanted, settled = _settled(given, nodes)
+    unheard = {
+        name for name in given.expected & nodes.keys() if nodes[name].view.state.manifest != given.manifest
+    }
+    if not unheard:
+        choose_origins(given.mount, list(nodes.values()))
+    bandwidths, peers = _bandwidths(given, nodes), peers_of(list(nodes.values()))
+    checks = checks_of(given)
+    found = {}
+    relays = _relays(given, nodes)
+    for name, node in nodes.items():
+        drop = node.present & (~wanted | settled | _has_no_room(node) | node.view.crowded) & ~node.whole
+        if node.view.draining:
+            drop = np.zeros(slots.SLOTS, dtype=bool)
+        elif not given.owned:
+            # What reads brought beside what is wanted yields to others; without wants it is granted, or goes whole.
+            yields = node.view.crowded and bool(given.placements)
+            drop = node.present & ~node.wanted & ~node.whole if yields else np.zeros(slots.SLOTS, dtype=bool)
+        nothing = not node.parts and not node.view.state.version and not node.present.any()
+        if given.owned and nothing and name not in unheard | relays:
+            continue
+        stays = not (_has_no_room(node) or node.view.crowded)
+        moved = drop & settled if stays else np.zeros(slots.SLOTS, dtype=bool)
+        found[name] = Assignment(
+            mount=given.mount,
+            version=0,
+            manifest=given.manifest,
+            parts=tuple(node.parts),
+            origin=slots.of_mask(node.origin),
+            drop=slots.of_mask(drop),
+            moved=slots.of_mask(moved),
+            handover_seconds=given.handover_seconds if moved.any() else 0.0,
+            peers=peers.get(name, ()),
+            # Also where nothing is to be brought: readers ask any of these agents for what none of them has.
+            source=given.source if not unheard else None,
+            bandwidth=bandwidths.get(name),
+            check=_check_here(checks.get(name), node),
+            fill_bytes=_fill_bytes(given, node.view),
+        )
+    urls = _manifest_urls(given, sorted(found), nodes)
+    return {name: replace(one, manifest_urls=urls[name]) for name, one in found.items()}
+
+
+def _manifest_urls(
+    given: AssignmentInput, names: Sequence[str], nodes: Mapping[str, AgentNode]
+) -> dict[str, tuple[str, ...]]:
+    """Where each agent is to get the manifest: all but the first one from another agent, so that the operator sends it
+    once however many agents there are. That one waits until it has it itself; when it is gone, the one that it was to
+    get it from gives it. The operator is asked last. Each gives it to agents of later names alone: they never wait for
+    each other."""
+    found = dict.fromkeys(names, given.manifest_urls)
+    for place, name in enumerate(names):
+        givers, at = list[str](), place
+        while at and len(givers) < MANIFEST_GIVERS:
+            at = (at - 1) // MANIFEST_TAKERS
+            givers.append(nodes[names[at]].view.manifest_url)
+        known = [url for url in givers if url]
+        if known and given.manifest_urls:
+            found[name] = (*known, *given.manifest_urls[1:], given.manifest_urls[0])
+    return found
+
+
+def _relays(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> set[str]:
+    """Agents that read the source for readers while nothing of the mount shall lie anywhere: a few, by hash."""
+    if any(node.parts for node in nodes.values()) or given.source is None:
+        return set()
+    staying = [name for name, node in nodes.items() if not node.view.draining]
+    return set(sorted(staying, key=lambda name: float(scores_of(given.mount, name)[0]))[:RELAYS])
+
+
+def is_done(view: AgentView, *, name: str, held: bytes, paths: tuple[str, ...]) -> bool:
+    """Whether an agent has all of a part that can be had."""
+    if not any(one.name == name and (one.slots, one.paths) == (held, paths) for one in view.parts):
+        return False  # its progress is that of another part of this name
+    part = next((one for one in view.state.parts if one.name == name), None)
+    return part is not None and part.held_bytes + part.failed_bytes >= part.wanted_bytes
+
+
+def _has_placed(placement: WantPlacement, views: Mapping[str, AgentView]) -> bool:
+    """Whether all nodes of a want have all of it that can be had."""
+    want = placement.want
+    return all(
+        node in views and is_done(views[node], name=want.key, held=held, paths=want.paths)
+        for copy in placement.copies
+        for node, held in copy.nodes.items()
+    )
+
+
+def checks_of(given: AssignmentInput) -> dict[str, Check]:
+    """The comparison that each agent is assigned, by node.
+
+    One want of the mount is compared at a time, once all of it lies on its nodes. Its comparison stays assigned until
+    its verdict is known: an agent keeps the result of one comparison only, so that another one in between would make
+    it begin anew. Nodes without a part of that want keep a comparison that has found wrong copies there, because what
+    it refused is brought again when it is not assigned any more.
+    """
+    views = {view.node: view for view in given.agents}
+    compared = [one for one in given.placements if one.want.verify != "None" and one.copies]
+    due = _due(compared, views)
+    found = {node: _check_of(due) for node in due.nodes} if due is not None else {}
+    # Of several that are kept the one that an agent has goes first: it has no reason to make another one.
+    for there in (True, False):
+        for placement in compared:
+            for node in placement.nodes:
+                known = _state_of(placement, node, views) is not None
+                again = placement.want.verdict and _has_placed(placement, views)
+                if known if there else again:
+                    found.setdefault(node, _check_of(placement))
+    return found
+
+
+def _due(compared: Sequence[WantPlacement], views: Mapping[str, AgentView]) -> WantPlacement | None:
+    """The want that is compared now: the one that was begun, else the first one that is on its nodes."""
+    ready: list[WantPlacement] = []
+    for placement in compared:
+        want = placement.want
+        # What is not placed as it was asked for fails without a comparison.
+        if want.verdict or not want.load or placement.totals.unknown_paths or placement.unplaced_bytes:
+            continue
+        states = [_state_of(placement, node, views) for node in placement.nodes]
+        done = all(one is not None and one.done for one in states)
+        placed = _has_placed(placement, views)
+        # One that was compared and waits for data that it has lost since is in the way of no other.
+        if any(states) and (placed or not done):
+            return placement
+        if placed:
+            ready.append(placement)
+    return ready[0] if ready else None
+
+
+def _state_of(placement: WantPlacement, node: str, views: Mapping[str, AgentView]) -> CheckState | None:
+    """How far an agent is with the comparison of a want; None when it has another one or none."""
+    state = views[node].state.check if node in views else None
+    return state if state is not None and state.id == placement.want.check else None
+
+
+def _check_here(check: Check | None, node: AgentNode) -> Check | None:
+    """The comparison of a node that holds something of what is compared."""
+    return check if check is not None and any(part.name == check.part for part in node.parts) else None
+
+
+def _check_of(placement: WantPlacement) -> Check:
+    percent = 100
+    if placement.want.verify == "Sampled":
+        least = 100 * SAMPLE_FILES // max(placement.totals.files, 1)
+        percent = min(max(SAMPLE_PERCENT, least), 100)
+    return Check(id=placement.want.check, percent=percent, part=placement.want.key)
+
+
+def _node(view: AgentView, given: AssignmentInput) -> AgentNode:
+    known = view.state.manifest == given.manifest
+    empty = np.zeros(slots.SLOTS, dtype=bool)
+    return AgentNode(
+        view=view,
+        complete=slots.mask_of(view.state.complete) & (given.totals.sizes > 0) if known else empty,
+        # What lies there of another version counts by another table: its agent drops it when it gets this one.
+        present=slots.mask_of(view.state.present) if known else empty,
+    )
+
+
+def _add(node: AgentNode, part: Part) -> None:
+    mask = slots.mask_of(part.slots)
+    if not mask.any():
+        return
+    node.parts.append(part)
+    node.wanted = node.wanted | mask
+    if part.pull == "All":
+        node.pulled = node.pulled | mask
+    if not part.paths:
+        node.whole = node.whole | mask
+    if is_done(node.view, name=part.name, held=part.slots, paths=part.paths):
+        node.done = node.done | mask
+
+
+def _settled(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[Mask, Mask]:
+    """Slots that somebody wants, and those of them that lie on every node that shall hold them."""
+    wanted = np.zeros(slots.SLOTS, dtype=bool)
+    settled = np.ones(slots.SLOTS, dtype=bool)
+    for placement in given.placements:
+        for copy in placement.copies:
+            for name, held in copy.nodes.items():
+                mask, node = slots.mask_of(held), nodes.get(name)
+                wanted |= mask
+                there = np.zeros(slots.SLOTS, dtype=bool)
+                if node is not None:
+                    there = node.complete | (given.totals.sizes == 0)
+                    want = placement.want
+                    done = is_done(node.view, name=want.key, held=held, paths=want.paths)
+                    there = there | mask if done else there
+                settled &= there | ~mask
+    return wanted, settled & wanted
+
+
+def _has_no_room(node: AgentNode) -> bool:
+    """Whether what shall lie here finds no room. Then what shall lie elsewhere goes, even before it is there: two full
+    nodes that are to exchange slots would else wait for each other for ever."""
+    return any(failure.code == "NoRoom" for failure in node.view.state.failed)
+
+
+def _moves(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, Mask]:
+    """Where slots go that lie on draining nodes alone, and that no load brings elsewhere; last copies only."""
+    staying = {name: node for name, node in nodes.items() if not node.view.draining}
+    draining = [node for node in nodes.values() if node.view.draining]
+    if not draining or not staying:
+        return {}
+    alone = np.logical_or.reduce([node.present for node in draining])
+    wanted = np.zeros(slots.SLOTS, dtype=bool)
+    for node in staying.values():
+        # A slot of which a node has a part only may have others of its blocks on the node that leaves.
+        alone &= ~(node.complete | (node.pulled & node.whole))
+        wanted |= node.wanted
+    if given.owned:
+        alone &= wanted
+    chosen = slots.of_mask(alone)
+    taken = {
+        name: slots.bytes_in(slots.of_mask(node.pulled), given.totals.sizes) for name, node in staying.items()
+    }
+    given_away = partition_within(
+        mount=f"{given.mount} {MOVES}",
+        chosen=chosen,
+        sizes=given.totals.sizes,
+        weights={name: node.view.capacity for name, node in staying.items()},
+        limits={name: max(node.view.room - taken[name], 0) for name, node in staying.items()},
+    )
+    return {name: slots.mask_of(each) for name, each in given_away.items()}
+
+
+def _lacks(placement: WantPlacement, nodes: Mapping[str, AgentNode]) -> bool:
+    """Whether some agent is known to lack something of a want. Of a want with a limit it is taken for granted until the
+    agents say otherwise, and of one without a limit it is not: a limit holds from the first byte."""
+    want = placement.want
+    for copy in placement.copies:
+        for name, held in copy.nodes.items():
+            node = nodes.get(name)
+            if node is None or is_done(node.view, name=want.key, held=held, paths=want.paths):
+                continue
+            known = any(part.name == want.key and part.slots == held for part in node.view.parts)
+            if known or want.bandwidth is not None:
+                return True
+            with_data = slots.mask_of(held) & (placement.totals.sizes > 0)
+            if not want.paths and (with_data & ~node.complete).any():
+                return True
+    return False
+
+
+def _fill_bytes(given: AssignmentInput, view: AgentView) -> int:
+    """Up to how many bytes of the mount reads may fill a cache."""
+    if given.owned or view.draining:
+        return 0
+    step = max(view.capacity // FILL_STEPS, 1)
+    return max(view.room, 0) // step * step
+
+
+def _bandwidths(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, int]:
+    """Bytes a second that each agent may read from the source: the loads' limits, and no more than all of them together
+    may, over the nodes that load; over all of them when none does, for each may read for others. Nothing: no limit."""
+    loading = [one.want for one in given.placements if one.want.load and _lacks(one, nodes)]
+    limits = [want.bandwidth for want in loading if want.bandwidth is not None]
+    total = sum(limits) if limits and len(limits) == len(loading) else None
+    if given.source_rate is not None:
+        total = given.source_rate if total is None else min(total, given.source_rate)
+    if total is None:
+        return {}
+    reading = sum(bool((node.origin & ~node.has).any()) for node in nodes.values())
+    filling = {name for name in given.readers if name in nodes and nodes[name].view.state.fills}
+    others = nodes.keys() - filling
+    if not reading and filling and filling == given.readers and others:
+        # Each reader asks its own node's agent, and another one only when that one fails.
+        own, rest = total * 9 // 10 // len(filling), total // 10 // len(others)
+        return {name: max(own if name in filling else rest, 1) for name in nodes}
+    return dict.fromkeys(nodes, max(total // (reading or max(len(nodes), 1)), 1))

@@ -1,0 +1,184 @@
+"""What of a mount lies where, and how far each want is, from the agents' states."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tdcs.decide.place.copy_nodes import Mode
+from tdcs.decide.place.slot_nodes import WantPlacement
+from tdcs.model import slots
+from tdcs.model.agent_state import FileFailure, MountState
+from tdcs.model.manifest_format import Totals
+
+FAILURES_KEPT = 20
+"""So many of the files that cannot be had are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """What of a dataset is cached at this moment.
+
+    Attributes:
+        cached_bytes: bytes that lie on some node, each counted once.
+        node_bytes: bytes by node, every copy counted.
+    """
+
+    total_bytes: int = 0
+    total_files: int = 0
+    cached_bytes: int = 0
+    node_bytes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantProgress:
+    """How far a want is.
+
+    Attributes:
+        wanted_bytes: bytes of all copies that shall lie on nodes, without those that cannot be had for now.
+        placed_bytes: those that lie there.
+        failed_bytes: those that cannot be had for now.
+        copies: bytes of each copy by its nodes.
+        wanted_files: files that are meant.
+        placed_files: those that lie on all of their nodes.
+        source_rate: bytes a second that come from the source meanwhile.
+        peer_rate: the same from other nodes.
+    """
+
+    wanted_bytes: int = 0
+    placed_bytes: int = 0
+    failed_bytes: int = 0
+    copies: tuple[Mapping[str, int], ...] = ()
+    wanted_files: int = 0
+    placed_files: int = 0
+    source_rate: int = 0
+    peer_rate: int = 0
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that are still to come."""
+        return max(self.wanted_bytes - self.placed_bytes, 0)
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """Nodes on which some of it lies."""
+        return frozenset(node for copy in self.copies for node, size in copy.items() if size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Files that cannot be had for now: how many, and the first of them."""
+
+    count: int = 0
+    files: tuple[FileFailure, ...] = ()
+
+
+def holdings(*, totals: Totals, manifest: str, states: Mapping[str, MountState]) -> Holdings:
+    """What of a version lies where."""
+    known = {node: state for node, state in states.items() if state.manifest == manifest}
+    sizes = totals.sizes
+    covered = np.zeros(slots.SLOTS, dtype=bool)
+    for state in known.values():
+        covered |= slots.mask_of(state.complete)
+    cached = int(sizes[covered].sum())
+    # Of slots that lie nowhere as a whole each counts once, with the node that has most of them.
+    for _, node in sorted(((-partial_bytes(state, sizes), node) for node, state in known.items())):
+        partial = slots.mask_of(known[node].present) & ~slots.mask_of(known[node].complete)
+        whole = int(sizes[partial].sum())
+        new = int(sizes[partial & ~covered].sum())
+        cached += partial_bytes(known[node], sizes) * new // whole if whole else 0
+        covered |= partial
+    return Holdings(
+        total_bytes=totals.block_bytes,
+        total_files=totals.files,
+        cached_bytes=min(cached, totals.block_bytes),
+        node_bytes={node: state.held_bytes for node, state in known.items() if state.held_bytes},
+    )
+
+
+def partial_bytes(state: MountState, sizes: slots.Sizes) -> int:
+    """Bytes on a node of slots of which it has a part only."""
+    return max(state.held_bytes - slots.bytes_in(state.complete, sizes), 0)
+
+
+def progress(
+    *, placement: WantPlacement, manifest: str, states: Mapping[str, MountState], informed: Collection[str]
+) -> WantProgress:
+    """How far a want is.
+
+    Args:
+        placement: what it came to.
+        manifest: digest of the version.
+        states: of the agents that can be reached, by node.
+        informed: nodes with a state that is about the files that they shall have by this placement; of others is known
+            what lies there, but not of which files.
+    """
+    totals, key = placement.totals, placement.want.key
+    copies: list[dict[str, int]] = []
+    failed = 0
+    files: list[int] = []
+    for copy in placement.copies:
+        held: dict[str, int] = {}
+        done: list[int] = []
+        for node, mask in copy.nodes.items():
+            wanted = slots.bytes_in(mask, totals.sizes)
+            state = states.get(node)
+            if state is None or state.manifest != manifest:
+                held[node] = 0
+                done.append(0)
+                continue
+            part = next((one for one in state.parts if one.name == key), None)
+            if part is not None and node in informed:
+                held[node] = min(part.held_bytes, wanted)
+                failed += min(part.failed_bytes, wanted - held[node])
+                done.append(part.held_files)
+                continue
+            whole = slots.intersection(mask, state.complete)
+            held[node] = slots.bytes_in(whole, totals.sizes)
+            if placement.want.paths and part is not None:
+                held[node] = max(held[node], min(part.held_bytes, wanted))
+            done.append(int(totals.counts[slots.mask_of(whole)].sum()))
+        copies.append(held)
+        files.append(min(done, default=0) if copy.mode is Mode.REPLICATE else sum(done))
+    placed = sum(sum(copy.values()) for copy in copies)
+    lacking = {
+        node
+        for number, copy in enumerate(placement.copies)
+        for node, mask in copy.nodes.items()
+        if copies[number][node] < slots.bytes_in(mask, totals.sizes)
+    }
+    mine = [states[node] for node in lacking & states.keys()] if placement.want.load else []
+    return WantProgress(
+        wanted_bytes=placement.wanted_bytes - failed,
+        placed_bytes=placed,
+        failed_bytes=failed,
+        copies=tuple(copies),
+        wanted_files=int(totals.counts[slots.mask_of(placement.chosen)].sum()),
+        placed_files=min(files, default=0),
+        source_rate=sum(state.source_rate for state in mine),
+        peer_rate=sum(state.peer_rate for state in mine),
+    )
+
+
+def cached_of(placement: WantPlacement, progress: WantProgress) -> int:
+    """Bytes that lie on one node of a want at least, each counted once."""
+    return max(
+        (
+            max(held.values(), default=0) if copy.mode is Mode.REPLICATE else sum(held.values())
+            for copy, held in zip(placement.copies, progress.copies, strict=True)
+        ),
+        default=0,
+    )
+
+
+def failures(states: Mapping[str, MountState]) -> Failures:
+    """The files that cannot be had, each once, with the reason of one node; those of a wrong content as well."""
+    found: dict[str, FileFailure] = {}
+    named = count = 0
+    for node in sorted(states):
+        state = states[node]
+        found.update({failure.path: failure for failure in state.failed if failure.path not in found})
+        named += len(state.failed)
+        count += state.failed_count
+    first = tuple(found[path] for path in sorted(found)[:FAILURES_KEPT])
+    return Failures(count=max(len(found), count - named + len(found)), files=first)

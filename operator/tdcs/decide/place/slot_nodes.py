@@ -1,0 +1,434 @@
+"""Which node shall hold which slots of a mount, for everything that it is wanted for.
+
+Wants choose one after the other: nodes and mode by `tdcs.decide.place.copy_nodes.plan_copy`, then slots. A replicated
+copy has every slot on every node, a partitioned one gives each slot to one node by rendezvous hashing. What does not
+fit is left out from the end of the fixed order of slots, so that less room holds a subset of what more room holds.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tdcs.decide.cache.wants import Want, copy_ids
+from tdcs.decide.place.copy_nodes import CacheNode, CopyPlan, Mode, plan_copy
+from tdcs.decide.place.partition import partition_within
+from tdcs.model import slots
+from tdcs.model.manifest_format import Totals
+
+RESERVE_RATIO = 0.02
+"""Share of a node's capacity that is never planned for: a worker that is exactly full evicts on its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node of the cluster as the placement needs it: its labels, and its GPUs that no pod holds."""
+
+    name: str
+    labels: Mapping[str, str]
+    free_gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A node with a live cache worker and its agent: what the mount may take there, and the node's labels.
+
+    `may_have_readers`: it lies there, perhaps because it was read there until a moment ago. So it stays there.
+    """
+
+    node: CacheNode
+    labels: Mapping[str, str] = field(default_factory=dict)
+    may_have_readers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementInput:
+    """All that a placement depends on; equal inputs have equal placements.
+
+    Attributes:
+        mount: engine path; a stable name.
+        manifest: digest of the version; `totals` follow from it.
+        wants: the first ones choose first.
+        totals: sums over the files under the paths of each want, by these paths; `()` is everything.
+        candidates: nodes that may hold something.
+        held_before: nodes that each copy of a want was given before, by its id; it keeps them where it can.
+        payers: by the key of a want the quotas that its bytes count to.
+        quotas: what each quota has left, in bytes. Bytes that another want of the mount has on a node cost nothing.
+    """
+
+    mount: str
+    manifest: str
+    wants: tuple[Want, ...]
+    totals: Mapping[tuple[str, ...], Totals]
+    candidates: tuple[Candidate, ...]
+    held_before: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    payers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    quotas: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedCopy:
+    """One copy: its id, its mode, and the bitmap of slots of each of its nodes, best node first."""
+
+    id: str
+    mode: Mode
+    nodes: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantPlacement:
+    """What one want comes to.
+
+    Attributes:
+        want: what was asked for.
+        totals: sums over the files under its paths.
+        chosen: the slots that are meant: all, or the prefix that a fraction or an amount comes to.
+        copies: where they shall lie.
+        eligible: nodes that could be chosen from.
+        asked_bytes: bytes of one copy that were asked for.
+        subset_bytes: bytes of one copy in whole slots.
+        wanted_bytes: bytes of all copies that shall lie on nodes.
+        unplaced_bytes: bytes of all copies for which there is no room.
+        added_bytes: bytes on each node that it adds to what wants before it have there.
+        short_of: the quota that kept some of it out; empty when none did.
+    """
+
+    want: Want
+    totals: Totals
+    chosen: bytes
+    copies: tuple[PlacedCopy, ...]
+    eligible: int
+    asked_bytes: int
+    subset_bytes: int
+    wanted_bytes: int
+    unplaced_bytes: int
+    added_bytes: Mapping[str, int] = field(default_factory=dict)
+    short_of: str = ""
+
+    @property
+    def charged_bytes(self) -> int:
+        """Bytes that it costs the quotas that pay for it."""
+        return sum(self.added_bytes.values())
+
+    @property
+    def holders(self) -> dict[str, frozenset[str]]:
+        """The nodes of each copy that shall hold some of it, by its id; without those that found no room."""
+        found = {}
+        for copy in self.copies:
+            sizes = slots.bytes_of(tuple(copy.nodes.values()), self.totals.sizes)
+            found[copy.id] = frozenset(
+                node for node, size in zip(copy.nodes, sizes, strict=True) if size or not self.subset_bytes
+            )
+        return found
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The chosen nodes, copy by copy."""
+        return tuple(node for copy in self.copies for node in copy.nodes)
+
+    @property
+    def asked_nodes(self) -> int:
+        """Nodes that were asked for; at least one for each copy."""
+        return (self.want.node_count or 1) * self.want.copies
+
+    def bytes_for(self, node: str) -> int:
+        """Bytes that a node shall hold of it."""
+        return sum(
+            slots.bytes_in(copy.nodes[node], self.totals.sizes) for copy in self.copies if node in copy.nodes
+        )
+
+
+def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
+    """Where all wants of a mount shall lie, in their order."""
+    room = _Room(given)
+    quotas = dict(given.quotas)
+    nodes_of: dict[str, set[str]] = {}
+    found = []
+    for want in given.wants:
+        paths = want.paths
+        totals = given.totals[paths]
+        limit = want.subset.limit(totals.block_bytes)
+        chosen = slots.prefix(slots.prefix_within(totals.sizes, limit))
+        fitting_nodes = [
+            one.node
+            for one in given.candidates
+            if (not want.node_selector or matches(one.labels, want.node_selector))
+            and (not want.nodes or one.node.name in want.nodes)
+            and not (want.beside and one.node.name in nodes_of.get(want.beside, ()))
+        ]
+        candidates = room.left(fitting_nodes, paths=paths, chosen=chosen)
+        size = slots.bytes_in(chosen, totals.sizes)
+        copies: list[PlacedCopy] = []
+        wanted = unplaced = 0
+        added: dict[str, int] = {}
+        payers = given.payers.get(want.key, ())
+        short_of = ""
+        plans = _plans_that_stay(given, want, candidates, size=size, totals=totals, quotas=quotas)
+        for copy_id, plan in plans:
+            fitting = room.fit(
+                _slots_of(plan, id_=copy_id, mount=given.mount, chosen=chosen, totals=totals),
+                paths=paths,
+            )
+            tightest = min(payers, key=lambda quota: (quotas[quota], quota), default="")
+            if tightest and fitting.cost > quotas[tightest]:
+                fitting = room.within(fitting.copy, paths=paths, limit=quotas[tightest])
+                short_of = short_of or tightest
+            copy, cost = fitting.copy, fitting.cost
+            lacks = size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - fitting.size
+            unplaced += lacks
+            if want.beside and lacks:
+                continue  # a part of a further copy is of no use to anybody
+            wanted += fitting.size
+            quotas |= {quota: quotas[quota] - cost for quota in payers}
+            nodes_of.setdefault(want.beside or want.key, set()).update(copy.nodes)
+            copies.append(copy)
+            for node, held in copy.nodes.items():
+                added[node] = added.get(node, 0) + fitting.added[node]
+                room.take(node, paths=paths, taken=held)
+        found.append(
+            WantPlacement(
+                want=want,
+                totals=totals,
+                chosen=chosen,
+                copies=tuple(copies),
+                eligible=len(candidates),
+                asked_bytes=limit,
+                subset_bytes=size,
+                wanted_bytes=wanted,
+                unplaced_bytes=unplaced,
+                added_bytes=added,
+                short_of=short_of,
+            )
+        )
+    return tuple(found)
+
+
+def _plans_that_stay(
+    given: PlacementInput,
+    want: Want,
+    candidates: Sequence[CacheNode],
+    *,
+    size: int,
+    totals: Totals,
+    quotas: Mapping[str, int],
+) -> list[tuple[str, CopyPlan]]:
+    """The copies of a want by the readers that are known; by those too that there may have been, if copies would leave
+    these else. A copy that stays as it is needs no guess, which might have it lie otherwise: whole on a node that was
+    never read on."""
+    keeps = given.held_before.get(want.key, {})
+
+    def planned(nodes: Sequence[CacheNode]) -> list[tuple[str, CopyPlan]]:
+        return list(
+            _plans(
+                mount=given.mount,
+                want=want,
+                size=size,
+                least=int(totals.sizes.max()),
+                candidates=_beside_readers(given, want, nodes, size=size, quotas=quotas),
+                keeps=keeps,
+            )
+        )
+
+    plans = planned(candidates)
+    perhaps = {one.node.name for one in given.candidates if one.may_have_readers}
+    chosen = {copy_id: {node.name for node in plan.nodes} for copy_id, plan in plans}
+    if all(perhaps.isdisjoint(held - chosen.get(copy_id, set())) for copy_id, held in keeps.items()):
+        return plans
+    return planned([replace(node, has_readers=True) if node.name in perhaps else node for node in candidates])
+
+
+def _beside_readers(
+    given: PlacementInput,
+    want: Want,
+    candidates: Sequence[CacheNode],
+    *,
+    size: int,
+    quotas: Mapping[str, int],
+) -> list[CacheNode]:
+    """The candidates with the readers that a want goes to: those of a further copy are beside their data already, and a
+    quota that allows fewer copies than there are nodes with readers is for whole ones."""
+    if not any(node.has_readers for node in candidates):
+        return list(candidates)
+    further = {
+        node
+        for clone in given.wants
+        if clone.beside == want.key
+        for nodes in given.held_before.get(clone.key, {}).values()
+        for node in nodes
+    }
+    payers = given.payers.get(want.key, ())
+    left = min((quotas[quota] for quota in payers), default=None)
+    most = None if left is None or size <= 0 else max(left, 0) // size
+    found, beside = [], 0
+    for node in sorted(candidates, key=lambda node: (-node.held_bytes, node.name)):
+        stays = node.has_readers and node.name not in further and (most is None or beside < most)
+        beside += stays
+        found.append(node if node.has_readers == stays else replace(node, has_readers=stays))
+    return found
+
+
+def occupied(placements: Iterable[WantPlacement]) -> dict[str, int]:
+    """Bytes that a placement takes on each node: what several wants mean counts once."""
+    found: dict[str, int] = {}
+    for one in placements:
+        for node, size in one.added_bytes.items():
+            found[node] = found.get(node, 0) + size
+    return found
+
+
+def matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    """Whether all labels of the selector are there with their values."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def _slots_of(plan: CopyPlan, *, id_: str, mount: str, chosen: bytes, totals: Totals) -> PlacedCopy:
+    """The slots of each node of a copy, before it is known what others have been promised there."""
+    held = dict.fromkeys((node.name for node in plan.nodes), chosen)
+    if plan.mode is Mode.PARTITION and len(plan.nodes) > 1:
+        held = partition_within(
+            mount=mount,
+            chosen=chosen,
+            sizes=totals.sizes,
+            weights={node.name: node.weight for node in plan.nodes},
+            limits={node.name: node.limit_bytes for node in plan.nodes},
+        )
+    return PlacedCopy(id=id_, mode=plan.mode, nodes=held)
+
+
+def _plans(
+    *,
+    mount: str,
+    want: Want,
+    size: int,
+    least: int,
+    candidates: Iterable[CacheNode],
+    keeps: Mapping[str, Collection[str]],
+) -> Iterator[tuple[str, CopyPlan]]:
+    """The id and the nodes of each copy, until no node is left. A node with less room than `least`, that of the
+    largest slot, comes last, whatever it had before."""
+    nodes = list(candidates)
+    count = len(want.nodes) if want.nodes and want.node_count is None else want.node_count
+    taken: set[str] = set()
+    most = max((node.held_bytes for node in nodes), default=0) + 1
+    for copy_id in want.ids or copy_ids(known=(), count=want.copies):
+        own = frozenset(keeps.get(copy_id, ()))
+        others = frozenset[str]().union(*keeps.values()) - own
+        left = [node for node in nodes if node.name not in taken]
+        while True:
+            ranked = [
+                # What a copy lay on before counts as if it held more than any other node, and what is another copy's
+                # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
+                _beside_others(node, own=own, others=others, most=most, least=least)
+                for node in left
+            ]
+            plan = plan_copy(
+                dataset=mount, dataset_bytes=size, nodes=ranked, mode=Mode(want.mode), node_count=count
+            )
+            # Fewer of the chosen nodes may be enough: a later look, which ranks these first, would find out.
+            chosen = frozenset(node.name for node in plan.nodes)
+            if chosen == own or len(chosen) < 2 or count is not None or want.mode == "Replicate":
+                break
+            own, left = chosen, [node for node in left if node.name in chosen]
+        if not plan.nodes:
+            return
+        yield copy_id, plan
+        taken.update(node.name for node in plan.nodes)
+
+
+def _beside_others(
+    node: CacheNode, *, own: Collection[str], others: Collection[str], most: int, least: int
+) -> CacheNode:
+    """A node as a copy ranks it that lay on nodes of its `own` before, while other copies lay on `others`."""
+    if node.free_bytes < least:  # of several of these the copy's own come first, whichever GPUs are free
+        return replace(node, held_bytes=-2 if node.name in own else -3, has_readers=False)
+    if node.name in own:  # in an order that does not change while it is loaded, nor while jobs come and go
+        return replace(node, held_bytes=most, free_gpus=1)
+    if node.name in others:  # that copy is beside the readers there already
+        return replace(node, held_bytes=-1, has_readers=False)
+    return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitting:
+    """What of a copy finds room: its bytes, and bytes on each node that it adds to what others were promised there."""
+
+    copy: PlacedCopy
+    size: int
+    added: Mapping[str, int]
+
+    @property
+    def cost(self) -> int:
+        """Bytes that it adds on all nodes."""
+        return sum(self.added.values())
+
+
+class _Room:
+    """What the wants before have left of the nodes' room. Slots of the same paths are promised once."""
+
+    def __init__(self, given: PlacementInput) -> None:
+        self._free = {one.node.name: one.node.free_bytes for one in given.candidates}
+        self._totals = given.totals
+        self._taken: dict[str, dict[tuple[str, ...], bytes]] = {}
+
+    def left(self, nodes: Iterable[CacheNode], *, paths: tuple[str, ...], chosen: bytes) -> list[CacheNode]:
+        """Nodes with the bytes that a want may take there: what others mean as well does not count against it."""
+        return [
+            replace(node, free_bytes=self._left(node.name, paths=paths, chosen=chosen))
+            if node.name in self._taken
+            else node
+            for node in nodes
+        ]
+
+    def _left(self, node: str, *, paths: tuple[str, ...], chosen: bytes) -> int:
+        promised = self._taken[node]
+        own = slots.bytes_in(chosen, self._totals[paths].sizes)
+        with_own = {**promised, paths: slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), chosen)}
+        return max(self._free[node] - (int(self._slot_bytes(with_own).sum()) - own), 0)
+
+    def fit(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> _Fitting:
+        """The copy without what a node has no room for beside what others were promised there. What these mean as well
+        takes no room; of the rest the end of the order of slots is left out."""
+        nodes = dict(copy.nodes)
+        sizes = self._totals[paths].sizes
+        placed = dict(zip(nodes, slots.bytes_of(tuple(nodes.values()), sizes), strict=True))
+        added = dict(placed)
+        for node, held in copy.nodes.items():
+            if node not in self._taken and placed[node] <= self._free[node]:
+                continue
+            more, before = self._more(node, paths=paths, held=held)
+            fitting = slots.prefix_within(more, self._free[node] - before)
+            kept = slots.mask_of(held) & ((more == 0) | slots.mask_of(slots.prefix(fitting)))
+            nodes[node] = slots.of_mask(kept)
+            placed[node], added[node] = int(sizes[kept].sum()), int(more[kept].sum())
+        return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed.values()), added=added)
+
+    def within(self, copy: PlacedCopy, *, paths: tuple[str, ...], limit: int) -> _Fitting:
+        """The copy with so many slots, from the beginning of their order, that it adds no more than a limit."""
+        each = {node: self._more(node, paths=paths, held=held)[0] for node, held in copy.nodes.items()}
+        more = np.sum(list(each.values()), axis=0)
+        kept = slots.mask_of(slots.prefix(slots.prefix_within(more, max(limit, 0))))
+        fits = (more == 0) | kept
+        nodes = {node: slots.of_mask(slots.mask_of(held) & fits) for node, held in copy.nodes.items()}
+        placed = slots.bytes_of(tuple(nodes.values()), self._totals[paths].sizes)
+        added = {node: int(mine[kept].sum()) for node, mine in each.items()}
+        return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed), added=added)
+
+    def take(self, node: str, *, paths: tuple[str, ...], taken: bytes) -> None:
+        """A want is given slots on a node."""
+        promised = self._taken.setdefault(node, {})
+        promised[paths] = slots.union(promised[paths], taken) if paths in promised else taken
+
+    def _more(self, node: str, *, paths: tuple[str, ...], held: bytes) -> tuple[slots.Sizes, int]:
+        """Bytes of each slot that slots of a want add to what others were promised on a node, and the bytes of that."""
+        promised = self._taken.get(node, {})
+        before = self._slot_bytes(promised)
+        own = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)
+        return self._slot_bytes({**promised, paths: own}) - before, int(before.sum())
+
+    def _slot_bytes(self, promised: Mapping[tuple[str, ...], bytes]) -> slots.Sizes:
+        """Bytes in each slot of a union of selections: folders may lie in each other, but no slot has more than all of
+        its files."""
+        summed = np.zeros(slots.SLOTS, dtype=np.int64)
+        for paths, taken in promised.items():
+            summed += np.where(slots.mask_of(taken), self._totals[paths].sizes, 0)
+        return np.minimum(summed, self._totals[()].sizes)

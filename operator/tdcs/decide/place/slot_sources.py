@@ -1,0 +1,142 @@
+"""Where an agent gets what it lacks: which one reads a slot from the source, and whom the others may ask."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tdcs.model import slots
+from tdcs.model.agent_state import MountState, Part, Peer
+
+ORIGINS = 16
+"""At most so many nodes read one mount from the source; more nodes get it from these and from each other."""
+
+PEERS = 24
+"""So many peers are named to an agent at most: those that have most of what it lacks."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentView:
+    """An agent that can be reached, and what it says of the mount.
+
+    Attributes:
+        node: its node.
+        address: of its block service.
+        manifest_url: where it gives the mount's manifest as soon as it has it.
+        draining: whether its worker leaves the cache.
+        room: bytes that the mount may take there, its own included.
+        capacity: of its cache; the node's weight.
+        waits: whether others have to leave before it finds the room that it is granted: nothing is brought until then.
+        crowded: whether more lies there than was granted: what is not granted goes at once.
+        state: of the mount; an empty one when it knows nothing of it.
+        parts: those that the progress in `state` is about; empty when that is not known.
+    """
+
+    node: str
+    address: str = ""
+    manifest_url: str = ""
+    draining: bool = False
+    room: int = 0
+    capacity: int = 1
+    waits: bool = False
+    crowded: bool = False
+    state: MountState
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentNode:
+    """An agent with its bitmaps as masks, while its assignment is made."""
+
+    view: AgentView
+    complete: Mask
+    present: Mask
+    parts: list[Part] = field(default_factory=list)
+    pulled: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    whole: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    wanted: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    done: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    origin: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+
+    @property
+    def has(self) -> Mask:
+        """Slots of which this agent has what others may ask it for."""
+        return self.complete | self.done
+
+
+def choose_origins(mount: str, nodes: Sequence[AgentNode]) -> None:
+    """One origin for each slot that is to be brought, unless another node has it already."""
+    pulling = [node for node in nodes if node.pulled.any()]
+    if not pulling:
+        return
+    scores = {node.view.node: scores_of(mount, node.view.node) for node in pulling}
+    # Of many nodes some read, always the same ones; of a slot that none of these shall hold, another one.
+    readers = sorted(scores, key=lambda name: (-float(scores[name][0]), name))[:ORIGINS]
+    ranked = np.array(
+        [
+            np.where(node.pulled, scores[node.view.node] + (1.0 if node.view.node in readers else 0.0), -1.0)
+            for node in pulling
+        ]
+    )
+    owner = np.where(ranked.max(axis=0) < 0, -1, ranked.argmax(axis=0))
+    holders = np.sum([node.has for node in nodes], axis=0)
+    for number, node in enumerate(pulling):
+        node.origin = (owner == number) & (holders - node.has.astype(np.int64) == 0)
+
+
+def scores_of(mount: str, node: str) -> npt.NDArray[np.float64]:
+    """Numbers from 0 to 1, one a slot, that depend on mount and node alone."""
+    seed = xxhash.xxh3_64_intdigest(f"origin\0{mount}\0{node}".encode())
+    return np.random.Generator(np.random.Philox(key=seed)).random(slots.SLOTS)
+
+
+def peers_of(nodes: Sequence[AgentNode]) -> dict[str, tuple[Peer, ...]]:
+    """Whom each agent may ask for what it lacks: those that have most of it, and those that will read it."""
+    moving = [_moved(node) for node in nodes]
+    lacking = [
+        (node.pulled & ~node.has) | (moved & ~node.complete)
+        for node, moved in zip(nodes, moving, strict=True)
+    ]
+    asking = [number for number, mask in enumerate(lacking) if mask.any()]
+    if not asking:
+        return {}
+    has = np.array([node.has for node in nodes])
+    reads = np.array([node.origin for node in nodes])
+    some = has | reads | np.array([node.pulled for node in nodes])
+    present = np.array([node.present for node in nodes])
+    wanted = np.array([lacking[number] for number in asking], dtype=np.float32)
+    ranks = wanted @ (2.0 * has + reads + 0.01 * some + 0.5 * present).T.astype(np.float32)
+    found = {}
+    for row, number in enumerate(asking):
+        order = sorted(np.flatnonzero(ranks[row] > 0).tolist(), key=lambda one: (-ranks[row][one], one))
+        peers = []
+        for other in order:
+            shared = (some[other] | (present[other] & moving[number])) & lacking[number]
+            if other == number or not shared.any():
+                continue
+            view = nodes[other].view
+            peers.append(
+                Peer(
+                    node=view.node,
+                    address=view.address,
+                    slots=slots.of_mask(shared),
+                    complete=slots.of_mask(has[other] & lacking[number]),
+                )
+            )
+            if len(peers) == PEERS:
+                break
+        found[nodes[number].view.node] = tuple(peers)
+    return found
+
+
+def _moved(node: AgentNode) -> Mask:
+    """Slots that come from nodes that leave."""
+    mask = np.zeros(slots.SLOTS, dtype=bool)
+    for part in node.parts:
+        if part.pull == "Peers":
+            mask |= slots.mask_of(part.slots)
+    return mask

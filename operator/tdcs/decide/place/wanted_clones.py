@@ -1,0 +1,86 @@
+"""Which further copies of a dataset there shall be for its jobs."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tdcs.api import names
+from tdcs.api.dataset import Copy
+from tdcs.api.durations import past, seconds_between
+from tdcs.api.sharing import Access
+
+MOST: Final = 64
+"""Copies that a Dataset has at most when its spec sets no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clone:
+    """A further copy.
+
+    Attributes:
+        id: of the copy.
+        idle_since: since when no job reads it, nor waits for it; None while one does.
+    """
+
+    id: str
+    idle_since: str | None = None
+
+
+def jobs_served(*, reading: int, waiting: int, others: int) -> int:
+    """How many jobs the copies of a dataset have to serve at once.
+
+    Args:
+        reading: jobs that read the dataset.
+        waiting: jobs that wait to.
+        others: jobs that read other datasets with the same source. They take places that a waiting job lacks; while
+            none waits for this dataset, they call for no copy of it.
+    """
+    return reading + waiting + (others if waiting else 0)
+
+
+def clones(
+    *,
+    access: Access,
+    copies: int,
+    known: Iterable[Copy],
+    readers: Mapping[str, int],
+    jobs: int,
+    now: str,
+    idle_seconds: float,
+) -> tuple[Clone, ...]:
+    """The further copies of a dataset.
+
+    One that is read stays, whatever the spec says by now. One that no job needs goes after a while.
+
+    Args:
+        access: how many jobs may read each copy.
+        copies: those that spec.placement asks for.
+        known: the copies that there are.
+        readers: how many jobs read each copy.
+        jobs: how many its copies have to serve, see `jobs_served`.
+        now: the time.
+        idle_seconds: how long one stays that no job needs: the next job may come soon.
+    """
+    limit = access.max_concurrent_jobs
+    needed = 0
+    if access.on_limit == "Clone" and limit:
+        needed = max(min(math.ceil(jobs / limit), access.max_copies or MOST) - copies, 0)
+    there = {copy.id: copy for copy in known if copy.id.startswith(names.CLONE_COPY)}
+    found = {id_: Clone(id=id_) for id_ in there if readers.get(id_)}
+    for id_ in sorted(there.keys() - found.keys(), key=_number):
+        if len(found) < needed:
+            found[id_] = Clone(id=id_)
+    while len(found) < needed:
+        number = next(one for one in range(1, MOST + 2) if f"{names.CLONE_COPY}{one}" not in found)
+        found[f"{names.CLONE_COPY}{number}"] = Clone(id=f"{names.CLONE_COPY}{number}")
+    for id_, copy in there.items():
+        since = past(copy.idle_since or now, now=now)
+        if id_ not in found and seconds_between(since, now) < idle_seconds:
+            found[id_] = Clone(id=id_, idle_since=since)
+    return tuple(found[id_] for id_ in sorted(found, key=_number))
+
+
+def _number(id_: str) -> tuple[int, str]:
+    text = id_.removeprefix(names.CLONE_COPY)
+    return (int(text) if text.isdigit() else MOST, id_)

@@ -1,0 +1,1 @@
+"""Whose turn it is: places at datasets, places on nodes, quotas."""

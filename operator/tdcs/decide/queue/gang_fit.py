@@ -1,0 +1,199 @@
+"""Whether the pods of a job fit at once on what nodes have left, over any resources.
+
+:func:`tdcs.decide.queue.pod_admission.gang_fits` answers the same for GPUs alone, fast enough to simulate months. A
+cluster also has CPU, memory, a number of pods per node, and pods that may run on some nodes only.
+
+Pods go where their data lies (:mod:`tdcs.decide.place.node_score`). Where that begins an empty node, a gang of whole
+nodes waits longer, and that costs more than the small pod gains: the other nodes of the cache are a link away. So where
+jobs with larger pods are about, smaller pods keep off the empty nodes that those need (:func:`nodes_to_leave`).
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Amounts = Mapping[str, int]
+"""Amount by resource name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodGroup:
+    """Equal pods.
+
+    Attributes:
+        count: how many.
+        request: what each takes of its node.
+        nodes: those it may run on; None is all.
+        nowhere: why it may run on none, as a sentence; empty where it may.
+    """
+
+    count: int
+    request: Amounts
+    nodes: frozenset[str] | None = None
+    nowhere: str = ""
+
+
+def room_for(*, request: Amounts, free: Amounts) -> int:
+    """How many pods of a request fit on a node with this much free; a pod that asks for nothing always fits."""
+    rooms = [free.get(name, 0) // asked for name, asked in request.items() if asked > 0]
+    return max(min(rooms, default=1 << 30), 0)
+
+
+def place(
+    *, groups: Sequence[PodGroup], free: Mapping[str, Amounts], scarce: str = ""
+) -> dict[str, Amounts] | None:
+    """What would be left of `free` with all pods placed; None when they do not fit at once.
+
+    Groups with the largest request first, each node filled before the next, and of those that have room the one
+    with the least of the scarce resource left first: exact for equal pods, and a safe no at worst otherwise.
+
+    Args:
+        groups: the pods of a job.
+        free: what each node has left; it and its values stay as they are.
+        scarce: the resource that decides which node is fullest, such as GPUs.
+    """
+    left = dict(free)
+    for group in sorted(
+        groups, key=lambda group: (-group.request.get(scarce, 0), -sum(group.request.values()))
+    ):
+        if _fill(group, left, scarce=scarce) < group.count:
+            return None
+    return left
+
+
+def place_most(*, groups: Iterable[PodGroup], free: dict[str, Amounts], scarce: str = "") -> None:
+    """Take from `free`, in place, what those pods of the groups need that find room."""
+    for group in groups:
+        _fill(group, free, scarce=scarce)
+
+
+def most_that_fit(*, group: PodGroup, free: Mapping[str, Amounts]) -> int:
+    """How many pods of one kind would fit; at most as many as there are."""
+    total = 0
+    for name, amounts in free.items():
+        if group.nodes is None or name in group.nodes:
+            total += room_for(request=group.request, free=amounts)
+            if total >= group.count:
+                return group.count
+    return total
+
+
+def _fill(group: PodGroup, left: dict[str, Amounts], *, scarce: str) -> int:
+    """Place as many pods of a group as find room; gives their number. Nodes that take some get a new value.
+
+    This is asked for every job and thousands of nodes: the scarce resource is looked at first, because it is what a
+    full node lacks, and no more nodes are sorted than there are pods.
+    """
+    needs = sorted(
+        ((name, asked) for name, asked in group.request.items() if asked > 0),
+        key=lambda need: need[0] != scarce,
+    )
+    rooms = []
+    for name in left if group.nodes is None else group.nodes & left.keys():
+        node = left[name]
+        room = group.count
+        for resource, asked in needs:
+            fitting = node.get(resource, 0) // asked
+            if fitting < room:
+                room = fitting
+                if room <= 0:
+                    break
+        if room > 0:
+            rooms.append((node.get(scarce, 0), name, room))
+    placed = 0
+    for _, name, room in heapq.nsmallest(group.count, rooms):
+        taken = min(room, group.count - placed)
+        node = left[name]
+        left[name] = {**node, **{resource: node[resource] - taken * asked for resource, asked in needs}}
+        placed += taken
+        if placed == group.count:
+            break
+    return placed
+
+
+class Gang(Protocol):
+    """A job that waits or runs, as :func:`nodes_to_leave` sees it."""
+
+    @property
+    def priority(self) -> int:
+        """Larger enters first."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it runs, or could start, had it room."""
+
+    @property
+    def groups(self) -> Sequence[PodGroup]:
+        """Its pods."""
+
+
+def empty_nodes(*, free: Mapping[str, int], sizes: Mapping[str, int]) -> dict[int, set[str]]:
+    """The nodes with nothing taken, by their GPUs.
+
+    Args:
+        free: the GPUs that each node has free.
+        sizes: those that it has when it is empty.
+    """
+    found: dict[int, set[str]] = {}
+    for node, size in sizes.items():
+        if size > 0 and free.get(node) == size:
+            found.setdefault(size, set()).add(node)
+    return found
+
+
+def nodes_to_leave(
+    *, job: Gang, others: Iterable[Gang], empty: Mapping[int, Collection[str]], scarce: str
+) -> dict[int, frozenset[str]]:
+    """The empty nodes that the pods of a job leave to larger pods, while another node has room for them.
+
+    A pod leaves an empty node alone when a pod of another job would not fit there beside it. All empty nodes of that
+    size are left while they are too few for the pods of both: with enough of them nothing has to wait longer. Jobs
+    that run count as those that wait: where pods of that size run, the next ones are to be expected. In a simulated
+    week five of six small jobs that start while some node is empty do so while no job waits.
+
+    Args:
+        job: the job that is admitted.
+        others: the jobs that wait or run, with or without itself; those that lack something else than room do not
+            count, nor do those of lower priority.
+        empty: the nodes that are empty before the job starts, by their GPUs (:func:`empty_nodes`).
+        scarce: the resource that these are, such as GPUs.
+
+    Returns:
+        The nodes, by the GPUs of a pod; pods that leave none are missing.
+    """
+    own = Counter[int]()
+    for group in job.groups:
+        own[group.request.get(scarce, 0)] += group.count
+    del own[0]
+    # A pod of the size of a node takes an empty one whichever it gets.
+    if not own or min(own) >= max(empty, default=0):
+        return {}
+    known = [
+        (group.request.get(scarce, 0), group)
+        for other in others
+        if other is not job and other.ready and other.priority >= job.priority
+        for group in other.groups
+    ]
+    found: dict[int, frozenset[str]] = {}
+    for gpus in own:
+        left: set[str] = set()
+        for size, nodes in empty.items():
+            large = [group for other, group in known if gpus < size and other <= size < other + gpus]
+            kept = _nodes_of(large, nodes)
+            if sum(group.count for group in large) + own.total() > len(kept):
+                left |= kept
+        if left:
+            found[gpus] = frozenset(left)
+    return found
+
+
+def _nodes_of(groups: Iterable[PodGroup], nodes: Collection[str]) -> set[str]:
+    """Those of the nodes on which pods of any of the groups may run."""
+    found: set[str] = set()
+    for group in groups:
+        if group.nodes is None:
+            return set(nodes)
+        found.update(node for node in nodes if node in group.nodes)
+    return found

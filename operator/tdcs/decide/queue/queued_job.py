@@ -1,0 +1,134 @@
+"""A job as the queue sees it: how many pods it asks for, and what they need."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tdcs.api import names
+from tdcs.decide.queue.copy_places import AccessClaim
+from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.queue.namespace_quota import Claim
+from tdcs.decide.queue.pod_admission import Reason, queue_key
+from tdcs.model.kube_objects import Key
+from tdcs.model.pod_resources import CPU
+
+DemandKey = tuple[tuple[int, frozenset[tuple[str, int]], frozenset[str] | None], ...]
+"""What makes two jobs equal as far as room goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """Why a job may not start although its data is ready: a quota is used up, or a dataset has no place for it.
+
+    Attributes:
+        reason: QUOTA or AT_LIMIT.
+        message: the sentence for its user.
+        mount: the source that has no place; empty for a quota.
+    """
+
+    reason: Reason
+    message: str
+    mount: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Workers that an elastic job asks for beyond those that it has, or enters with.
+
+    Attributes:
+        base: workers that it has without them.
+        pods: how many more, and what each needs.
+        claims: what one of them takes of the quotas of its namespace.
+    """
+
+    base: int
+    pods: PodGroup
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """A job in the queue: one that waits to start, or an elastic one that waits for more workers.
+
+    Attributes:
+        key: (namespace, name).
+        uid: of this incarnation of it.
+        priority: larger is admitted first.
+        submitted: when it was created, in seconds.
+        data_ready: whether its datasets let it start.
+        possible: whether its pods would fit on empty nodes.
+        passed: how many later jobs were admitted before it.
+        groups: the pods with which it starts; of an elastic job as few as it allows.
+        claims: what they take of the quotas of its namespace.
+        access: the places that it takes at its datasets.
+        short: which of these do not admit it now; None when all do.
+        growth: what an elastic job asks for beyond that.
+        runs: whether it was admitted before, and waits for more workers only.
+    """
+
+    key: Key
+    uid: str
+    priority: int
+    submitted: float
+    data_ready: bool
+    passed: int
+    groups: tuple[PodGroup, ...]
+    possible: bool = True
+    claims: tuple[Claim, ...] = ()
+    access: tuple[AccessClaim, ...] = ()
+    short: Shortage | None = None
+    growth: Growth | None = None
+    runs: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether it could start, had it room. A job that never can, or lacks quota or a place, holds up no other."""
+        return self.data_ready and self.possible and self.short is None
+
+    @property
+    def order(self) -> tuple[int, bool, float, str, str]:
+        """Sorts the queue: priority; of one priority who waits to start before who grows; age.
+
+        Times of creation are whole seconds: jobs that came at once are in the order of their names, which outlives a
+        restart.
+        """
+        priority, age = queue_key(self)
+        namespace, name = self.key
+        return (priority, self.runs, age, name, namespace)
+
+    @property
+    def scarce(self) -> str:
+        """The resource that its pods are short of first: GPUs, or CPU for pods without."""
+        return (
+            names.GPU_RESOURCE if any(group.request.get(names.GPU_RESOURCE) for group in self.groups) else CPU
+        )
+
+    @property
+    def demand_key(self) -> DemandKey:
+        """Equal for jobs whose pods need the same."""
+        return tuple((group.count, frozenset(group.request.items()), group.nodes) for group in self.groups)
+
+    @property
+    def pods(self) -> Sequence[int]:
+        """The scarce resource of each of its pods."""
+        return [group.request.get(self.scarce, 0) for group in self.groups for _ in range(group.count)]
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods it asks for at once."""
+        return sum(group.count for group in self.groups)
+
+    def growing(self) -> "QueuedJob | None":
+        """Its place in the queue once it has started: for one more worker at a time; None when it asks for none."""
+        if self.growth is None or self.growth.pods.count <= 0:
+            return None
+        one = replace(self.growth.pods, count=1)
+        return replace(
+            self,
+            runs=True,
+            groups=(one,),
+            claims=self.growth.claims,
+            access=(),
+            passed=0,
+            short=None,
+            data_ready=True,
+        )

@@ -1,0 +1,146 @@
+"""What the queue says to a job, in sentences: why it may start, or what it waits for and behind whom."""
+
+from collections.abc import Mapping, Sequence
+
+from tdcs.api import names
+from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit
+from tdcs.decide.queue.gang_turn import Schedule, fits
+from tdcs.decide.queue.pod_admission import Admission, Reason
+from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.model.pod_resources import CPU, PODS, Amounts
+
+
+def waiting_admission(schedule: Schedule, uid: str) -> Admission:
+    """What the queue says to a job that still waits: for what, and behind whom."""
+    place_, job = next((i, one) for i, one in enumerate(schedule.waiting) if one.uid == uid)
+    if not job.possible:
+        nowhere = next((group.nowhere for group in job.groups if group.nowhere), "")
+        return _wait(Reason.NO_MATCH, nowhere) if nowhere else _wait(Reason.NEVER, _never(job, schedule))
+    more = _more_workers(job)
+    if job.short is not None:
+        return _wait(job.short.reason, f"{more}{job.short.message}{_behind_at(schedule, place_, job)}")
+    # Without the length of the queue: a job that joins it behind would change the message of all others. A job that no
+    # node can ever hold does not count as standing before others.
+    position = f"position {1 + sum(other.possible for other in schedule.waiting[:place_])} in the queue"
+    before = next((other for other in reversed(schedule.waiting[:place_]) if other.ready), None)
+    behind = f"; behind {'/'.join(before.key)}" if before is not None else ""
+    held = ""
+    if schedule.holder and schedule.holder != uid:
+        owner = next(
+            "/".join(other.key)
+            for other in schedule.waiting
+            if other.uid == schedule.holder and not other.runs
+        )
+        are = "node is" if len(schedule.aside) == 1 else "nodes are"
+        held = f"; {len(schedule.aside)} {are} set aside for {owner}, which was passed too often"
+    if fits(job, schedule.free):
+        text = f"{more}its pods would fit, but others are first: {position}{behind}{held}"
+        return _wait(Reason.BEHIND, text)
+    return _wait(Reason.NO_ROOM, f"{more}{_missing(job, schedule.free)}; {position}{behind}{held}")
+
+
+def _more_workers(job: QueuedJob) -> str:
+    """Of an elastic job that runs: how many more workers it asks for."""
+    if not job.runs or job.growth is None:
+        return ""
+    count = job.growth.pods.count
+    return f"{count} more worker{'' if count == 1 else 's'} wait{'s' if count == 1 else ''} for room: "
+
+
+def _behind_at(schedule: Schedule, place_: int, job: QueuedJob) -> str:
+    """Of a job that waits for a place at a dataset: who gets the next one before it."""
+    mount = job.short.mount if job.short is not None else ""
+    if not mount:
+        return ""
+    before = [
+        "/".join(other.key)
+        for other in schedule.waiting[:place_]
+        if other.data_ready and other.possible and any(claim.mount == mount for claim in other.access)
+    ]
+    if not before:
+        return "; it is the next"
+    if len(before) == 1:
+        return f"; {before[0]} is before it"
+    return f"; {len(before)} are before it, the last of them {before[-1]}"
+
+
+def admission_of(pods: int) -> Admission:
+    """What the queue says to a job that is admitted; without pods: to one that starts pod by pod."""
+    if not pods:
+        text = "its datasets have a place for it"
+        return Admission(admitted=True, data_ready=True, reason=Reason.READY, message=text)
+    text = "its pod fits" if pods == 1 else f"all {pods} pods fit at once"
+    return Admission(admitted=True, data_ready=True, reason=Reason.FITS, message=text)
+
+
+def _one(group: PodGroup) -> PodGroup:
+    return PodGroup(count=1, request=group.request, nodes=group.nodes)
+
+
+def _wait(reason: Reason, message: str) -> Admission:
+    return Admission(admitted=False, data_ready=True, reason=reason, message=message)
+
+
+def _count(job: QueuedJob) -> str:
+    count = sum(group.count for group in job.groups)
+    return f"{count} pod{'' if count == 1 else 's'}"
+
+
+def _missing(job: QueuedJob, free: Mapping[str, Amounts]) -> str:
+    """What there is too little of, in numbers."""
+    usable = [
+        name for name in free if any(group.nodes is None or name in group.nodes for group in job.groups)
+    ]
+    names_ = sorted({name for group in job.groups for name in group.request} - {PODS})
+    for resource in sorted(names_, key=lambda name: name != job.scarce):
+        needed = sum(group.count * group.request.get(resource, 0) for group in job.groups)
+        there = sum(max(free[node].get(resource, 0), 0) for node in usable)
+        if needed > there:
+            amounts = f"{shown(resource, needed)} at once, {shown(resource, there)} free on {_nodes(usable)}"
+            return f"needs {amounts} that its {_count(job)} may use"
+    placed = sum(most_that_fit(group=group, free=free) for group in job.groups)
+    scarce = job.scarce
+    there = sum(max(free[node].get(scarce, 0), 0) for node in usable)
+    return (
+        f"only {placed} of its {_count(job)} would find room at once: {shown(scarce, there)} are free on "
+        f"{_nodes(usable)} that they may use, but spread over too many of them, or other resources are short there"
+    )
+
+
+def _nodes(usable: Sequence[str]) -> str:
+    return "the only node" if len(usable) == 1 else f"the {len(usable)} nodes"
+
+
+def _never(job: QueuedJob, schedule: Schedule) -> str:
+    for group in job.groups:
+        usable = [name for name in schedule.capacity if group.nodes is None or name in group.nodes]
+        if not usable:
+            return "none of the nodes that its pods may use is there any more"
+        if most_that_fit(group=_one(group), free={name: schedule.capacity[name] for name in usable}) == 0:
+            short = _short_everywhere(group, [schedule.capacity[name] for name in usable])
+            return f"a pod asks for {short}: ask for less, or add nodes"
+    room = sum(most_that_fit(group=group, free=schedule.capacity) for group in job.groups)
+    return (
+        f"even with all nodes empty only {room} of its {_count(job)} would fit: "
+        "ask for fewer or smaller pods, or add nodes"
+    )
+
+
+def _short_everywhere(group: PodGroup, nodes: Sequence[Amounts]) -> str:
+    for resource, asked in sorted(group.request.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
+        most = max(node.get(resource, 0) for node in nodes)
+        if asked > most:
+            return (
+                f"{shown(resource, asked)}, and the largest node that it may use has {shown(resource, most)}"
+            )
+    asked_for = ", ".join(shown(name, value) for name, value in sorted(group.request.items()) if name != PODS)
+    return f"{asked_for}, and no node that it may use has all of that"
+
+
+def shown(resource: str, value: int) -> str:
+    """An amount as people read it: ``4 nvidia.com/gpu``, ``1.5 cpu``, ``2.0 Gi memory``."""
+    if resource == CPU:
+        return f"{value / 1000:g} cpu"
+    if resource in {"memory", "ephemeral-storage"}:
+        return f"{value / 2**30:.1f} Gi {resource}"
+    return f"{value} {resource}"

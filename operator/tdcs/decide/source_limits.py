@@ -1,0 +1,66 @@
+"""How many files, folders and bytes the source of a Dataset may have, by the limits of its CacheCluster."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.quantities import to_bytes
+from tdcs.model.listing_limit import LARGEST_MANIFEST, ListingLimit, SourcesSize
+
+MANIFEST_FILE_BYTES: Final = 512
+"""No manifest has more of what counts as a file: of a file its name of at most 255 bytes, a tag of 128 and 50 bytes
+with its block, of a folder 12 and its path, which has fewer than 256 bytes for each time that the folder counts."""
+
+
+def manifest_bytes(spec: CacheClusterSpec, *, heap_files: int) -> int:
+    """No manifest of a source that this CacheCluster takes has more bytes.
+
+    Args:
+        spec: of the CacheCluster.
+        heap_files: files that its master's heap has room for, where the spec names no limit.
+    """
+    files = spec.limits.files or heap_files
+    return min(
+        min(files, spec.limits.files_per_dataset or files) * MANIFEST_FILE_BYTES + (1 << 20), LARGEST_MANIFEST
+    )
+
+
+def listing_limit(
+    spec: CacheClusterSpec,
+    *,
+    heap_files: int,
+    cluster: str,
+    others: int,
+    namespaces: Sequence[SourcesSize] = (),
+) -> ListingLimit:
+    """The limit of one source.
+
+    Args:
+        spec: of the CacheCluster.
+        heap_files: files that its master's heap has room for, where the spec names no limit.
+        cluster: its name, for messages.
+        others: files of the other sources that its master knows.
+        namespaces: of each namespace that reads the source, the other sources that it reads. The one with the most left
+            counts: others that have reached their limit do not keep it from a source.
+    """
+    limits = spec.limits
+    title = f"of CacheCluster {cluster}"
+    files = [(max((limits.files or heap_files) - others, 0), f"what spec.limits.files {title} leaves")]
+    sizes: list[tuple[int, str]] = []
+    if limits.files_per_dataset is not None:
+        files.append((limits.files_per_dataset, f"spec.limits.filesPerDataset {title}"))
+    if limits.bytes_per_dataset is not None:
+        sizes.append((to_bytes(limits.bytes_per_dataset), f"spec.limits.bytesPerDataset {title}"))
+    if limits.files_per_namespace is not None:
+        used = min((one.files for one in namespaces), default=0)
+        field = f"what spec.limits.filesPerNamespace {title} leaves beside the namespace's other sources"
+        files.append((max(limits.files_per_namespace - used, 0), field))
+    if limits.bytes_per_namespace is not None:
+        used = min((one.bytes for one in namespaces), default=0)
+        field = f"what spec.limits.bytesPerNamespace {title} leaves beside the namespace's other sources"
+        sizes.append((max(to_bytes(limits.bytes_per_namespace) - used, 0), field))
+    least_files, files_field = min(files)
+    least_bytes, bytes_field = min(sizes, default=(None, ""))
+    return ListingLimit(
+        files=least_files, bytes=least_bytes, files_field=files_field, bytes_field=bytes_field
+    )

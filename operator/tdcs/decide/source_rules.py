@@ -1,0 +1,173 @@
+"""Whether the Datasets of a namespace may use a source, by the rules of its CacheCluster."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tdcs.api.sharing import ANY_ENDPOINT, SourceRule
+from tdcs.api.source_uri import AMAZON, Endpoint, SourceUri, canonical_endpoint, parse_source_uri
+from tdcs.decide.forbidden_addresses import forbidden_kind, internal_kind, internal_name, plain_address
+
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+DEFAULT_RULES: Final = (SourceRule(name="default", endpoints=[ANY_ENDPOINT]),)
+"""What holds where a CacheCluster has no rules: any store that is not inside the cluster, and no folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceVerdict:
+    """What the rules say.
+
+    Attributes:
+        refusal: reason word and message; None when the source may be used.
+        host: the host that the store's requests go to; empty for Amazon S3 and for folders.
+        named: whether a rule names the endpoint, so that it may be inside the cluster.
+    """
+
+    refusal: tuple[str, str] | None = None
+    host: str = ""
+    named: bool = False
+
+
+def judge_source(
+    *,
+    rules: Sequence[SourceRule],
+    shared_folders: Sequence[str],
+    namespace: str,
+    labels: Mapping[str, str] | None,
+    uri: str,
+    endpoint: str | None,
+    path_style: bool | None,
+    cluster: str,
+) -> SourceVerdict:
+    """The verdict on one source. Addresses of a host that no rule names are to be looked at besides (`host`, `named`).
+
+    Args:
+        rules: `spec.sources` of the CacheCluster.
+        shared_folders: its `spec.sourceFolders`, which every namespace may use.
+        namespace: of the Dataset.
+        labels: of that namespace; None when they are not known: then no rule holds for it that excludes labels.
+        uri: `spec.source.uri`.
+        endpoint: `spec.source.options.endpoint`.
+        path_style: `spec.source.options.pathStyle`.
+        cluster: the CacheCluster's name, for messages.
+    """
+    mine = [rule for rule in rules or DEFAULT_RULES if _selects(rule, namespace=namespace, labels=labels)]
+    try:
+        plain = parse_source_uri(uri)
+    except ValueError as error:
+        return _refused("SourceNotAllowed", f"spec.source.uri {uri!r}: {error}")
+    if plain.scheme == "file":
+        return _judge_folder(plain.folder, mine, shared_folders, namespace=namespace, cluster=cluster)
+    try:
+        there = canonical_endpoint(endpoint or AMAZON)
+    except ValueError as error:
+        return _refused(
+            "EndpointNotAllowed",
+            f"spec.source.options.endpoint {endpoint!r}: {error}; write http://HOST:PORT or https://HOST",
+        )
+    return _judge_bucket(
+        plain,
+        there,
+        mine,
+        host="" if not endpoint else _host_of(plain, there, path_style=path_style is not False),
+        namespace=namespace,
+        cluster=cluster,
+    )
+
+
+def _judge_folder(
+    folder: str, rules: Sequence[SourceRule], shared: Sequence[str], *, namespace: str, cluster: str
+) -> SourceVerdict:
+    allowed = [*shared, *(each for rule in rules for each in rule.folders)]
+    if any(_inside(folder, each) for each in allowed):
+        return SourceVerdict()
+    folders = f"which are {', '.join(allowed)}" if allowed else "of which there is none"
+    return _refused(
+        "FolderNotAllowed",
+        f"{folder} (spec.source.uri) lies outside of the folders that namespace {namespace} may use in CacheCluster "
+        f"{cluster} (spec.sources[].folders, spec.sourceFolders), {folders}: ask its administrator to add the folder, "
+        "which every cache node must see, or name another one",
+    )
+
+
+def _judge_bucket(
+    uri: SourceUri,
+    endpoint: Endpoint,
+    rules: Sequence[SourceRule],
+    *,
+    host: str,
+    namespace: str,
+    cluster: str,
+) -> SourceVerdict:
+    bucket = f"{uri.bucket}/{uri.path}".rstrip("/")
+    where = f"CacheCluster {cluster} (spec.sources)"
+    ask = f"ask its administrator for a rule in spec.sources that names {endpoint}, or use another store"
+    if kind := forbidden_kind(endpoint.host) if plain_address(endpoint.host) is not None else "":
+        return _refused(
+            "EndpointNotAllowed",
+            f"spec.source.options.endpoint {endpoint} has a {kind} address, which no source may have: use another one",
+        )
+    stores = [rule for rule in rules if rule.endpoints or rule.buckets]
+    named = [rule for rule in stores if str(endpoint) in _endpoints(rule)]
+    open_ones = [rule for rule in stores if not rule.endpoints or ANY_ENDPOINT in rule.endpoints]
+    if not named and not open_ones:
+        return _refused(
+            "EndpointNotAllowed",
+            f"namespace {namespace} may not use the endpoint {endpoint} (spec.source.options.endpoint) by {where}: "
+            f"{ask}",
+        )
+    if any(_holds_bucket(rule, bucket) for rule in named):
+        return SourceVerdict(host=host, named=True)
+    inside = internal_name(endpoint.host) or (
+        plain_address(endpoint.host) is not None and internal_kind(endpoint.host, internal=())
+    )
+    if host and inside:
+        return _refused(
+            "EndpointNotAllowed",
+            f"the endpoint {endpoint} (spec.source.options.endpoint) is inside the cluster or this machine, and no "
+            f"rule of {where} names it for namespace {namespace}: {ask}",
+        )
+    if any(_holds_bucket(rule, bucket) for rule in open_ones):
+        return SourceVerdict(host=host)
+    allowed = sorted({each for rule in (*named, *open_ones) for each in rule.buckets})
+    return _refused(
+        "BucketNotAllowed",
+        f"namespace {namespace} may not use {uri} (spec.source.uri) at {endpoint} by {where}: it may use "
+        f"{', '.join(allowed)}. Name one of these, or ask the administrator of the CacheCluster for a rule",
+    )
+
+
+def _endpoints(rule: SourceRule) -> set[str]:
+    found = set()
+    for each in rule.endpoints:
+        if each == ANY_ENDPOINT:
+            continue
+        found.add(str(canonical_endpoint(each)))
+    return found
+
+
+def _holds_bucket(rule: SourceRule, bucket: str) -> bool:
+    return not rule.buckets or any(_inside(bucket, each) for each in rule.buckets)
+
+
+def _host_of(uri: SourceUri, endpoint: Endpoint, *, path_style: bool) -> str:
+    """The host to which requests go: that of the endpoint, with the bucket in front where it is part of the name."""
+    if path_style:
+        return endpoint.host
+    return f"{uri.bucket}.{endpoint.host}"
+
+
+def _selects(rule: SourceRule, *, namespace: str, labels: Mapping[str, str] | None) -> bool:
+    terms = rule.namespace_selector.terms
+    if labels is None and any(term["operator"] in {"NotIn", "DoesNotExist"} for term in terms):
+        return False
+    return rule.namespace_selector.selects({**(labels or {}), NAMESPACE_LABEL: namespace})
+
+
+def _inside(inner: str, outer: str) -> bool:
+    plain = outer.rstrip("/")
+    return inner == plain or inner.startswith(f"{plain}/")
+
+
+def _refused(reason: str, message: str) -> SourceVerdict:
+    return SourceVerdict(refusal=(reason, message))

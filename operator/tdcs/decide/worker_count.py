@@ -1,0 +1,172 @@
+"""Which nodes have a cache worker when the cache follows its jobs, and which worker leaves.
+
+Growing: a node gets a worker as soon as a pod runs there that reads data of the cache; and there are as many workers
+as the minimum says, and as the data that jobs need takes room. Shrinking: a worker that nothing calls for stays for a
+while, for the next job may come soon, so that the cache does not swing; then it leaves. What may leave is chosen so
+that the worker whose loss costs least goes first. Its loss is the bytes that lie nowhere else, weighted by the demand
+for their dataset; bytes that have another copy cost nothing. Before it leaves, its last copies move to other nodes as
+the grants of the cache manager say (`tdcs.decide.cache.grants`), which are made without it.
+
+Limits: moving takes time that is not planned.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """A node that may have a cache worker.
+
+    Attributes:
+        node: its name.
+        has_worker: whether it has one, also one that drains.
+        draining: whether that one drains.
+        has_readers: whether a pod that reads data of the cache runs there.
+        spare_since: since when nothing calls for its worker; None when something did at the last look.
+        gpus: GPUs that it has.
+        loss: see :func:`loss`.
+    """
+
+    node: str
+    has_worker: bool = False
+    draining: bool = False
+    has_readers: bool = False
+    spare_since: float | None = None
+    gpus: int = 0
+    loss: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """What the number of workers depends on beside the nodes.
+
+    Attributes:
+        minimum: workers that there are in any case, as far as there are nodes.
+        maximum: the most workers; None for no limit.
+        idle_seconds: how long a worker stays that nothing calls for.
+        needed_bytes: bytes of the data that jobs or its owners need in the cache; None when that is not known yet: then
+            no worker leaves that has not begun to.
+        worker_bytes: what one worker may hold.
+    """
+
+    minimum: int = 1
+    maximum: int | None = None
+    idle_seconds: float = 600.0
+    needed_bytes: int | None = 0
+    worker_bytes: int = 0
+
+    @property
+    def for_data(self) -> int:
+        """Workers that the needed data takes."""
+        return math.ceil((self.needed_bytes or 0) / self.worker_bytes) if self.worker_bytes > 0 else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Following:
+    """The nodes that shall have a worker.
+
+    Attributes:
+        nodes: their names, sorted.
+        spare: those of them that nothing calls for, and since when.
+        left_out: nodes with readers that get no worker because of the maximum, sorted.
+    """
+
+    nodes: tuple[str, ...]
+    spare: Mapping[str, float]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """Bytes of a dataset on a node.
+
+    Attributes:
+        dataset: its name.
+        held_bytes: bytes on the node.
+        last_copy_bytes: those of them that lie on no other node.
+        worth: how much it is wanted, in any unit that all of them share: store bandwidth saved per byte
+            (`allocation.saved_per_byte`), or the number of jobs that read it; 0 when nobody does.
+    """
+
+    dataset: str
+    held_bytes: int
+    last_copy_bytes: int
+    worth: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worker:
+    """A cache worker as scale-in sees it."""
+
+    node: str
+    held: tuple[Held, ...] = ()
+    runs_jobs: bool = False
+
+
+def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Following:
+    """The nodes that shall have a worker so that the cache is where its data is read.
+
+    Workers beside readers come first, then those that nothing has called for only since a moment, then nodes with
+    readers that have no worker yet: at the maximum a worker makes room for another one only when it has been spare for
+    long enough. Others are taken as far as the minimum and the data ask for them: those that were taken at the last
+    look, so that it stays the same ones, then those whose loss costs most.
+
+    Args:
+        sites: the nodes that may have a worker.
+        bounds: what else counts.
+        now: seconds on the clock of `spare_since`.
+    """
+    unknown = bounds.needed_bytes is None
+    most = len(sites) if bounds.maximum is None else min(bounds.maximum, len(sites))
+    if unknown:
+        most = max(most, sum(one.has_worker and not one.draining for one in sites))
+    least = min(max(bounds.minimum, bounds.for_data), most)
+    beside = [one for one in sites if one.has_readers and one.has_worker]
+    idle = [one for one in sites if one.has_worker and not one.has_readers]
+    recent = [one for one in idle if not one.draining and (unknown or _is_recent(one, bounds, now))]
+    new = [one for one in sites if one.has_readers and not one.has_worker]
+    others = [one for one in idle if one not in recent]
+    empty = [one for one in sites if not one.has_worker and not one.has_readers]
+    first = [
+        *sorted(beside, key=_stays),
+        *sorted(recent, key=_stays),
+        *sorted(new, key=lambda one: (-one.gpus, one.node)),
+    ]
+    chosen = first[:most]
+    fill = [*sorted(others, key=_stays), *sorted(empty, key=lambda one: (-one.gpus, one.node))]
+    chosen += fill[: max(least - len(chosen), 0)]
+    with_readers = sum(one.has_readers for one in chosen)
+    without = sorted((one for one in chosen if not one.has_readers), key=_stays)
+    spare = {
+        one.node: now if one.spare_since is None else one.spare_since
+        for one in without[max(least - with_readers, 0) :]
+        if one.spare_since is not None or not unknown
+    }
+    names = {one.node for one in chosen}
+    return Following(
+        nodes=tuple(sorted(names)),
+        spare=spare,
+        left_out=tuple(sorted(one.node for one in sites if one.has_readers and one.node not in names)),
+    )
+
+
+def _is_recent(site: Site, bounds: Bounds, now: float) -> bool:
+    return site.spare_since is None or now - site.spare_since < bounds.idle_seconds
+
+
+def _stays(site: Site) -> tuple[bool, bool, bool, float, str]:
+    """Sorts to the front who stays of too many: who has a worker that does not drain, was called for at the last look,
+    and would be missed most."""
+    return (not site.has_worker, site.draining, site.spare_since is not None, -site.loss, site.node)
+
+
+def loss(worker: Worker) -> float:
+    """What it costs to lose a worker now: last copies, weighted by demand, those nobody reads a little."""
+    return sum(one.last_copy_bytes * (one.worth + 1e-12) for one in worker.held)
+
+
+def leaves_first(workers: Sequence[Worker]) -> Worker | None:
+    """The worker whose loss costs least; one without jobs before one with."""
+    return min(workers, key=lambda one: (one.runs_jobs, loss(one), one.node), default=None)

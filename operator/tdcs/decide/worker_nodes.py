@@ -1,0 +1,246 @@
+"""Which nodes may have a cache worker, and what the cluster's state is."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
+from tdcs.api.conditions import CACHE_STARTING, NO_CACHE_NODE, Finding, finding
+from tdcs.api.durations import seconds_since
+from tdcs.decide.place.slot_nodes import matches
+from tdcs.model.cache_engine import WorkerInfo
+from tdcs.model.cache_view import STARTING_SECONDS, starting_text
+from tdcs.model.humanize import human_binary
+from tdcs.model.pod_resources import amounts
+
+TRANSIENT_TAINTS = "node.kubernetes.io/"
+"""Taints that the cluster itself sets while a node is not ready, cordoned or short of something. A worker
+stays through them: its blocks are on the node's disk, and deleting it would lose them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuseView:
+    """What the DaemonSet controller says of the FUSE clients."""
+
+    wanted: int = 0
+    ready: int = 0
+
+
+def needs_fuse(*, spec: CacheClusterSpec, reader_plugin: str) -> bool:
+    """Whether nodes run Alluxio's FUSE client: where no remote-read client does its work, and to compare both."""
+    return not reader_plugin or spec.profile == "Stock"
+
+
+def is_rolled_out(daemon_set: Mapping[str, Any] | None) -> bool:
+    """Whether every node that a DaemonSet is for has a ready pod of its present template."""
+    status = (daemon_set or {}).get("status") or {}
+    wanted = status.get("desiredNumberScheduled", 0)
+    return (
+        daemon_set is not None
+        and status.get("observedGeneration", 0) >= daemon_set["metadata"].get("generation", 0) > 0
+        and status.get("updatedNumberScheduled", 0) >= wanted
+        and status.get("numberReady", 0) >= wanted
+    )
+
+
+def fitting_nodes(
+    *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Collection[str]
+) -> list[str]:
+    """The nodes that may have a worker: those that match the selector, with taints that are tolerated.
+
+    Args:
+        spec: what the user asked for.
+        nodes: the cluster's nodes, as the API server has them, by name.
+        present: nodes that have a worker now; taints that come and go do not drive it away.
+    """
+    return [
+        name
+        for name, node in nodes.items()
+        if matches(node["metadata"].get("labels", {}), spec.node_selector)
+        and _tolerated(node, spec.tolerations, stays=name in present)
+    ]
+
+
+def gpus(node: Mapping[str, Any]) -> int:
+    """GPUs that a node has."""
+    return amounts((node.get("status") or {}).get("allocatable")).get(names.GPU_RESOURCE, 0)
+
+
+def _tolerated(node: Mapping[str, Any], tolerations: Sequence[Toleration], *, stays: bool) -> bool:
+    for taint in node.get("spec", {}).get("taints", ()):
+        if taint.get("effect") == "PreferNoSchedule":
+            continue
+        if stays and str(taint.get("key", "")).startswith(TRANSIENT_TAINTS):
+            continue
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
+            return False
+    return True
+
+
+def tolerates(toleration: Toleration, taint: Mapping[str, Any]) -> bool:
+    """Whether a toleration covers a taint, by the rules of the scheduler."""
+    if toleration.effect and toleration.effect != taint.get("effect"):
+        return False
+    if toleration.key and toleration.key != taint.get("key"):
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and (toleration.value or "") == taint.get("value", "")
+
+
+def users_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[str]:
+    """The Datasets that are, or may be, mounted in a cache cluster, by namespace and name."""
+    return sorted(
+        f"{namespace}/{name}"
+        for (namespace, name), dataset in datasets.items()
+        if names.cache_cluster_of(dataset) == cluster and (dataset.get("status") or {}).get("mountPath")
+    )
+
+
+def starting_nodes(
+    *, wanted: Iterable[str], made: Mapping[str, str], known: CacheClusterStatus | None, now: str
+) -> frozenset[str]:
+    """The nodes with a worker that has just been asked for: the master may list one that was there before as lost.
+
+    Args:
+        wanted: the nodes that are to have a worker.
+        made: when the StatefulSet of each was made; without those that are not there yet.
+        known: the status so far: a worker that was ready there is lost when it goes, however young.
+        now: the time.
+    """
+    seen = {one.node for one in (known.workers if known else ()) if one.state in {"Ready", "Lost"}}
+    return frozenset(
+        node
+        for node in wanted
+        if node not in seen and (node not in made or seconds_since(made[node], now=now) < STARTING_SECONDS)
+    )
+
+
+def worker_states(
+    *, wanted: Sequence[str], workers: Iterable[WorkerInfo], starting: Collection[str] = ()
+) -> list[CacheWorker]:
+    """Each wanted worker as the engine's master sees it. `starting`: those that have just been asked for."""
+    known = {worker.name: worker for worker in workers}
+    found = []
+    for node in wanted:
+        worker = known.get(node)
+        gone: WorkerState = "Pending" if worker is None or node in starting else "Lost"
+        state: WorkerState = "Ready" if worker is not None and worker.live else gone
+        found.append(
+            CacheWorker(
+                node=node,
+                state=state,
+                capacity_bytes=worker.capacity_bytes if worker else 0,
+                used_bytes=worker.used_bytes if worker else 0,
+            )
+        )
+    return found
+
+
+def with_idle(workers: Sequence[CacheWorker], idle_since: Mapping[str, str]) -> list[CacheWorker]:
+    """The workers, with since when nothing calls for them."""
+    return [
+        worker.model_copy(update={"idle_since": idle_since.get(worker.node)})
+        if worker.idle_since != idle_since.get(worker.node)
+        else worker
+        for worker in workers
+    ]
+
+
+def silent_workers(*, wanted: Sequence[str], known: CacheClusterStatus | None) -> list[CacheWorker]:
+    """Each wanted worker while the master does not answer: with what was known of it."""
+    before = {worker.node: worker for worker in (known.workers if known else ())}
+    return [
+        before[node].model_copy(update={"state": "Pending"})
+        if node in before
+        else CacheWorker(node=node, state="Pending")
+        for node in wanted
+    ]
+
+
+def worker_pods(worker_sets: Iterable[Mapping[str, Any]]) -> int:
+    """How many workers there are, as the StatefulSet controller counts their pods."""
+    return sum(int((one.get("status") or {}).get("replicas") or 0) for one in worker_sets)
+
+
+def status_of(
+    *,
+    cluster: str,
+    pods: int,
+    workers: Sequence[CacheWorker],
+    draining: Sequence[CacheWorker] = (),
+    wanted_bytes: int = 0,
+) -> CacheClusterStatus:
+    """The status without its conditions; workers that leave are listed, and count among the pods only."""
+    live = [worker for worker in workers if worker.state == "Ready"]
+    capacity = sum(worker.capacity_bytes for worker in live)
+    used = sum(worker.used_bytes for worker in live)
+    return CacheClusterStatus(
+        replicas=pods,
+        desired_replicas=len(workers),
+        ready_replicas=len(live),
+        selector=(f"{names.LABEL_CACHE_CLUSTER}={cluster},{names.LABEL_COMPONENT}={names.COMPONENT_WORKER}"),
+        capacity_bytes=capacity,
+        used_bytes=used,
+        used=f"{human_binary(used)} of {human_binary(capacity)}" if capacity else None,
+        used_ratio=round(used / capacity, 4) if capacity else 0.0,
+        wanted_bytes=wanted_bytes,
+        workers=sorted([*workers, *draining], key=lambda worker: worker.node),
+    )
+
+
+def readiness(
+    *,
+    workers: Sequence[CacheWorker],
+    fuse: FuseView,
+    namespace: str,
+    failure: str = "",
+    starting: bool = False,
+    draining: Sequence[CacheWorker] = (),
+) -> Finding:
+    """The Ready condition.
+
+    Args:
+        workers: the wanted workers.
+        draining: those that go.
+        fuse: the clients.
+        namespace: where the cache's pods are.
+        failure: why the engine could not be asked; empty when it answered.
+        starting: whether it has never answered, and is not expected to yet.
+    """
+    if failure and starting:
+        return finding(names.READY, False, CACHE_STARTING, starting_text(failure))
+    if failure:
+        return finding(names.READY, False, "CacheUnavailable", failure)
+    if not workers:
+        return finding(
+            names.READY,
+            False,
+            NO_CACHE_NODE,
+            "no node matches spec.nodeSelector and spec.tolerations: label a node, or change the selector",
+        )
+    lost = [worker.node for worker in workers if worker.state == "Lost"]
+    ready = sum(worker.state == "Ready" for worker in workers)
+    count = f"{ready} of {len(workers)} cache workers are registered{_leave(draining)}"
+    if lost:
+        text = f"{count}; lost: {', '.join(lost[:5])}. See the pods of namespace {namespace}"
+        return finding(names.READY, False, "WorkerLost", text)
+    if ready < len(workers):
+        return finding(names.READY, False, "WorkersStarting", count)
+    if fuse.ready < fuse.wanted:
+        text = f"{fuse.ready} of {fuse.wanted} FUSE clients are ready"
+        return finding(names.READY, False, "ClientsStarting", text)
+    return finding(names.READY, True, "AllReady", count)
+
+
+def _leave(draining: Sequence[CacheWorker]) -> str:
+    if not draining:
+        return ""
+    named = ", ".join(
+        f"{worker.node} ({human_binary(worker.last_copy_bytes)} to move)"
+        if worker.last_copy_bytes
+        else worker.node
+        for worker in draining[:5]
+    )
+    return f"; draining: {named}"

@@ -1,5 +1,0 @@
-"""The engine over Alluxio 2.9.6: its gRPC services driven with dynamic messages, and the settings it runs with."""
-
-from tdcs.engine.alluxio.engine import AlluxioEngine
-
-__all__ = ["AlluxioEngine"]

@@ -1,0 +1,84 @@
+"""The operator's answer to readers on every node: which agents hold the slots of a mount."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from tdcs.engine.holder_table import HOLDERS_PATH, LEAST_SECONDS, HolderTable, table_of, table_seconds
+from tdcs.model.agent_state import AgentState
+
+MOST_WAIT_SECONDS: Final = 60.0
+
+
+class KnownAgents(NamedTuple):
+    """The last states of the agents of a cache cluster, and the journal of its master."""
+
+    journal: str = ""
+    states: Mapping[str, AgentState] = {}
+
+
+Known = Callable[[str], KnownAgents]
+"""The agents of a cache cluster; none of an unknown one."""
+
+
+class HolderTables:
+    """Tables by cluster and mount, each made at most once a second however many readers ask.
+
+    Args:
+        known: gives the agents.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, known: Known, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._known: Final = known
+        self._clock: Final = clock
+        self._made: dict[tuple[str, str], tuple[float, HolderTable]] = {}
+
+    def get(self, *, cluster: str, mount: str) -> HolderTable:
+        """The table as it is now, or was a moment ago."""
+        now = self._clock()
+        until, table = self._made.get((cluster, mount), (0.0, HolderTable()))
+        if now >= until:
+            known = self._known(cluster)
+            table = table_of(known.states, mount=mount, journal=known.journal)
+            pause = table_seconds(len(table.holders))
+            self._made = {key: made for key, made in self._made.items() if now < made[0] + MOST_WAIT_SECONDS}
+            self._made[cluster, mount] = (now + pause, table)
+        return table
+
+    async def after(self, revision: int, *, cluster: str, mount: str, wait_seconds: float) -> HolderTable:
+        """The table as soon as it has another revision, or after so many seconds."""
+        until = self._clock() + wait_seconds
+        while True:
+            table = self.get(cluster=cluster, mount=mount)
+            left = until - self._clock()
+            if table.revision != revision or left <= 0:
+                return table
+            await asyncio.sleep(min(LEAST_SECONDS, left))
+
+
+def holder_routes(known: Known) -> list[web.RouteDef]:
+    """Routes that answer readers."""
+    tables = HolderTables(known)
+
+    async def get(request: web.Request) -> web.Response:
+        try:
+            revision = int(request.query.get("revision", "-1"))
+            wait = min(float(request.query.get("wait", "0")), MOST_WAIT_SECONDS)
+        except ValueError as error:
+            raise web.HTTPBadRequest(text="revision and wait are numbers\n") from error
+        table = await tables.after(
+            revision,
+            cluster=request.match_info["cluster"],
+            mount=request.query.get("mount", ""),
+            wait_seconds=wait,
+        )
+        return web.Response(body=msgspec.msgpack.encode(table), content_type="application/msgpack")
+
+    return [web.get(HOLDERS_PATH + "{cluster}", get)]

@@ -1,0 +1,86 @@
+"""Which nodes hold the slots of a mount, and where to ask them for blocks: what readers get from the operator."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+import xxhash
+
+from tdcs.model.agent_state import NO_SLOTS, AgentState, Bitmap, MountState
+
+HOLDERS_PATH = "/v1/holders/"
+"""Of the operator's service: `GET /v1/holders/{cluster}?mount=M&revision=R&wait=S` answers with a `HolderTable`."""
+
+
+LEAST_SECONDS: Final = 1.0
+"""Between two tables of a mount."""
+
+_HOLDERS_A_SECOND: Final = 20
+"""A table is sent to every node that reads the mount: the larger it is, the more rarely it changes."""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that has some of a mount, or can read its source.
+
+    Attributes:
+        node: its node.
+        address: `host:port` of its block service.
+        complete: slots of which it has every block.
+        present: slots of which it has at least one block.
+        reads_source: whether it works by an assignment of the mount, and so may read what no agent has.
+        fills: whether it keeps what it reads from the source for readers.
+    """
+
+    node: str
+    address: str
+    complete: Bitmap = NO_SLOTS
+    present: Bitmap = NO_SLOTS
+    reads_source: bool = False
+    fills: bool = False
+
+
+class HolderTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The holders of one mount.
+
+    Attributes:
+        journal: of the blocks; the agents' greeting names it.
+        revision: another one for another table.
+    """
+
+    journal: str = ""
+    holders: tuple[Holder, ...] = ()
+    revision: int = 0
+
+
+def table_seconds(holders: int) -> float:
+    """Seconds between two tables of a mount with so many holders."""
+    return max(LEAST_SECONDS, holders / _HOLDERS_A_SECOND)
+
+
+def table_of(states: Mapping[str, AgentState], *, mount: str, journal: str) -> HolderTable:
+    """The holders of a mount, from the agents' last states: those that have some of it, or know its source.
+
+    The journal is the cache's own. What an agent of another one has are other blocks: it is left out.
+    """
+    holders = []
+    for node, state in sorted(states.items()):
+        known = state.mounts.get(mount) if state.journal == journal else None
+        if known is not None and state.address and (known.version or known.present != NO_SLOTS):
+            holders.append(_holder(node, state.address, known))
+    table = HolderTable(journal=journal, holders=tuple(holders))
+    return msgspec.structs.replace(table, revision=_revision(table))
+
+
+def _holder(node: str, address: str, known: MountState) -> Holder:
+    return Holder(
+        node=node,
+        address=address,
+        complete=known.complete,
+        present=known.present,
+        reads_source=known.version > 0,
+        fills=known.fills,
+    )
+
+
+def _revision(table: HolderTable) -> int:
+    return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(table)) >> 1

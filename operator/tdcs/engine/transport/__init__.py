@@ -1,1 +1,0 @@
-"""How processes of the cache ask each other: HTTP with roles, signed requests, gRPC from descriptor sets."""

@@ -1,0 +1,1 @@
+"""Values that cross rooms: what agents report, manifests, slots, and objects of Kubernetes as JSON."""

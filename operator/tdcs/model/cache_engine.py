@@ -1,0 +1,299 @@
+"""What the rest of the product knows of a cache engine: one narrow asynchronous protocol over plain, frozen
+values.
+
+Implementations are `tdcs.engine.memory.MemoryEngine` (a twin for tests) and
+`tdcs.alluxio.AlluxioEngine`. Both pass the same contract tests, so code written against this file runs
+on either.
+
+Words: a *path* is absolute in the engine's own name space (`/datasets/<identity>`); a *source* is where the
+    data is at home; a
+*worker* is one cache process, named by its node; a *block* is the unit of caching, with an id that is the
+same on every worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol, Self, runtime_checkable
+
+from tdcs.api.source_uri import canonical_endpoint, is_folder
+from tdcs.model.redaction import redact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """A key pair for a source. Never printed: `repr` hides both halves, and every `EngineError` replaces them
+    in its text.
+
+    Attributes:
+        access_key_id: The public half; hidden all the same, since it names an account.
+        secret_access_key: The secret half.
+    """
+
+    access_key_id: str = field(repr=False)
+    secret_access_key: str = field(repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The texts that must not appear in a log line, an event or a status."""
+        return (self.secret_access_key, self.access_key_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where a dataset is at home.
+
+    Attributes:
+        uri: `s3://bucket/prefix`, or `file:///folder` on every cache node.
+        options: The friendly names of a Dataset's `spec.source.options`: for S3 `endpoint` (URL), `region`,
+            `pathStyle` ("true" or "false"). An engine refuses names it does not know, with the list of those
+            it does.
+        credentials: The key pair, or None for a source that needs none.
+        address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    credentials: Credentials | None = field(default=None, repr=False)
+    address: str = ""
+
+    @property
+    def reached_options(self) -> dict[str, str]:
+        """The options with the endpoint as it is reached: in its one form, by `address` where there is one.
+
+        A client looks a host with a dot at its end up outside of the cluster's search domains, where `store.team.svc.`
+        is no name, although rules and checks take both forms for one.
+
+        Raises:
+            ValueError: As `canonical_endpoint`.
+        """
+        endpoint = self.options.get("endpoint")
+        if not endpoint or is_folder(self.uri):
+            return dict(self.options)
+        there = canonical_endpoint(endpoint)
+        return {**self.options, "endpoint": str(there.at(self.address) if self.address else there)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One block of a file, as the engine's master knows it.
+
+    Attributes:
+        id: The same on every worker.
+        length: Bytes; the last block of a file is shorter than the others.
+        offset: Where the block begins in its file, in bytes.
+        source_path: The file's address at its source (`s3://bucket/prefix/name`), from which a worker loads
+            it.
+        mount_id: The engine's handle of the mount, which has the credentials that read `source_path`.
+        workers: Names of the workers that hold the block now. A worker that was lost is not among them.
+    """
+
+    id: int
+    length: int
+    offset: int
+    source_path: str
+    mount_id: int
+    workers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedFile:
+    """One file of a mounted source with its blocks in order.
+
+    Attributes:
+        path: Relative to the path asked for, without a leading slash (`train/0001.jpg`).
+        length: Bytes.
+        blocks: In order of offset; their lengths add up to `length`. Empty for an empty file.
+        tag: Another one whenever the content is: for S3 the ETag as the store gives it, quotes included; else, or when
+            the engine knows none, `mtime-ms:` and the time of the last change. Empty when the engine knows neither.
+    """
+
+    path: str
+    length: int
+    blocks: tuple[Block, ...]
+    tag: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerInfo:
+    """One cache worker.
+
+    Attributes:
+        name: The node's name, as in `Block.workers`.
+        address: `host:port` of its RPC service.
+        capacity_bytes: What it may hold; 0 when it is lost.
+        used_bytes: What it holds, over all mounts.
+        live: False once its heartbeats have stopped.
+    """
+
+    name: str
+    address: str
+    capacity_bytes: int
+    used_bytes: int
+    live: bool
+
+
+class EngineError(Exception):
+    """An engine call failed. `str()` of it names the object, what was attempted, why it failed and what to do
+    next.
+
+    Args:
+        attempted: What was tried, as a clause: `mount s3://bucket/data at /datasets/1f`.
+        reason: Why it failed, in the engine's words.
+        remedy: What a person can do about it.
+        path: The engine path concerned, if any.
+        worker: The worker concerned, if any.
+        retryable: Whether the same call can succeed later without anything being changed.
+        secrets: Texts to hide wherever they occur in the other arguments.
+    """
+
+    def __init__(
+        self,
+        *,
+        attempted: str,
+        reason: str,
+        remedy: str,
+        path: str | None = None,
+        worker: str | None = None,
+        retryable: bool = False,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        hidden = tuple(secrets)
+        self.attempted = redact(text=attempted, secrets=hidden)
+        self.reason = redact(text=reason, secrets=hidden)
+        self.remedy = redact(text=remedy, secrets=hidden)
+        self.path = path
+        self.worker = worker
+        self.retryable = retryable
+        super().__init__(f"could not {self.attempted}: {self.reason}. {self.remedy}")
+
+
+class EngineUnavailableError(EngineError):
+    """The master or a worker does not answer, or is starting. Always retryable."""
+
+
+class SourceError(EngineError):
+    """The source refused: no such bucket or prefix, wrong credentials, no route, an unknown option."""
+
+
+class KeysRefusedError(SourceError):
+    """The source refused the credentials, or what they may read."""
+
+
+class MountConflictError(EngineError):
+    """The path, or the source, or a parent or child of it, is mounted already in another way."""
+
+
+class LimitExceededError(EngineError):
+    """The source has more files or bytes than a Dataset may have here."""
+
+
+class NoSuchPathError(EngineError):
+    """The path is not mounted or does not exist."""
+
+
+class NoSuchWorkerError(EngineError):
+    """No live worker of that name."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """The operations on a cache. Any of them may raise `EngineUnavailableError`; all others are named one by
+    one.
+    """
+
+    async def mount(self, *, path: str, source: Source) -> None:
+        """Make `source` readable under `path`. Idempotent: the same source at the same path is success, and
+        its credentials, and the address of its store, are brought up to date.
+
+        The source is really asked (a listing), so success means that it can be read; but not where the same is mounted
+        with the same keys already, of which success says nothing.
+
+        Raises:
+            SourceError: The source cannot be listed with these credentials and options.
+            MountConflictError: The path holds another source, or the source (or a parent or child) is mounted
+                elsewhere.
+        """
+        ...
+
+    async def unmount(self, *, path: str) -> None:
+        """Drop every cached block under `path`, then the mount. A path that is not mounted is success. The
+        source is not touched.
+        """
+        ...
+
+    async def mounts(self) -> Mapping[str, str]:
+        """Mounted paths and the URI of each one's source. The engine's own root mount is not among them."""
+        ...
+
+    def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
+        """All files under a mounted path, in pages, ordered by path, folder by folder.
+
+        Pages are read one after the other; a file written at the source meanwhile may or may not be seen.
+
+        Args:
+            path: A mounted path.
+            refresh: Ask the source for files that were added or changed since the last listing. Otherwise
+                what the engine remembers is given (the first listing always asks).
+
+        Raises:
+            NoSuchPathError: Nothing is mounted there.
+            SourceError: The source cannot be listed.
+        """
+        ...
+
+    async def retire(self, *, worker: str) -> None:
+        """Take a worker out of service: its blocks count no longer, readers go elsewhere, and it is not live.
+
+        What lies on it alone must have been copied away before. It comes back, with what it holds, when its
+        process starts again. A worker that is not live is retired already.
+
+        Raises:
+            NoSuchWorkerError: No worker of that name was ever seen.
+        """
+        ...
+
+    async def workers(self) -> list[WorkerInfo]:
+        """All workers that the engine remembers, the lost ones too, ordered by name."""
+        ...
+
+    async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
+        """Set engine properties for clients that read under `path`; they learn of it after their own
+        interval.
+
+        The given properties are merged into those that are set. Values are not checked by the engine.
+        """
+        ...
+
+    async def set_version(self, *, path: str, version: str) -> None:
+        """Publish which version of its source a mounted path has, for everyone who asks for `versions`."""
+        ...
+
+    async def journal(self) -> str:
+        """The identity of the master's journal, which ids of blocks belong to; another one after it was formatted."""
+        ...
+
+    async def versions(self) -> Mapping[str, str]:
+        """The version that each path was given last, without those that were given none. Cheap: made to be asked
+        every few seconds.
+        """
+        ...
+
+    async def pin(self, *, path: str, pinned: bool) -> None:
+        """Protect all blocks under `path` from eviction, or stop protecting them. Workers learn of it with
+        their next heartbeat. It may be a mounted path, or a folder or file in one.
+
+        Raises:
+            NoSuchPathError: The path does not exist.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections. The engine object must not be used afterwards. Calling it twice is fine."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...

@@ -1,0 +1,92 @@
+"""What a cache cluster said of itself when it was last heard, as a value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tdcs.api import names
+from tdcs.api.conditions import CACHE_STARTING
+from tdcs.api.durations import seconds_since
+from tdcs.model.agent_state import AgentState
+from tdcs.model.cache_engine import EngineError, WorkerInfo
+from tdcs.model.kube_objects import Object
+
+STARTING_SECONDS = 300.0
+"""A master that has answered nobody so long after its cache was made needs a person: its image is pulled by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """The last state of an agent that cannot be reached, and since when that is so."""
+
+    state: AgentState
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheView:
+    """A cache cluster at one moment.
+
+    Attributes:
+        generation: grows with every change of what follows.
+        since: when the master answered this process for the first time; until then, when it was first asked.
+        answered: whether the master has answered, or failed to, at least once.
+        failure: why the master does not answer now; None when it does.
+        outages: how often it came back; what was set there before may be lost.
+        mounts: mounted paths and the URI of each one's source, as last heard.
+        workers: as last heard.
+        versions: digest of the manifest by path, as last heard.
+        journal: identity of the master's journal; empty while it is not known.
+        foreign: nodes with agents that keep blocks of another journal. Ids begin anew in a new one, so nothing that
+            such an agent has counts, and it gets nothing to do until its worker's pod has started anew.
+        agents: states of the agents that can be reached, by node.
+        away: those that could be reached before.
+    """
+
+    since: float
+    generation: int = 0
+    answered: bool = False
+    failure: EngineError | None = None
+    outages: int = 0
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    workers: tuple[WorkerInfo, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    journal: str = ""
+    foreign: frozenset[str] = frozenset()
+    agents: Mapping[str, AgentState] = field(default_factory=dict)
+    away: Mapping[str, Away] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedBytes:
+    """What the jobs of a cache cluster need in it.
+
+    Attributes:
+        bytes: each copy that is asked for counted.
+        complete: whether every mounted Dataset is among them.
+        beyond: bytes by which pinned data that is there exceeds a quota, by its name.
+    """
+
+    bytes: int = 0
+    complete: bool = True
+    beyond: Mapping[str, int] = field(default_factory=dict)
+
+
+def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
+    """Whether a cache is new, and its master has not answered anybody yet.
+
+    Args:
+        view: what it said of itself.
+        cluster: the CacheCluster; None when there is none.
+        now: the time of day.
+    """
+    created = cluster["metadata"].get("creationTimestamp") if cluster is not None else None
+    if cluster is None or not created or view.journal:
+        return False
+    conditions = (cluster.get("status") or {}).get("conditions") or ()
+    before = next((one.get("reason") for one in conditions if one.get("type") == names.READY), CACHE_STARTING)
+    return before == CACHE_STARTING and seconds_since(str(created), now=now) < STARTING_SECONDS
+
+
+def starting_text(failure: object) -> str:
+    """Why nothing can be done with a cache that starts."""
+    return f"the cache is starting, and its master does not answer yet: {failure}"

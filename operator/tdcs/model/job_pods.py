@@ -1,0 +1,202 @@
+"""What the pods of a job tell: where they are, how they ended, and why they do not run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.trainingjob import ROLES, Role
+from tdcs.model.kube_objects import Object
+
+WAITING_AS_USUAL = frozenset({"ContainerCreating", "PodInitializing", ""})
+"""Reasons of a waiting container that every start goes through."""
+
+QUOTE_LIMIT = 600
+
+UNSCHEDULABLE = "Unschedulable"
+
+GATED = "SchedulingGated"
+"""A scheduling gate of the template keeps the pod from its scheduler."""
+
+VOLUME_NOT_BOUND = "VolumeNotBound"
+"""Unschedulable for a claim: the scheduler hears of a bound one up to a second late, and then tries again soon."""
+
+_UNBOUND = "unbound immediate PersistentVolumeClaims"
+"""Characters of a quoted message: a scheduler on many nodes can be talkative."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodProblem:
+    """Why a pod does not run: the reason and the words of whoever holds it up (scheduler, kubelet, Job controller).
+    `code` and `container`: how it ended, where a container did so by itself."""
+
+    reason: str
+    message: str = ""
+    code: int | None = None
+    container: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmade:
+    """Pods of a role that the Job controller cannot make: how many, and what it says (a quota, a policy)."""
+
+    role: Role
+    count: int
+    problem: PodProblem
+
+    def __str__(self) -> str:
+        pods = "pod" if self.count == 1 else "pods"
+        return f"{self.count} {pods} of the role {self.role} could not be made: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """A pod of the job.
+
+    Attributes:
+        node: empty while it has none.
+        index: its number in its role.
+        phase: as Kubernetes has it: Pending, Running, Succeeded, Failed.
+        created, finished: times, empty when unknown.
+        waiting: why it does not run yet; None when it runs, or starts as every pod does.
+        failure: how it failed; None when it did not.
+        disrupted: whether the cluster ended it (an eviction, a preemption), rather than its own containers.
+        going: whether it is being deleted.
+        uid: distinguishes it from another pod of the same name.
+        scheduler: which scheduler is to place it.
+        scheduled: when its scheduler last decided about it; empty before that.
+    """
+
+    name: str
+    role: Role = "Worker"
+    index: str = ""
+    node: str = ""
+    phase: str = "Pending"
+    ready: bool = False
+    created: str = ""
+    finished: str = ""
+    waiting: PodProblem | None = None
+    failure: PodProblem | None = None
+    disrupted: bool = False
+    going: bool = False
+    uid: str = ""
+    scheduler: str = ""
+    scheduled: str = ""
+
+    @property
+    def number(self) -> int | None:
+        """Its number in its role; None when it is not known."""
+        return int(self.index) if self.index.isdecimal() else None
+
+    @property
+    def starting(self) -> bool:
+        """Whether it has a node and its containers are on their way."""
+        return bool(self.node) and self.phase == "Pending" and not self.going
+
+
+def pod_view(pod: Object) -> PodView:
+    """The parts of a pod that matter here."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    phase = str(status.get("phase") or "Pending")
+    return PodView(
+        name=metadata["name"],
+        role=_role(metadata.get("labels") or {}),
+        index=(metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX, metadata["name"]),
+        node=pod["spec"].get("nodeName") or "",
+        phase=phase,
+        ready=_condition(status, "Ready").get("status") == "True",
+        created=metadata.get("creationTimestamp", ""),
+        finished=_finished(status),
+        waiting=_waiting(status) if phase in {"Pending", "Running"} else None,
+        failure=_failure(status) if phase == "Failed" else None,
+        disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
+        going=bool(metadata.get("deletionTimestamp")),
+        uid=metadata.get("uid", ""),
+        scheduler=str(pod["spec"].get("schedulerName") or ""),
+        scheduled=scheduled_at(pod),
+    )
+
+
+def scheduled_at(pod: Object) -> str:
+    """When the scheduler of a pod last decided about it; empty before that."""
+    return str(_condition(pod.get("status") or {}, "PodScheduled").get("lastTransitionTime") or "")
+
+
+def newest(pods: Iterable[PodView]) -> list[PodView]:
+    """The newest pod of each index of each role: the others were replaced. In the order of roles and indexes."""
+    found: dict[tuple[Role, str], PodView] = {}
+    for pod in pods:
+        other = found.get((pod.role, pod.index))
+        if other is None or (other.created, other.name) < (pod.created, pod.name):
+            found[pod.role, pod.index] = pod
+    return sorted(found.values(), key=lambda pod: (ROLES.index(pod.role), len(pod.index), pod.index))
+
+
+def problem_of(pods: Sequence[PodView]) -> tuple[PodView, PodProblem, int] | None:
+    """The first pod that something holds up, what it is, and how many pods have the same reason."""
+    held = [(pod, pod.waiting) for pod in pods if pod.waiting is not None and not pod.ready]
+    if not held:
+        return None
+    pod, problem = held[0]
+    return pod, problem, sum(other.reason == problem.reason for _, other in held)
+
+
+def quoted(text: object) -> str:
+    """A message of somebody else on one line, shortened."""
+    words = " ".join(str(text or "").split())
+    return words if len(words) <= QUOTE_LIMIT else words[: QUOTE_LIMIT - 1] + "…"
+
+
+def _role(labels: Mapping[str, str]) -> Role:
+    label = labels.get(names.LABEL_ROLE, "")
+    return next((role for role in ROLES if role.lower() == label), "Worker")
+
+
+def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    return next((found for found in status.get("conditions") or () if found.get("type") == type_), {})
+
+
+def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _waiting(status: Mapping[str, Any]) -> PodProblem | None:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        message = str(scheduled.get("message") or "")
+        reason = VOLUME_NOT_BOUND if _UNBOUND in message else str(scheduled.get("reason") or UNSCHEDULABLE)
+        return PodProblem(reason=reason, message=quoted(message))
+    for container in _containers(status):
+        waits = (container.get("state") or {}).get("waiting") or {}
+        reason = str(waits.get("reason") or "")
+        if reason not in WAITING_AS_USUAL:
+            return PodProblem(reason=reason, message=quoted(waits.get("message")))
+    return None
+
+
+def _failure(status: Mapping[str, Any]) -> PodProblem:
+    for container in _containers(status):
+        ended = (container.get("state") or {}).get("terminated") or {}
+        code = ended.get("exitCode", 0)
+        if code:
+            text = f"container {container.get('name', '')} ended with exit code {code}"
+            ending = quoted(ended.get("message"))
+            return PodProblem(
+                reason=str(ended.get("reason") or "Error"),
+                message=f"{text}: {ending}" if ending else text,
+                code=code,
+                container=str(container.get("name", "")),
+            )
+    return PodProblem(reason=str(status.get("reason") or "Failed"), message=quoted(status.get("message")))
+
+
+def _finished(status: Mapping[str, Any]) -> str:
+    times = [
+        str(ended["finishedAt"])
+        for container in _containers(status)
+        if (ended := (container.get("state") or {}).get("terminated")) and ended.get("finishedAt")
+    ]
+    return max(times, default="")

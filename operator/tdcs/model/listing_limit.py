@@ -1,0 +1,182 @@
+"""How many files, folders and bytes a source may have, counted while it is listed, so that a listing ends where the
+limit is.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from tdcs.model.cache_engine import CachedFile, LimitExceededError, Source
+from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count, large_file
+from tdcs.model.file_folders import LONG_PATH, FolderCounter
+from tdcs.model.manifest_format import encoded
+
+_LONGEST_NAME: Final = 200
+"""Characters of a file's name in a message."""
+
+LARGEST_MANIFEST: Final = 64 << 30
+"""Bytes that no manifest exceeds, whatever a cache may list."""
+
+
+class ManifestBound(NamedTuple):
+    """No manifest of more than so many bytes is taken, and why, for people."""
+
+    bytes: int
+    why: str
+
+
+ANY_MANIFEST: Final = ManifestBound(LARGEST_MANIFEST, "no manifest has more")
+
+
+class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What one listing may give.
+
+    Attributes:
+        files: at most so many files and folders, which count as often as `block_count` and `folder_count` say.
+        bytes: of all files together; None: any.
+        files_field: where the number of files was set, for people: a field of a CacheCluster.
+        bytes_field: the same of the bytes.
+    """
+
+    files: int
+    bytes: int | None = None
+    files_field: str = "spec.limits"
+    bytes_field: str = "spec.limits.bytesPerDataset"
+
+    def exceeds(self, other: "ListingLimit") -> bool:
+        """Whether it allows more files, or more bytes, than another limit."""
+        return self.files > other.files or (
+            other.bytes is not None and (self.bytes is None or self.bytes > other.bytes)
+        )
+
+
+class SourcesSize(msgspec.Struct, frozen=True, kw_only=True):
+    """Files and bytes of sources, as far as these have been counted or listed.
+
+    Attributes:
+        files: these and their folders, as limits count them, see `ListingLimit`.
+        folders: how many of these the folders are.
+        bytes: of all files together.
+        largest: the one that counts the most, if that is more than once.
+    """
+
+    files: int = 0
+    folders: int = 0
+    bytes: int = 0
+    largest: LargeFile = NO_LARGE_FILE
+
+
+class CheckSize(Protocol):
+    """Counts a source before a cache learns its names, as far as the limit."""
+
+    async def __call__(
+        self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
+    ) -> SourcesSize:
+        """What it has, 0 of what cannot be counted; raises LimitExceededError when it has more than the limit.
+
+        Args:
+            source: with its keys.
+            limit: what it may have.
+            path: its place in the cache.
+            namespace: of the Dataset that asks.
+        """
+        ...
+
+
+async def uncounted(source: Source, limit: ListingLimit, *, path: str, namespace: str = "") -> SourcesSize:
+    """`CheckSize` for a cache without real sources."""
+    return SourcesSize()
+
+
+class LimitCount:
+    """Counts what comes of a listing.
+
+    Args:
+        limit: None: nothing is too much.
+        what: is listed, for the message.
+        path: its place in the cache.
+
+    Attributes:
+        names: files that came one by one, each of which is one here.
+        files: all, and their folders, as limits count them.
+        bytes: of all.
+    """
+
+    def __init__(self, limit: ListingLimit | None, *, what: str, path: str) -> None:
+        self._limit = limit
+        self._what = what
+        self._path = path
+        self.names = 0
+        self.files = 0
+        self.bytes = 0
+        self._folders = 0
+        self._counter = FolderCounter()
+        self._largest = NO_LARGE_FILE
+
+    @property
+    def size(self) -> SourcesSize:
+        """What has come so far."""
+        return SourcesSize(files=self.files, folders=self._folders, bytes=self.bytes, largest=self._largest)
+
+    def add(self, *, files: int, size: int, folders: int = 0, largest: LargeFile = NO_LARGE_FILE) -> None:
+        """Count further files with so many bytes together; raises LimitExceededError beyond the limit.
+
+        A cache's master keeps the name of a folder as it keeps a file's, so both are counted together.
+
+        Args:
+            files: as limits count them.
+            size: bytes of all.
+            folders: further ones, as limits count them.
+            largest: of these files.
+        """
+        self.files += files + folders
+        self.bytes += size
+        self._folders += folders
+        self._largest = max(self._largest, largest)
+        limit = self._limit
+        if limit is None:
+            return
+        if self.files > limit.files:
+            what = "files and folders" if self._folders else "files"
+            raise self._error(f"it has more than {limit.files} {what}{self._why()}", limit.files_field)
+        if limit.bytes is not None and self.bytes > limit.bytes:
+            raise self._error(f"its files have more than {limit.bytes} bytes", limit.bytes_field)
+
+    def add_size(self, size: SourcesSize) -> None:
+        """Count a source that has been counted; raises LimitExceededError."""
+        files = size.files - size.folders
+        self.add(files=files, size=size.bytes, folders=size.folders, largest=size.largest)
+
+    def add_sizes(self, sizes: Sequence[int], *, folders: int, largest: LargeFile) -> None:
+        """Count files of these sizes, and so many folders; raises LimitExceededError."""
+        self.names += len(sizes)
+        self.add(files=sum(map(block_count, sizes)), size=sum(sizes), folders=folders, largest=largest)
+
+    def add_page(self, page: Sequence[CachedFile]) -> None:
+        """Count a page of a listing; raises LimitExceededError."""
+        largest = max((large_file(file.length, file.path) for file in page), default=NO_LARGE_FILE)
+        folders = sum(self._counter.add(encoded(file.path)) for file in page)
+        self.add_sizes([file.length for file in page], folders=folders, largest=largest)
+
+    def _why(self) -> str:
+        """How there can be more than people see, when there are folders or a large file."""
+        reasons = []
+        if self._folders:
+            more = f"once more for every {LONG_PATH} bytes of its path"
+            reasons.append(f"each folder counts once, and {more}, {self._folders} so far")
+        if self._largest.size:
+            name = repr(self._largest.name[:_LONGEST_NAME]) if self._largest.name else "one"
+            size, times = self._largest.size, block_count(self._largest.size)
+            reasons.append(f"each file counts once for every GiB of it, {name} of {size} bytes as {times}")
+        return f", of which {', and '.join(reasons)}" if reasons else ""
+
+    def _error(self, reason: str, field: str) -> LimitExceededError:
+        return LimitExceededError(
+            attempted=f"list {self._what}",
+            reason=f"{reason}: {field}",
+            remedy="Name a folder with less in spec.source.uri, pack small files together, give them names with fewer "
+            "folders, or ask the administrator of the CacheCluster for a higher limit, for which its master may need a "
+            "larger heap (spec.master.jvmOptions)",
+            path=self._path,
+        )

@@ -1,0 +1,154 @@
+"""What a pass over a TrainingJob looks at: its spec and status, its datasets, its Jobs and pods."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.api.dataset import Dataset
+from tdcs.api.trainingjob import Role, TrainingJobSpec
+from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.model.job_pods import PodView, Unmade, newest
+
+BACKOFF_LIMIT = 6
+"""The API's own default for a Job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """What the Job controller says of the Indexed Job of a role.
+
+    `first_succeeded`: whether index 0 has; `failure` is empty unless the Job has failed.
+    """
+
+    exists: bool = False
+    suspended: bool = False
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    first_succeeded: bool = False
+    complete: bool = False
+    failure: str = ""
+    completion_time: str | None = None
+    start_time: str | None = None
+    uid: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether no pod will be started any more."""
+        return self.complete or bool(self.failure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Everything a pass over a TrainingJob looks at.
+
+    Attributes:
+        spec: what is asked for.
+        known: the status as it is.
+        name: the job's name, and its namespace.
+        created: when it was created.
+        datasets: those of the job that can be used, by name.
+        present: names of those that exist.
+        deleting: names of those that are being deleted.
+        jobs: the Indexed Jobs that exist and are its own, by role.
+        pods: all pods of these Jobs.
+        workers: how many workers the queue gives to an elastic gang, where its status does not say so yet.
+        unmade: pods that cannot even be made, and why; None when there are none, or none are known.
+        missing_claim: which PersistentVolumeClaim of its templates does not exist, and what to do; empty when all
+            exist, and of a job that was admitted.
+        predicted: the seconds that its annotation says were predicted; None when it says none.
+    """
+
+    spec: TrainingJobSpec
+    known: TrainingJobStatus
+    name: str = ""
+    namespace: str = ""
+    created: str = ""
+    datasets: Mapping[str, Dataset] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
+    deleting: frozenset[str] = frozenset()
+    jobs: Mapping[Role, JobView] = field(default_factory=dict)
+    pods: Sequence[PodView] = ()
+    unmade: Unmade | None = None
+    workers: int | None = None
+    missing_claim: str = ""
+    predicted: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the status says already how the job ended: then nothing is made any more."""
+        return ended(self.known)
+
+    @property
+    def was_admitted(self) -> bool:
+        """Whether the job was admitted before and has not been suspended since."""
+        return is_true(self.known.conditions, names.ADMITTED)
+
+    def job(self, role: Role) -> JobView:
+        """The Job of a role; one that does not exist has done nothing."""
+        return self.jobs.get(role) or JobView()
+
+    def replicas(self, role: Role) -> int:
+        """How many pods a role is to have: of an elastic gang as many workers as the queue has admitted."""
+        asked = self.spec.by_role()[role].replicas
+        elastic = self.spec.elastic
+        if role != "Worker" or elastic is None or not self.spec.scheduling.gang:
+            return asked
+        admitted = self.workers or (
+            self.known.admitted_workers if self.was_admitted else elastic.min_replicas
+        )
+        return asked if admitted is None else min(asked, admitted)
+
+    def absent(self, role: Role) -> int:
+        """How many pods of a role do not exist that should. One that failed counts as there: it is made anew."""
+        job = self.job(role)
+        if not job.exists or job.suspended or job.finished:
+            return 0
+        pods = newest(pod for pod in self.pods if pod.role == role)
+        done = sum(pod.phase == "Succeeded" for pod in pods)
+        return max(self.replicas(role) - (len(pods) - done) - max(job.succeeded, done), 0)
+
+
+def ended(known: TrainingJobStatus) -> bool:
+    """Whether a status says that the job has ended."""
+    return any(is_true(known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
+
+
+def predicted_seconds(annotations: Mapping[str, Any] | None) -> int | None:
+    """What the annotation of a TrainingJob says was predicted; None where it says nothing that can be understood."""
+    text = str((annotations or {}).get(names.ANNOTATION_PREDICTED) or "")
+    seconds = int(text) if text.isascii() and text.isdecimal() and len(text) <= 12 else 0
+    return seconds or None
+
+
+def job_view(job: Mapping[str, Any] | None) -> JobView:
+    """The parts of a Job that matter."""
+    if job is None:
+        return JobView()
+    status = job.get("status") or {}
+    conditions = {
+        found["type"]: found for found in status.get("conditions") or () if found.get("status") == "True"
+    }
+    failed = conditions.get("Failed")
+    complete = conditions.get("Complete")
+    failure = ""
+    if failed is not None:
+        failure = f"{failed.get('reason', 'Failed')}: {failed.get('message', '')}".rstrip(": ")
+    ending = failed or complete or {}
+    return JobView(
+        exists=True,
+        suspended=bool((job.get("spec") or {}).get("suspend")),
+        active=status.get("active", 0),
+        ready=status.get("ready", 0),
+        succeeded=status.get("succeeded", 0),
+        failed=status.get("failed", 0),
+        first_succeeded=str(status.get("completedIndexes") or "").partition(",")[0].partition("-")[0] == "0",
+        complete=complete is not None,
+        failure=failure,
+        completion_time=status.get("completionTime") or ending.get("lastTransitionTime"),
+        start_time=status.get("startTime"),
+        uid=(job.get("metadata") or {}).get("uid", ""),
+    )

@@ -1,0 +1,65 @@
+"""Why a pass cannot go on: a value that becomes the object's conditions."""
+
+from dataclasses import dataclass
+
+from tdcs.model.cache_engine import (
+    EngineError,
+    EngineUnavailableError,
+    KeysRefusedError,
+    LimitExceededError,
+    MountConflictError,
+    SourceError,
+)
+
+RETRY_SOON = 3.0
+RETRY_LATER = 30.0
+RETRY_SELDOM = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A cause that is not the operator's.
+
+    Attributes:
+        reason: PascalCase word of the condition.
+        message: what is wrong and what to do.
+        retry_after: seconds until another try is worth it.
+        mounted: whether the source was mounted already when it came.
+        uri: the source's URI, when this pass has found it mounted.
+        keys_refused: whether it is that the source refuses the keys.
+        used: whether it is that pods use what was to go.
+    """
+
+    reason: str
+    message: str
+    retry_after: float = RETRY_LATER
+    mounted: bool = False
+    uri: str = ""
+    keys_refused: bool = False
+    used: bool = False
+
+
+def of_disk(error: OSError) -> Problem:
+    """The problem of a listing that this operator could not make."""
+    text = (
+        f"the source cannot be listed by the operator: {error.strerror or error} ({error.filename or 'no file'}). See "
+        "the disk and the memory of the operator's pod; it is tried again"
+    )
+    return Problem(reason="CacheError", message=text, retry_after=RETRY_LATER, mounted=True)
+
+
+def of_engine(error: EngineError, *, mounted: bool) -> Problem:
+    """The problem of a failed engine call; the engine's text names the object and the remedy."""
+    if isinstance(error, EngineUnavailableError):
+        return Problem(reason="CacheUnavailable", message=str(error), retry_after=RETRY_SOON)
+    if isinstance(error, SourceError):
+        refused = isinstance(error, KeysRefusedError)
+        return Problem(
+            reason="SourceRefused", message=str(error), retry_after=RETRY_LATER, keys_refused=refused
+        )
+    if isinstance(error, LimitExceededError):
+        return Problem(reason="LimitExceeded", message=str(error), retry_after=RETRY_SELDOM, mounted=mounted)
+    if isinstance(error, MountConflictError):
+        return Problem(reason="MountConflict", message=str(error), retry_after=RETRY_LATER)
+    retry = RETRY_SOON if error.retryable else RETRY_LATER
+    return Problem(reason="CacheError", message=str(error), retry_after=retry, mounted=mounted)

@@ -1,0 +1,1 @@
+"""The cache agent: the process beside each cache worker that carries bytes."""

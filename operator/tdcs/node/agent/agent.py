@@ -1,0 +1,422 @@
+"""The agent: makes its disk equal to what the operator assigned, and says how far it is.
+
+One event loop decides; threads bring blocks (`transfer`) and look at the folders (`inventory`); calls to the worker run
+in the loop (`worker`). At rest it only compares the times of two folders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import msgspec
+
+from tdcs.alluxio.worker_blocks import WorkerBlocks
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.transfer import ManifestFetcher
+from tdcs.model.agent_state import AgentState, Assignment, MountState
+from tdcs.node.agent.agent_settings import AgentSettings, VersionError
+from tdcs.node.agent.background import BackgroundWork
+from tdcs.node.agent.blocks.block_lengths import BlockLengths
+from tdcs.node.agent.blocks.checker import Checker
+from tdcs.node.agent.blocks.inventory import Inventory
+from tdcs.node.agent.blocks.strays import Strays
+from tdcs.node.agent.blocks.view_bytes import KeptByViews
+from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.kept_assignments import AssignmentFolder
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.failure_notes import FailureNotes
+from tdcs.node.agent.manifest_opener import ManifestOpener
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.transfer_limits import InFlight
+from tdcs.node.agent.state_feed import StateFeed
+from tdcs.node.agent.transfer.lanes import Lanes
+from tdcs.node.agent.transfer.peer_puller import PeerPuller
+from tdcs.node.agent.transfer.processors import Processors
+from tdcs.node.agent.transfer.read_fills import ReadFills
+from tdcs.node.agent.transfer.registrar import Registrar, lanes_now
+from tdcs.node.agent.transfer.registration_lanes import RegistrationLanes
+from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
+from tdcs.node.wire.frames import News
+from tdcs.trust.contexts import Contexts
+
+_log: Final = logging.getLogger(__name__)
+
+_BUSY_TICK: Final = 0.1
+_REST_TICK: Final = 1.0
+_REGISTERED_A_LANE: Final = 64
+_DROPPED_AT_ONCE: Final = 256
+
+
+class Agent:
+    """One node's agent. Use `run` for its life; all other methods in the same event loop unless they say otherwise.
+
+    Args:
+        settings: what it is.
+        disk: its folders, made ready for the journal.
+        worker: RPCs of the worker beside it.
+        fetcher: gets manifests into the disk's folder of them.
+        tls: contexts with which other agents are spoken to; None: plain TCP.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: AgentSettings,
+        disk: Disk,
+        worker: WorkerBlocks,
+        manifests: ManifestFolder,
+        fetcher: ManifestFetcher,
+        tls: Contexts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings: Final = settings
+        self.disk: Final = disk
+        self.manifests: Final = manifests
+        self.fetcher: Final = fetcher
+        self._opener: Final = ManifestOpener(manifests=manifests, fetcher=fetcher, clock=clock)
+        self._clock: Final = clock
+        self._assignments: Final = AssignmentFolder(disk.assignments)
+        self.mounts: dict[str, MountWork] = {}
+        self._lock: Final = threading.RLock()
+        self.room: Final = Room(capacity=settings.capacity_bytes, free=disk.free_bytes, clock=clock)
+        self.registrar: Final = Registrar(worker=worker, disk=disk, clock=clock)
+        self.inventory: Final = Inventory(disk=disk, room=self.room, lock=self._lock, clock=clock)
+        self._lengths: Final = BlockLengths(disk=disk, inventory=self.inventory, clock=clock)
+        self.kept: Final = KeptByViews(disk=disk, clock=clock)
+        self.fills: Final = ReadFills(disk=disk, room=self.room, clock=clock)
+        self._strays: Final = Strays(
+            disk=disk, manifests=manifests, inventory=self.inventory, registrar=self.registrar
+        )
+        self._processors: Final = Processors(clock=clock)
+        self._stopped: Final = threading.Event()
+        self._lanes: Final = Lanes(
+            sources=SourcePuller(
+                disk=disk, room=self.room, stopped=self._stopped, in_flight=InFlight(IN_FLIGHT_BYTES)
+            ),
+            peers=PeerPuller(
+                disk=disk,
+                room=self.room,
+                journal=settings.journal,
+                stopped=self._stopped,
+                answer_seconds=settings.patience.answer,
+                tls=tls.client if tls is not None else None,
+            ),
+            ended=self.wake,
+            clock=clock,
+        )
+        self.checker: Final = Checker(
+            disk=disk, room=self.room, registrar=self.registrar, stopped=self._stopped
+        )
+        self._feed: Final = StateFeed(
+            AgentState(
+                node=settings.node,
+                instance=secrets.token_hex(8),
+                revision=0,
+                capacity_bytes=settings.capacity_bytes,
+                journal=settings.journal,
+            ),
+            clock=clock,
+        )
+        self._wake = asyncio.Event()
+        self._background: Final = BackgroundWork(ended=self._ended, clock=clock)
+        self._failures: Final = FailureNotes(disk=disk, clock=clock)
+        self._registering: Final = RegistrationLanes()
+        self._gone: Final[dict[str, int]] = {}
+        """Mounts that were forgotten, and the look that says what is left of them."""
+        self.ready = False
+
+    # For the operator.
+
+    @property
+    def state(self) -> AgentState:
+        """The last state."""
+        return self._feed.state
+
+    async def state_after(self, *, instance: str, revision: int, wait_seconds: float) -> AgentState:
+        """The state as soon as it is another one than that of `revision`, at the latest after so many seconds."""
+        return await self._feed.after(instance=instance, revision=revision, wait_seconds=wait_seconds)
+
+    def assign(self, assignments: Sequence[Assignment]) -> None:
+        """Work by these assignments. All or none.
+
+        Raises:
+            VersionError: One is older than what is known, or another one of the same version.
+        """
+        for assignment in assignments:
+            known = self.mounts.get(assignment.mount)
+            wanted = known.wanted if known is not None else None
+            if wanted is None or assignment == wanted or assignment.version > wanted.version:
+                continue
+            how = "older than" if assignment.version < wanted.version else "another one than"
+            raise VersionError(
+                f"assignment {assignment.version} of {assignment.mount} is {how} {wanted.version}, which node "
+                f"{self.settings.node} works by; the operator has to take a higher number"
+            )
+        for assignment in assignments:
+            mount = self._mount(assignment.mount)
+            if mount.wanted == assignment:
+                continue
+            with self._noting(mount.path):
+                self._assignments.assigned(assignment)
+            mount.assign(assignment)
+            self.checker.assign(mount, assignment.check)
+        self._publish(at_once=True)
+        self.wake()
+
+    def forget(self, mounts: Sequence[str]) -> None:
+        """Drop all blocks of these mounts and forget them; unknown ones are fine."""
+        for path in mounts:
+            mount = self.mounts.get(path)
+            if mount is None:
+                continue
+            with self._lock:
+                mount.forgotten = True
+                mount.wanted = None
+            with self._noting(path):
+                self._assignments.forgotten(path)
+        self.wake()
+
+    @contextmanager
+    def _noting(self, path: str) -> Iterator[None]:
+        """A disk that takes no notes ends no work: of one that is full, say, a drop may be what makes room."""
+        try:
+            yield
+        except OSError as error:
+            _log.warning("what was assigned of %s cannot be noted on the disk: %s", path, error)
+
+    def wake(self) -> None:
+        """Look at what is to be done soon."""
+        self._wake.set()
+
+    def feed(self, mount: str, instance: int, place: int, wait_seconds: float) -> News:
+        """What became readable of a mount; for the block service, in any thread."""
+        found = self.mounts.get(mount)
+        if found is None:
+            self._stopped.wait(min(wait_seconds, 1.0))
+            return News(1, 0, ())
+        return found.readable.after(instance=instance, place=place, wait_seconds=wait_seconds)
+
+    # Life.
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._lanes.loop = asyncio.get_running_loop()
+        for known in await asyncio.to_thread(self._assignments.read):
+            mount = self._mount(known.mount)
+            mount.forgotten = known.forgotten
+            await self._open(mount, known.manifest)
+        await asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
+        self._publish(at_once=True)
+        self.ready = True
+        try:
+            while True:
+                busy = await self._tick()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_BUSY_TICK if busy else _REST_TICK):
+                        await self._wake.wait()
+                self._wake.clear()
+        finally:
+            self._stopped.set()
+            for mount in self.mounts.values():
+                mount.readable.close()
+            await self._background.cancel()
+
+    async def _tick(self) -> bool:
+        """Start what is to be done; whether something is."""
+        # One that runs may have begun before what makes another one due: that is asked when it has ended.
+        if "inventory" not in self._background and self.inventory.due():
+            self._start_look()
+        if self.kept.due(held=self.inventory.generation):
+            self._background.start("kept", asyncio.to_thread(self.kept.look))
+        if self._lengths.due():
+            self._background.start("lengths", self._lengths.check())
+        self.fills.give_up_idle(mounts=self.mounts)
+        busy = False
+        bringing = False
+        working = [mount for mount in self.mounts.values() if not mount.at_rest()]
+        if self.inventory.complete:
+            self._lanes.start(working)
+        for mount in working:
+            wanted = mount.wanted
+            if wanted is not None and self._opener.due(mount, wanted):
+                self._background.start(f"manifest {mount.path}", self._follow(mount, wanted))
+            mount.pass_over_silent_peers()
+            bringing = bringing or self._brings(mount)
+        self._registering.allow(
+            lanes_now(
+                bringing=bringing,
+                idle=self._processors.idle(),
+                waited=self._clock() - self.registrar.registered_at,
+            )
+        )
+        for mount in list(self.mounts.values()):
+            busy = self.checker.start(mount, self._background.start) or busy
+        busy = self._start_registrations(working) or busy
+        for mount in working:
+            busy = self._start_drop(mount) or busy
+            if mount.forgotten and self._forgotten(mount):
+                self._remove(mount)
+        if self._failures.due(self.mounts.values()):
+            self._background.start("failures", self._failures.keep(list(self.mounts.values())))
+        if self._strays.due(self.mounts.values(), emptied=bool(self._gone)):
+            self._background.start("strays", self._remove_strays())
+        if self._gone and not self.inventory.strangers:
+            self._prune()
+        self._publish()
+        return busy or bringing or bool(self._background)
+
+    def _brings(self, mount: MountWork) -> bool:
+        return mount.source_lanes > 0 or mount.peer_lanes > 0
+
+    def _ended(self) -> None:
+        self._feed.hurry()
+        self.wake()
+
+    # Mounts and their manifests.
+
+    def _mount(self, path: str) -> MountWork:
+        mount = self.mounts.get(path)
+        if mount is None:
+            mount = self.mounts[path] = MountWork(
+                path=path,
+                lock=self._lock,
+                room=self.room,
+                clock=self._clock,
+                patience=self.settings.patience,
+            )
+            self.checker.restore(mount)
+        return mount
+
+    async def _follow(self, mount: MountWork, wanted: Assignment) -> None:
+        """Get the manifest of an assignment, and count by it."""
+        if await self._opener.get(mount.path, wanted):
+            await self._open(mount, wanted.manifest)
+
+    async def _open(self, mount: MountWork, digest: str) -> None:
+        """Count by this manifest from now on; blocks of the one before it that it lacks become strangers."""
+        ledger = await self._opener.open(mount.path, digest)
+        if ledger is None:
+            return
+        counted = mount.ledger is not None
+        if not counted:
+            self._failures.restore(mount.path, ledger)
+        mount.opened(ledger)
+        self.inventory.require()
+        if counted:
+            await self._look_now()
+        self.wake()
+
+    async def _look_now(self) -> None:
+        await self._background.wait("inventory")
+        self._start_look()
+        await self._background.wait("inventory")
+
+    def _start_look(self) -> None:
+        self._background.start(
+            "inventory", asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
+        )
+
+    # Bringing, registering, dropping.
+
+    def _start_registrations(self, mounts: Sequence[MountWork]) -> bool:
+        """Register blocks of these mounts, those first that have waited for longest; whether some are to be."""
+        if not self.inventory.complete:
+            return False
+        with self._lock:
+            waiting = [
+                mount
+                for mount in mounts
+                if mount.ledger is not None and not mount.forgotten and mount.ledger.registers()
+            ]
+        waiting.sort(key=lambda mount: mount.registered_at)
+        free = self._registering.free
+        for place, mount in enumerate(waiting):
+            share = -(-free // (len(waiting) - place))
+            if share <= 0:
+                break
+            if self._background.start(f"register {mount.path}", self._register(mount, lanes=share)):
+                self._registering.begin(mount.path, lanes=share)
+                mount.registered_at = self._clock()
+                free -= share
+        return bool(waiting)
+
+    async def _register(self, mount: MountWork, *, lanes: int) -> int:
+        try:
+            return await self.registrar.register(
+                mount,
+                most=_REGISTERED_A_LANE * lanes,
+                lanes=lanes,
+                leaves=lambda: self._registering.leaves(mount.path),
+            )
+        finally:
+            self._registering.end(mount.path)
+
+    def _start_drop(self, mount: MountWork) -> bool:
+        """Drop blocks of a mount that shall not lie here; whether there are some."""
+        if not self.inventory.complete or not mount.drops():
+            return False
+        self._background.start(f"drop {mount.path}", self.registrar.drop(mount, most=_DROPPED_AT_ONCE))
+        return True
+
+    def _forgotten(self, mount: MountWork) -> bool:
+        with self._lock:
+            ledger = mount.ledger
+            return ledger is None or not (ledger.held.any() or ledger.claimed.any())
+
+    def _remove(self, mount: MountWork) -> None:
+        del self.mounts[mount.path]
+        mount.readable.close()
+        with self._noting(mount.path):
+            self.checker.remove(mount)
+        with self._noting(mount.path):
+            self._failures.remove(mount.path)
+        # Blocks that no ledger named are known by a look that begins from now on.
+        self._gone[mount.path] = self.inventory.looks + 1 + ("inventory" in self._background)
+        self.inventory.require()
+
+    def _looked_since(self) -> bool:
+        """Whether the folders were looked at since the last mount went."""
+        return self.inventory.looks >= max(self._gone.values(), default=0)
+
+    def _prune(self) -> None:
+        """Nothing is left of older versions, nor of mounts that are gone: forget what named it."""
+        if not self._looked_since():
+            return
+        # A note that stays says "forgotten": the next start of the process goes on with it.
+        for path in self._gone.keys() - self.mounts.keys():
+            with self._noting(path):
+                self._assignments.remove(path)
+        self._gone.clear()
+        digests = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
+        digests |= {mount.wanted.manifest for mount in self.mounts.values() if mount.wanted is not None}
+        self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
+
+    async def _remove_strays(self) -> int:
+        """How many were removed."""
+        current = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
+        removed, left = await self._strays.remove(current=current)
+        if not removed and not left:
+            self._prune()
+        return removed
+
+    def _publish(self, *, at_once: bool = False) -> None:
+        if not at_once and not self._feed.due():
+            return
+        mounts: dict[str, MountState] = {}
+        for path, mount in self.mounts.items():
+            mounts[path] = msgspec.structs.replace(
+                mount.state(), check=self.checker.state(path), fills=self.fills.fills(mount)
+            )
+        self._feed.publish(
+            used_bytes=self.room.used + self.kept.bytes,
+            kept_bytes=self.kept.bytes,
+            disk_free_bytes=self.disk.free_bytes(),
+            mounts=mounts,
+        )

@@ -1,0 +1,81 @@
+"""The agent's metrics, read from what it knows when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tdcs.api import names
+
+if TYPE_CHECKING:
+    from tdcs.node.agent.agent import Agent
+
+
+def registry_of(agent: Agent, *, sent_bytes: Callable[[], int] = int) -> CollectorRegistry:
+    """A registry with the metrics of one agent."""
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(agent, sent_bytes=sent_bytes))
+    return registry
+
+
+class AgentCollector(Collector):
+    """Makes the metrics of an agent."""
+
+    def __init__(self, agent: Agent, *, sent_bytes: Callable[[], int]) -> None:
+        self._agent = agent
+        self._sent_bytes = sent_bytes
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them, as of now."""
+        state = self._agent.state
+        mounts = list(state.mounts.values())
+        prefix = f"{names.METRICS_PREFIX}agent_"
+        yield GaugeMetricFamily(
+            f"{prefix}capacity_bytes", "Bytes of blocks that this node may hold.", state.capacity_bytes
+        )
+        yield GaugeMetricFamily(
+            f"{prefix}used_bytes",
+            "Bytes of blocks on this disk, those that only native views keep alive included.",
+            state.used_bytes,
+        )
+        yield GaugeMetricFamily(
+            f"{prefix}kept_bytes", "Bytes of blocks that only native views keep alive.", state.kept_bytes
+        )
+        yield GaugeMetricFamily(
+            f"{prefix}held_bytes",
+            "Bytes of blocks of assigned mounts on this disk.",
+            sum(mount.held_bytes for mount in mounts),
+        )
+        yield GaugeMetricFamily(
+            f"{prefix}registered_bytes",
+            "Those of them that the cache's master knows.",
+            sum(mount.registered_bytes for mount in mounts),
+        )
+        yield GaugeMetricFamily(
+            f"{prefix}failed_files",
+            "Files that cannot be had for now.",
+            sum(mount.failed_count for mount in mounts),
+        )
+        yield CounterMetricFamily(
+            f"{prefix}source_bytes", "Bytes read from sources.", sum(mount.source_bytes for mount in mounts)
+        )
+        yield CounterMetricFamily(
+            f"{prefix}peer_bytes",
+            "Bytes received from other agents.",
+            sum(mount.peer_bytes for mount in mounts),
+        )
+        yield CounterMetricFamily(
+            f"{prefix}sent_bytes", "Bytes sent to other agents and readers.", self._sent_bytes()
+        )
+        yield CounterMetricFamily(
+            f"{prefix}registered_blocks",
+            "Blocks that were made known to the worker.",
+            self._agent.registrar.registered,
+        )
+        yield CounterMetricFamily(
+            f"{prefix}removed_blocks", "Blocks that were removed.", self._agent.registrar.removed
+        )

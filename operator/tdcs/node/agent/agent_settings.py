@@ -1,0 +1,28 @@
+"""What an agent is given, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tdcs.node.agent.mount.peer_health import Patience
+
+
+class VersionError(Exception):
+    """An assignment is older than the one that is known; the text names the mount and both versions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """What an agent is.
+
+    Attributes:
+        node: name of its node.
+        capacity_bytes: what the worker may hold.
+        journal: identity of the journal that the blocks belong to.
+        patience: how long peers are waited for.
+    """
+
+    node: str
+    capacity_bytes: int
+    journal: str
+    patience: Patience = field(default_factory=Patience)

@@ -1,0 +1,100 @@
+"""Compares the lengths of blocks that were found on the disk with the manifest: one may have been cut off when the
+machine lost power, and nothing else would say so before somebody reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from tdcs.node.agent.blocks.inventory import Found, Inventory
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.mount import cut_off
+from tdcs.node.agent.mount.mount_work import MountWork
+
+_log: Final = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+
+
+class BlockLengths:
+    """Refuses blocks of another length at once, for every reader of the node, and lets them be brought again when they
+    are gone. All in one event loop.
+
+    Args:
+        disk: with the blocks.
+        inventory: says which blocks appeared.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self, *, disk: Disk, inventory: Inventory, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._disk: Final = disk
+        self._inventory: Final = inventory
+        self._clock: Final = clock
+        self._refused: Final[dict[str, tuple[MountWork, set[int]]]] = {}
+        self._look_at = 0.0
+
+    def due(self) -> bool:
+        """Whether there is something to measure, or refused blocks may be gone by now."""
+        return bool(self._inventory.appeared) or (bool(self._refused) and self._clock() >= self._look_at)
+
+    async def check(self) -> int:
+        """Measure what appeared, and admit what is gone; how many blocks that concerned."""
+        done = 0
+        while self._inventory.appeared:
+            found = self._inventory.appeared.popleft()
+            wrong = await asyncio.to_thread(_of_another_length, self._disk, found)
+            if wrong:
+                await self._refuse(found, wrong)
+            done += len(wrong)
+        for mount, identities in list(self._refused.values()):
+            done += self._admit(mount, identities)
+        self._look_at = self._clock() + _LOOK_SECONDS
+        return done
+
+    async def _refuse(self, found: Found, wrong: list[int]) -> None:
+        mount, ledger = found.mount, found.ledger
+        cut_off.warn(_log, mount.path, ledger, wrong)
+        identities = ledger.manifest.block_ids[wrong].tolist()
+        mount.refuse(identities)
+        self._refused.setdefault(mount.path, (mount, set()))[1].update(identities)
+        try:
+            await asyncio.to_thread(self._disk.refused.add, mount.path, identities)
+        except OSError as error:
+            _log.warning("wrong blocks of %s cannot be noted on the disk: %s", mount.path, error)
+
+    def _admit(self, mount: MountWork, identities: set[int]) -> int:
+        identities &= self._disk.refused.of(mount.path)  # whoever compares contents has admitted the others
+        here = mount.refused_here()
+        gone = {one for one in identities - here if mount.forgotten or not self._disk.has(one)}
+        if gone and not mount.forgotten:
+            mount.admit(self._disk.refused.discard(mount.path, gone))
+        identities -= gone
+        if not identities:
+            del self._refused[mount.path]
+        return len(gone)
+
+
+def _of_another_length(disk: Disk, found: Found) -> list[int]:
+    """Which of these blocks have another length than the manifest says."""
+    manifest = found.ledger.manifest
+    wrong: list[int] = []
+    for folder, blocks in ((disk.spool, found.spooled), (disk.blocks, found.registered)):
+        identities, lengths = manifest.block_ids[blocks].tolist(), manifest.block_lengths[blocks].tolist()
+        with suppress(FileNotFoundError):
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                for block, identity, length in zip(blocks.tolist(), identities, lengths, strict=True):
+                    with suppress(FileNotFoundError):
+                        if os.stat(str(identity), dir_fd=opened).st_size != length:
+                            wrong.append(block)
+            finally:
+                os.close(opened)
+    return sorted(set(wrong))

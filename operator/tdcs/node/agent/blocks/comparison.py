@@ -1,0 +1,143 @@
+"""Compares single blocks with the source, and brings those that differ anew. In threads."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import xxhash
+
+from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.tier import Disk, DiskError, hash_of
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.source_pieces import SourceFailureError
+from tdcs.node.agent.transfer.source_puller import PIECE_BYTES, extent_of
+
+_log: Final = logging.getLogger(__name__)
+
+LANES: Final = 4
+
+_NOT_OF_THE_COPY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+Sink = Callable[[memoryview], None]
+
+
+class Comparison:
+    """Reads blocks from the disk and from the source.
+
+    Args:
+        disk, room: where the blocks lie, and what fits.
+        stopped: set when the process ends.
+    """
+
+    def __init__(self, *, disk: Disk, room: Room, stopped: threading.Event) -> None:
+        self._disk: Final = disk
+        self._room: Final = room
+        self._stopped: Final = stopped
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def same(self, mount: MountWork, ledger: Ledger, block: int) -> bool | None:
+        """Whether a block can be read and equals the source; None when it is not here any more.
+
+        Raises:
+            SourceFailureError: The source does not give it.
+        """
+        return await self._thread(self._same, mount, ledger, block)
+
+    async def bring(self, mount: MountWork, ledger: Ledger, block: int) -> bool:
+        """Bring a refused block, and make it readable if it equals what the source gives a second time.
+
+        Raises:
+            SourceFailureError: The source does not give it.
+            DiskError: The disk does not take it.
+        """
+        return bool(await self._thread(self._bring, mount, ledger, block))
+
+    async def _thread(self, work: Callable[..., bool | None], *arguments: Any) -> bool | None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(LANES, thread_name_prefix="check")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def _same(self, mount: MountWork, ledger: Ledger, block: int) -> bool | None:
+        try:
+            file = self._disk.open(int(ledger.manifest.block_ids[block]))
+        except OSError as error:
+            if error.errno in _NOT_OF_THE_COPY:
+                raise
+            return False
+        if file is None:
+            return None
+        try:
+            return self._equals(mount, ledger, block, file)
+        finally:
+            os.close(file)
+
+    def _equals(self, mount: MountWork, ledger: Ledger, block: int, file: int) -> bool:
+        length = int(ledger.manifest.block_lengths[block])
+        if os.fstat(file).st_size != length:
+            return False
+        state = xxhash.xxh3_64()
+        self._read(mount, ledger, block, state.update)
+        try:
+            return state.intdigest() == hash_of(file, offset=0, length=length)
+        except OSError as error:  # a copy that cannot be read is of no use, as one that differs
+            _log.warning("the copy of %s cannot be read: %s", ledger.path(block), error.strerror)
+            return False
+
+    def _bring(self, mount: MountWork, ledger: Ledger, block: int) -> bool:
+        identity = int(ledger.manifest.block_ids[block])
+        length = int(ledger.manifest.block_lengths[block])
+        if reason := self._room.reserve(length):
+            raise DiskError(reason)
+        kept = False
+        try:
+            with self._disk.create(identity) as partial:
+                state, done = xxhash.xxh3_64(), 0
+
+                def write(data: memoryview) -> None:
+                    nonlocal done
+                    state.update(data)
+                    partial.write(data, offset=done)
+                    done += len(data)
+
+                self._read(mount, ledger, block, write)
+                os.fdatasync(partial.fd)
+                # The disk is asked, not the memory.
+                os.posix_fadvise(partial.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                if not self._equals(mount, ledger, block, partial.fd):
+                    return False
+                with mount.lock:
+                    if not ledger.claim([block]):
+                        return False
+                try:
+                    self._disk.keep(partial, block=identity, length=length, content_hash=state.intdigest())
+                except DiskError:
+                    with mount.lock:
+                        ledger.release([block])
+                    raise
+            mount.admit(self._disk.refused.discard(mount.path, (identity,)))
+            mount.brought(ledger, block)
+            kept = True
+            return True
+        finally:
+            if not kept:
+                self._room.cancel(length)
+
+    def _read(self, mount: MountWork, ledger: Ledger, block: int, sink: Sink) -> None:
+        """Read a block from the source, piece by piece."""
+        source = mount.source
+        if source is None:
+            raise SourceFailureError("SourceAway", "the source's credentials are not to be had", common=True)
+        length = int(ledger.manifest.block_lengths[block])
+        for offset in range(0, length, PIECE_BYTES):
+            piece = min(PIECE_BYTES, length - offset)
+            mount.limit.wait(piece, stopped=self._stopped)
+            source.read(extent_of(ledger, block, offset=offset, length=piece), sink)
+            mount.source_answered(piece)

@@ -1,0 +1,1 @@
+"""The agent's part of a tier's folder, and the notes that outlive it."""

@@ -1,0 +1,55 @@
+"""Hashes of parts of blocks that were given before, so that a large block that many nodes read is hashed once."""
+
+import os
+import threading
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from tdcs.node.agent.disk.tier import hash_of
+
+_SMALL: Final = 64 << 10
+"""Bytes up to which a part is hashed anew each time: there may be very many of them."""
+MOST: Final = 65_536
+"""Parts of 1 MiB of 64 GiB; some 10 MB of memory."""
+
+
+class _Part(NamedTuple):
+    """A part of a file as it is: one that is written anew has another inode or time."""
+
+    inode: int
+    changed: int
+    size: int
+    offset: int
+    length: int
+
+
+class PartHashes:
+    """The hashes. Thread-safe. The oldest ones are forgotten.
+
+    Args:
+        most: how many are kept.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most: Final = most
+        self._known: Final[OrderedDict[_Part, int]] = OrderedDict()
+        self._lock: Final = threading.Lock()
+
+    def get(self, fd: int, *, status: os.stat_result, offset: int, length: int) -> int:
+        """xxh3_64 of a part of an open file, as it was when the part was first asked for; `status` is that of the file.
+
+        Raises OSError.
+        """
+        if length < _SMALL:
+            return hash_of(fd, offset=offset, length=length)
+        part = _Part(status.st_ino, status.st_mtime_ns, status.st_size, offset, length)
+        with self._lock:
+            known = self._known.get(part)
+        if known is not None:
+            return known
+        found = hash_of(fd, offset=offset, length=length)
+        with self._lock:
+            self._known[part] = found
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return found

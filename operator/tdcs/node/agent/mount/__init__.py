@@ -1,0 +1,1 @@
+"""One mount as the agent works on it: its blocks, and its source."""

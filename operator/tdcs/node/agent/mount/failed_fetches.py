@@ -1,0 +1,163 @@
+"""Which blocks of a manifest could not be brought: why, how often, and when each is tried again.
+
+No I/O and no clock: times are seconds that only grow, given by the caller. A block is known by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.model.agent_state import FailureCode, FileFailure
+from tdcs.model.manifest import Manifest
+from tdcs.node.agent.backoff import pause
+from tdcs.node.agent.disk.failed_blocks import FailedBlock
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+NAMED_FAILURES: Final = 50
+"""Files that cannot be had that are named in a state; the others are counted."""
+_CODES: Final[tuple[FailureCode, ...]] = (
+    "Unreadable",
+    "Missing",
+    "Changed",
+    "Denied",
+    "BadName",
+    "NoRoom",
+    "Wrong",
+    "SourceAway",
+)
+_LISTED_ANEW: Final = [_CODES.index("Missing"), _CODES.index("Changed")]
+_MOST_ATTEMPTS: Final = 255
+_WRONG: Final = "the copy here differs from the source, also when it was loaded again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a block could not be brought."""
+
+    code: FailureCode
+    reason: str
+
+
+class BlockFailures:
+    """The failures of one version of a mount.
+
+    Args:
+        count: blocks of the manifest.
+
+    Attributes:
+        failed: blocks of which the last attempt failed.
+        refused: blocks that a comparison found wrong: they are neither held nor brought.
+        changes: grows with every change of what failed and why.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.failed: Mask = np.zeros(count, dtype=np.bool_)
+        self.refused: Mask = np.zeros(count, dtype=np.bool_)
+        self._attempts = np.zeros(count, dtype=np.uint8)
+        self._codes = np.zeros(count, dtype=np.uint8)
+        self._retry_at = np.zeros(count, dtype=np.float64)
+        self._reasons: dict[int, str] = {}
+        self.changes = 0
+
+    def note(self, block: int, failure: Failure, *, now: float) -> None:
+        """A block could not be brought; it is tried again after a pause that grows."""
+        self.postpone(block, now=now)
+        self._set(block, failure)
+
+    def _set(self, block: int, failure: Failure) -> None:
+        self.changes += 1
+        self.failed[block] = True
+        self._codes[block] = _CODES.index(failure.code)
+        if block in self._reasons or len(self._reasons) < NAMED_FAILURES:
+            self._reasons[block] = failure.reason
+
+    def postpone(self, block: int, *, now: float) -> None:
+        """Try a block again after the next pause."""
+        attempts = min(int(self._attempts[block]) + 1, _MOST_ATTEMPTS)
+        self._attempts[block] = attempts
+        self._retry_at[block] = now + pause(attempts)
+
+    def brought(self, block: int) -> None:
+        """A block lies here now."""
+        self.changes += bool(self.failed[block])
+        self.failed[block] = False
+        self._attempts[block] = 0
+        self._retry_at[block] = 0.0
+        self._reasons.pop(block, None)
+
+    def keep(self, wanted: Mask) -> None:
+        """Forget the failures of all blocks but these."""
+        self.changes += bool((self.failed & ~wanted).any())
+        self.failed &= wanted
+        self._reasons = {block: text for block, text in self._reasons.items() if self.failed[block]}
+
+    def adopt(self, before: BlockFailures, *, mine: Numbers, theirs: Numbers) -> None:
+        """Take over what failed in the version before, for blocks with these numbers here and there."""
+        failed = before.failed[theirs]
+        mine, theirs = mine[failed], theirs[failed]
+        for column, other in (
+            (self.failed, before.failed),
+            (self._attempts, before._attempts),
+            (self._codes, before._codes),
+            (self._retry_at, before._retry_at),
+        ):
+            column[mine] = other[theirs]
+        # A new version was listed since: what is said to be gone or to have changed may be there again.
+        self._retry_at[mine[np.isin(self._codes[mine], _LISTED_ANEW)]] = 0.0
+        self._reasons.update(
+            (one, before._reasons[other])
+            for one, other in zip(mine.tolist(), theirs.tolist(), strict=True)
+            if other in before._reasons
+        )
+        self.changes += 1
+
+    def noted(self, manifest: Manifest, *, most: int) -> tuple[FailedBlock, ...]:
+        """What is to be kept of them over a restart."""
+        return tuple(
+            FailedBlock(
+                block=int(manifest.block_ids[number]),
+                code=_CODES[self._codes[number]],
+                attempts=int(self._attempts[number]),
+                reason=self._reasons.get(number, ""),
+            )
+            for number in np.flatnonzero(self.failed)[:most].tolist()
+        )
+
+    def restore(self, manifest: Manifest, noted: Sequence[FailedBlock]) -> None:
+        """Take up what an earlier process has noted; all of it may be tried at once."""
+        numbers = manifest.blocks_at(np.array([one.block for one in noted], dtype=np.int64))
+        for number, one in zip(numbers.tolist(), noted, strict=True):
+            if number >= 0:
+                self._set(number, Failure(code=one.code, reason=one.reason))
+                self._attempts[number] = min(one.attempts, _MOST_ATTEMPTS)
+
+    def retry(self) -> None:
+        """Try all of them at once: the source has other credentials, or another address."""
+        self._retry_at[:] = 0.0
+
+    def may_try(self, part: slice, *, now: float) -> Mask:
+        """Blocks of a stretch that may be brought now."""
+        return np.asarray((self._retry_at[part] <= now) & ~self.refused[part])
+
+    def named(
+        self, *, manifest: Manifest, failed: Mask, path: Callable[[int], str]
+    ) -> tuple[int, tuple[FileFailure, ...]]:
+        """How many files these failed blocks are of, and the first of them."""
+        blocks = np.flatnonzero(failed)
+        _, first = np.unique(manifest.files_of(blocks), return_index=True)
+        named = tuple(
+            FileFailure(path=path(block), code="Wrong", reason=_WRONG)
+            if self.refused[block]
+            else FileFailure(
+                path=path(block), code=_CODES[self._codes[block]], reason=self._reasons.get(block, "")
+            )
+            for block in blocks[first][:NAMED_FAILURES].tolist()
+        )
+        return len(first), named

@@ -1,0 +1,63 @@
+"""Pieces of files at a source, what reads them, and why one cannot be had.
+
+What comes is of the version that was listed: a file's tag of the listing goes with each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from tdcs.model.agent_state import FailureCode
+
+_TIME_TAG: Final = "mtime-ms"
+
+
+class Extent(NamedTuple):
+    """A piece of a file at its source: `length` bytes from `offset`, of a file that has `size` and `tag`."""
+
+    path: bytes
+    offset: int
+    length: int
+    size: int
+    tag: str
+
+
+class SourceFailureError(Exception):
+    """A piece cannot be had.
+
+    Attributes:
+        code: why, for the operator.
+        common: it concerns the source as a whole as a rule, not the one file.
+    """
+
+    def __init__(self, code: FailureCode, reason: str, *, common: bool = False) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.common = common
+
+
+Write = Callable[[memoryview], None]
+"""Takes the bytes of a piece, in order."""
+
+
+class SourceReader(Protocol):
+    """Reads one source. Thread-safe."""
+
+    lanes: int
+    """Pieces that are read at the same time with profit."""
+
+    def read(self, extent: Extent, write: Write) -> None:
+        """Read a piece, all of it; raises SourceFailureError. What was written before that is worth nothing."""
+        ...
+
+
+def listed_time(tag: str) -> int | None:
+    """The time of the last change in milliseconds, where that is a file's tag."""
+    kind, _, time = tag.partition(":")
+    return int(time) if kind == _TIME_TAG and time.lstrip("-").isdecimal() else None
+
+
+def changed(how: str) -> SourceFailureError:
+    """The failure of a file that is another one by now."""
+    return SourceFailureError("Changed", f"its file has changed at the source since it was listed: {how}")

@@ -1,0 +1,227 @@
+"""Brings blocks from other agents: a thread for each peer, which ends when that peer has nothing that is missing."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from tdcs.model.agent_state import Peer
+from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.tier import Disk, DiskError
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.failed_fetches import Mask
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.wire.block_client import BlockClient, WrongContentError
+from tdcs.node.wire.frames import FrameError, Piece, Wanted
+
+_log: Final = logging.getLogger(__name__)
+
+BATCH: Final = 128
+BATCH_BYTES: Final = 16 << 20
+"""Of one request to a peer; a second one is sent before the first is answered."""
+
+_BATCHES_BETWEEN_NEWS: Final = 16
+_NEWS_WAIT_SECONDS: Final = 2.0
+
+
+class PeerPuller:
+    """Brings blocks from peers onto one disk.
+
+    Args:
+        disk, room: where they go, and what fits.
+        journal: that the blocks belong to.
+        stopped: set when the process ends.
+        answer_seconds: a peer that sends nothing for so long is taken for dead.
+        tls: gives the context of the time, with which peers are spoken to; None: plain TCP.
+    """
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        room: Room,
+        journal: str,
+        stopped: threading.Event,
+        answer_seconds: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        self._tls: Final = tls
+        self._answer_seconds: Final = answer_seconds
+        self._disk: Final = disk
+        self._room: Final = room
+        self._journal: Final = journal
+        self._stopped: Final = stopped
+
+    def run(self, mount: MountWork, peer: Peer, *, over: Callable[[], bool] = lambda: False) -> None:
+        """Read blocks of a mount from a peer until it has none that are missing. Runs in a thread of its own.
+
+        Args:
+            over: asked again and again whether to end now, for others.
+        """
+        ledger = mount.ledger
+        if ledger is None:
+            return
+        try:
+            with BlockClient(
+                address=peer.address,
+                journal=self._journal,
+                answer_seconds=self._answer_seconds,
+                tls=self._tls() if self._tls is not None else None,
+            ) as client:
+                self._pull(mount, ledger, peer, client, over)
+        except DiskError as error:
+            mount.no_room(ledger, [], str(error))
+        except (OSError, FrameError, ValueError) as error:
+            _log.info("the agent of node %s does not give blocks of %s: %s", peer.node, mount.path, error)
+            mount.peer_failed(peer.node)
+
+    def _pull(
+        self,
+        mount: MountWork,
+        ledger: Ledger,
+        peer: Peer,
+        client: BlockClient,
+        over: Callable[[], bool],
+    ) -> None:
+        has = np.zeros(ledger.manifest.blocks, dtype=np.bool_)
+        instance = place = 0
+        wait = 0.0
+        while not self._over(mount, ledger):
+            news = client.feed(mount=mount.path, instance=instance, place=place, wait_seconds=wait)
+            if instance not in (0, news.instance):
+                has[:] = False
+            instance, place = news.instance, news.place
+            numbers = ledger.manifest.blocks_at(np.asarray(news.blocks, dtype=np.int64))
+            numbers = numbers[numbers >= 0]
+            has[numbers] = True
+            taken = self._batches(mount, ledger, peer, client, has)
+            if not taken:
+                mount.peer_waits(peer.node)
+            if over() or self._idle(mount, ledger, peer):
+                return
+            wait = 0.0 if taken or len(news.blocks) else min(_NEWS_WAIT_SECONDS, self._answer_seconds / 2)
+
+    def _over(self, mount: MountWork, ledger: Ledger) -> bool:
+        current = mount.peers
+        return (
+            self._stopped.is_set()
+            or mount.ledger is not ledger
+            or mount.forgotten
+            or not current
+            or mount.clock() < mount.room_until
+        )
+
+    def _idle(self, mount: MountWork, ledger: Ledger, peer: Peer) -> bool:
+        """Whether nothing is missing that this peer holds or will hold."""
+        now_known = mount.peers.get(peer.node)
+        if now_known is None or now_known.address != peer.address:
+            return True
+        with mount.lock:
+            missing = ledger.missing_slots(from_peers=True)
+        return not any(one & other for one, other in zip(missing, now_known.slots, strict=True))
+
+    def _batches(self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, has: Mask) -> int:
+        """Take what the peer has, a request ahead; how many blocks were asked for."""
+        asked, count = self._ask(mount, ledger, peer, client, has), 0
+        following: list[int] = []
+        if asked:
+            mount.peer_has_some(peer.node)
+        try:
+            for number in range(_BATCHES_BETWEEN_NEWS):
+                if not asked:
+                    break
+                count += len(asked)
+                last = number == _BATCHES_BETWEEN_NEWS - 1 or self._over(mount, ledger)
+                following = [] if last else self._ask(mount, ledger, peer, client, has)
+                for piece in client.pieces(_wanted(ledger, asked)):
+                    self._receive(mount, ledger, peer, client, has, asked[0], piece)
+                    asked.pop(0)
+                asked, following = following, []
+        finally:
+            if asked or following:
+                with mount.lock:
+                    ledger.release([*asked, *following])
+        return count
+
+    def _ask(self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, has: Mask) -> list[int]:
+        with mount.lock:
+            blocks = ledger.take(
+                now=mount.clock(),
+                most=BATCH,
+                most_bytes=BATCH_BYTES,
+                from_peers=True,
+                among=has,
+                cursor=f"peer {peer.node}",
+            )
+        if blocks:
+            try:
+                client.ask(_wanted(ledger, blocks))
+            except BaseException:
+                with mount.lock:
+                    ledger.release(blocks)
+                raise
+        return blocks
+
+    def _receive(
+        self,
+        mount: MountWork,
+        ledger: Ledger,
+        peer: Peer,
+        client: BlockClient,
+        has: Mask,
+        block: int,
+        piece: Piece,
+    ) -> None:
+        length = int(ledger.manifest.block_lengths[block])
+        if piece.length < 0:  # dropped there since, or wiped
+            has[block] = False
+            with mount.lock:
+                ledger.release([block])
+            return
+        if piece.length != length:
+            client.skip(piece)
+            self._wrong(mount, ledger, peer, has, block, f"it has {piece.length} bytes, not {length}")
+            return
+        if reason := self._room.reserve(length):
+            client.skip(piece)
+            mount.no_room(ledger, [block], reason)
+            return
+        identity = int(ledger.manifest.block_ids[block])
+        try:
+            with self._disk.create(identity) as partial:
+                client.take(piece, lambda data, offset: partial.write(data, offset=offset))
+                self._disk.keep(partial, block=identity, length=length, content_hash=piece.hash)
+        except WrongContentError as error:
+            self._room.cancel(length)
+            self._wrong(mount, ledger, peer, has, block, str(error))
+            return
+        except BaseException:
+            self._room.cancel(length)
+            raise
+        mount.brought(ledger, block)
+        mount.peer_gave(peer.node)
+        mount.peer_bytes.add(length)
+
+    def _wrong(
+        self,
+        mount: MountWork,
+        ledger: Ledger,
+        peer: Peer,
+        has: Mask,
+        block: int,
+        how: str,
+    ) -> None:
+        _log.warning(
+            "node %s gave a wrong block of %s (%s): %s", peer.node, mount.path, ledger.path(block), how
+        )
+        has[block] = False
+        mount.wrong_from_peer(ledger, block, f"the copy on node {peer.node} is wrong: {how}")
+
+
+def _wanted(ledger: Ledger, blocks: list[int]) -> list[Wanted]:
+    return [Wanted(int(identity)) for identity in ledger.manifest.block_ids[blocks]]

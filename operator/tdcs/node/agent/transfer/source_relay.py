@@ -1,0 +1,78 @@
+"""Reads pieces of files from the source of a mount for readers; whether they are kept is for `read_fills` to say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
+from tdcs.node.agent.mount.transfer_limits import InFlight
+from tdcs.node.wire.frames import SourceWanted
+
+IN_FLIGHT_BYTES: Final = 32 << 20
+"""Of all pieces that are read for others at the same time."""
+
+
+class SourceRelay:
+    """Reads by the credentials and within the rate that the operator has assigned. Thread-safe.
+
+    Args:
+        mount: finds what this agent knows of a mount.
+        stopped: set when the process ends.
+        keep: is given each piece once it was sent, and may keep it.
+    """
+
+    def __init__(
+        self,
+        *,
+        mount: Callable[[str], MountWork | None],
+        stopped: threading.Event,
+        keep: Callable[[MountWork, SourceWanted, memoryview], None] = lambda *_: None,
+    ) -> None:
+        self._mount: Final = mount
+        self._keep: Final = keep
+        self._stopped: Final = stopped
+        self._in_flight: Final = InFlight(IN_FLIGHT_BYTES)
+
+    @contextmanager
+    def read(
+        self, wanted: SourceWanted, *, waiting: Callable[[], None] = lambda: None
+    ) -> Iterator[memoryview]:
+        """The bytes of a piece, ahead of what is loaded: a program waits for them. They count among those that are held
+        in memory while the body runs, which sends them: a reader may be slow to take them.
+
+        Args:
+            waiting: called about once a second while the rate, or what is read for others, lets it wait.
+
+        Raises:
+            SourceFailureError: They cannot be had.
+        """
+        mount = self._mount(wanted.mount)
+        source = None if mount is None else mount.source
+        if mount is None or source is None:
+            raise SourceFailureError("SourceAway", f"this agent was not given the source of {wanted.mount}")
+        if mount.limit.wait(wanted.length, stopped=self._stopped, demand=True, waiting=waiting):
+            raise SourceFailureError("SourceAway", "the agent ends")
+        with self._in_flight.hold(wanted.length, owner=wanted.mount, waiting=waiting):
+            found = bytearray()
+            source.read(
+                Extent(
+                    path=wanted.path,
+                    offset=wanted.offset,
+                    length=wanted.length,
+                    size=wanted.size,
+                    tag=wanted.tag,
+                ),
+                found.extend,
+            )
+            if len(found) != wanted.length:
+                raise SourceFailureError(
+                    "Changed", f"{len(found)} bytes came, and {wanted.length} were asked for"
+                )
+            mount.source_bytes.add(len(found))
+            piece = memoryview(found)
+            yield piece
+            self._keep(mount, wanted, piece)  # the reader has it by now

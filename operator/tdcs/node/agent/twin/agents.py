@@ -1,0 +1,270 @@
+"""Cache agents in memory, on the workers of a `MemoryEngine`: the twin of the real ones, for tests.
+
+It keeps the contract of `tdcs.model.agent_state` and fails as the real ones do: slow, hung, away, forgetful, without
+room, with files that cannot be read, have changed or are wrong. Each transfer of a block is announced to the engine's
+`before` hook (`put` from the source, `copy` from a peer, `drop`, `digest`), so a test can hold it back or fail it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from tdcs.engine.memory import MemoryEngine
+from tdcs.model import slots
+from tdcs.model.agent_state import (
+    AgentError,
+    AgentState,
+    Assignment,
+    FileFailure,
+    FolderCount,
+    FolderLimit,
+    MountState,
+)
+from tdcs.model.cache_engine import SourceError
+from tdcs.model.file_blocks import block_count
+from tdcs.model.manifest import Manifest
+from tdcs.node.agent.twin.mount import TwinFailure, TwinMount, TwinNode, part_state, stop
+from tdcs.node.agent.twin.work import FAILURES_NAMED, TwinWork
+
+RATE_SECONDS = 1.0
+CALL_SECONDS = 5.0
+
+
+class MemoryAgents(TwinWork):
+    """`Agents` in memory.
+
+    Args:
+        engine: the cache; agents have the blocks of its workers.
+        manifests: opens a manifest by its digest.
+
+    Attributes:
+        calls: what the agents were asked, by node.
+    """
+
+    def __init__(self, *, engine: MemoryEngine, manifests: Callable[[str], Manifest]) -> None:
+        super().__init__(engine=engine)
+        self._manifests = manifests
+        self._nodes: dict[str, TwinNode] = {}
+        self._instances = itertools.count(1)
+        self.calls: list[tuple[str, str]] = []
+
+    # What a test does to the world.
+
+    def restart(self, node: str, *, forgets: bool = False) -> None:
+        """An agent's process starts anew: it counts by the same manifests, knows what was wrong, and waits for
+        assignments; or has nothing.
+        """
+        old = self._node(node)
+        for mount in old.mounts.values():
+            stop(mount)
+        new = self._nodes[node] = TwinNode(node, f"{node}-{next(self._instances)}", old.journal)
+        for path, mount in {} if forgets else old.mounts.items():
+            kept = Assignment(mount=path, version=0, manifest=mount.assignment.manifest)
+            wrong = {name: one for name, one in mount.failed.items() if one.code == "Wrong"}
+            self._begin(
+                new,
+                path,
+                TwinMount(
+                    assignment=kept,
+                    manifest=mount.manifest,
+                    check=mount.check,
+                    refused=set(mount.refused),
+                    failed=wrong,
+                ),
+            )
+
+    def prepare(self, node: str) -> None:
+        """The worker's pod starts anew: what belongs to another journal leaves its disk first."""
+        if self._node(node).journal != self._engine.journal_id:
+            self._engine.state.workers[node].blocks.clear()
+            self._node(node).journal = self._engine.journal_id
+            self.restart(node, forgets=True)
+        else:
+            self.restart(node)
+
+    def resume(self) -> None:
+        """Go on after `close`, in the event loop that runs now: as if nothing had been."""
+        for node in self._nodes.values():
+            for path, mount in node.mounts.items():
+                self._begin(node, path, mount)
+
+    def evict(self, node: str, *, count: int) -> None:
+        """The worker throws some blocks out on its own."""
+        blocks = self._engine.state.workers[node].blocks
+        for block in list(blocks)[:count]:
+            del blocks[block]
+
+    def read(self, node: str, *, path: str, files: Sequence[str]) -> None:
+        """Jobs on a node read files, and its worker keeps them."""
+        known = self._engine.state.mounts[path].known or {}
+        self._engine.cache(worker=node, blocks=[block for name in files for block in known[name][1]])
+
+    # The protocol.
+
+    def assigned(self, path: str) -> dict[str, Assignment]:
+        """What each agent works by, of a mount."""
+        return {
+            name: node.mounts[path].assignment for name, node in self._nodes.items() if path in node.mounts
+        }
+
+    def states(self) -> Mapping[str, AgentState]:
+        return {
+            name: self._state(self._node(name))
+            for name, worker in self._engine.state.workers.items()
+            if worker.live and name not in self.away
+        }
+
+    async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None:
+        mine = await self._called(node, "assign")
+        for assignment in assignments:
+            known = mine.mounts.get(assignment.mount)
+            if (
+                known is not None
+                and known.assignment != assignment
+                and known.assignment.version >= assignment.version
+            ):
+                raise AgentError(
+                    f"the agent of {node} refuses version {assignment.version} of {assignment.mount}: it works by "
+                    f"version {known.assignment.version}; look at its state again",
+                    node=node,
+                )
+        for assignment in assignments:
+            self._take(mine, assignment)
+
+    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+        await self._called(node, "count")
+        try:
+            found = self._engine.source_files(uri=f"file://{limit.folder}", path="").values()
+        except SourceError:
+            return FolderCount()
+        return FolderCount(
+            files=min(len(found), limit.files + 1), counted=sum(map(block_count, found)), bytes=sum(found)
+        )
+
+    async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
+        mine = await self._called(node, "forget")
+        for path in mounts:
+            gone = mine.mounts.pop(path, None)
+            if gone is None:
+                continue
+            stop(gone)
+            held = self._engine.state.workers[node].blocks
+            for block in gone.manifest.block_ids.tolist():
+                held.pop(block, None)
+
+    async def close(self) -> None:
+        tasks = []
+        for node in self._nodes.values():
+            for mount in node.mounts.values():
+                tasks += stop(mount)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Inside.
+
+    def _node(self, name: str) -> TwinNode:
+        if name not in self._nodes:
+            self._nodes[name] = TwinNode(name, f"{name}-{next(self._instances)}", self._engine.journal_id)
+        return self._nodes[name]
+
+    async def _called(self, node: str, call: str) -> TwinNode:
+        self.calls.append((node, call))
+        worker = self._engine.state.workers.get(node)
+        if node in self.hung:
+            await asyncio.sleep(CALL_SECONDS)
+        if worker is None or not worker.live or node in self.away | self.hung:
+            raise AgentError(
+                f"the agent of {node} does not answer ({call}); see the worker's pod there", node=node
+            )
+        return self._node(node)
+
+    def _take(self, node: TwinNode, assignment: Assignment) -> None:
+        known = node.mounts.get(assignment.mount)
+        if known is None:
+            known = TwinMount(assignment=assignment, manifest=self._manifests(assignment.manifest))
+            self._begin(node, assignment.mount, known)
+        elif known.assignment.manifest != assignment.manifest:
+            # What was of the version before, and is of none now, is removed by the master with its file.
+            known.manifest, known.failed, known.waiting = self._manifests(assignment.manifest), {}, {}
+        known.assignment = assignment
+        known.selections = {}
+        if assignment.check is None:
+            known.check, known.refused = None, set()
+            known.failed = {path: one for path, one in known.failed.items() if one.code != "Wrong"}
+        elif known.check is not None and assignment.check.id != known.check.id:
+            known.check = None
+        moving = known.moving
+        if moving is not None:
+            block = known.manifest.block_at(moving[0])
+            if block is None or not known.wanted("All", "Peers")[block]:
+                moving[1].cancel()
+        known.working = True
+        known.news.set()
+
+    def _begin(self, node: TwinNode, path: str, mount: TwinMount) -> None:
+        node.mounts[path] = mount
+        mount.task = asyncio.create_task(self._work(node, mount), name=f"agent {node.name} {path}")
+
+    def _state(self, node: TwinNode) -> AgentState:
+        worker = self._engine.state.workers[node.name]
+        found = AgentState(
+            node=node.name,
+            instance=node.instance,
+            journal=node.journal,
+            revision=node.revision,
+            capacity_bytes=worker.capacity,
+            used_bytes=worker.used,
+            disk_free_bytes=max(worker.capacity - worker.used - self.foreign.get(node.name, 0), 0),
+            address=f"{node.name}:29991",
+            mounts={path: self._mount_state(node, mount) for path, mount in node.mounts.items()},
+        )
+        if found != node.last:
+            node.revision += 1
+            node.last = found = msgspec.structs.replace(found, revision=node.revision)
+        return found
+
+    def _mount_state(self, node: TwinNode, mount: TwinMount) -> MountState:
+        manifest, assignment = mount.manifest, mount.assignment
+        held = self._held(node, mount)
+        lacking = np.bincount(manifest.block_slots[~held], minlength=slots.SLOTS)
+        having = np.bincount(manifest.block_slots[held], minlength=slots.SLOTS)
+        now = time.monotonic()
+        while mount.moved and now - mount.moved[0][0] > RATE_SECONDS:
+            mount.moved.popleft()
+        failing = np.zeros(manifest.blocks, dtype=np.bool_)
+        failed: dict[str, TwinFailure] = {}
+        for path, one in sorted(mount.failed.items()):
+            file = manifest.file_at(path.encode("utf-8", "surrogateescape"))
+            if file is not None:
+                numbers = manifest.blocks_of(file)
+                failing[numbers.start : numbers.stop] = True
+                if one.code != "Wrong" and held[numbers.start : numbers.stop].all():
+                    continue  # it has just come
+            failed[path] = one
+        return MountState(
+            mount=assignment.mount,
+            version=assignment.version,
+            manifest=manifest.digest,
+            held_bytes=int(manifest.block_lengths[held].sum()),
+            complete=slots.of_mask(lacking == 0),
+            present=slots.of_mask(having > 0),
+            registered_bytes=int(manifest.block_lengths[held].sum()),
+            parts=tuple(part_state(mount, part, held, failing) for part in assignment.parts),
+            failed_count=len(failed),
+            failed=tuple(
+                FileFailure(path=path, code=one.code, reason=one.reason)
+                for path, one in list(failed.items())[:FAILURES_NAMED]
+            ),
+            source_bytes=mount.source_bytes,
+            peer_bytes=mount.peer_bytes,
+            source_rate=sum(size for _, name, size in mount.moved if name == "put"),
+            peer_rate=sum(size for _, name, size in mount.moved if name == "copy"),
+            busy=mount.working,
+            check=mount.check,
+            fills=int(manifest.block_lengths[held].sum()) < assignment.fill_bytes,
+        )

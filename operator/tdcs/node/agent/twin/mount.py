@@ -1,0 +1,115 @@
+"""What an agent in memory knows of one mount."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.model import slots
+from tdcs.model.agent_state import AgentState, Assignment, CheckState, FailureCode, Part, PartState
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_format import decoded
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(kw_only=True)
+class TwinFailure:
+    code: FailureCode
+    reason: str
+    tries: int = 1
+    again_at: float = 0.0
+
+
+@dataclass(kw_only=True)
+class TwinMount:
+    """What one agent knows of one mount."""
+
+    assignment: Assignment
+    manifest: Manifest
+    working: bool = False
+    moving: tuple[int, asyncio.Task[None]] | None = None
+    failed: dict[str, TwinFailure] = field(default_factory=dict)
+    waiting: dict[int, float] = field(default_factory=dict)
+    check: CheckState | None = None
+    refused: set[int] = field(default_factory=set)
+    source_bytes: int = 0
+    peer_bytes: int = 0
+    moved: deque[tuple[float, str, int]] = field(default_factory=deque)
+    selections: dict[tuple[bytes, tuple[str, ...]], Mask] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def blocks_of(self, part: Part) -> Mask:
+        """The blocks that a part means."""
+        key = (part.slots, part.paths)
+        if key not in self.selections:
+            mask = slots.mask_of(part.slots)[self.manifest.block_slots]
+            if part.paths:
+                mask &= self.manifest.blocks_in(self.manifest.selected(part.paths)[0])
+            self.selections[key] = mask
+        return self.selections[key]
+
+    def wanted(self, *pulls: str) -> Mask:
+        """The blocks that some part with one of these ways of pulling means."""
+        found = np.zeros(self.manifest.blocks, dtype=np.bool_)
+        for part in self.assignment.parts:
+            if part.pull in pulls:
+                found |= self.blocks_of(part)
+        return found
+
+    def path_of(self, block: int) -> str:
+        return decoded(self.manifest.file_path(self.manifest.file_of(block)))
+
+
+class TwinNode:
+    """One agent in memory."""
+
+    def __init__(self, name: str, instance: str, journal: str) -> None:
+        self.name = name
+        self.instance = instance
+        self.journal = journal
+        self.revision = 0
+        self.mounts: dict[str, TwinMount] = {}
+        self.last: AgentState | None = None
+
+
+class CannotError(Exception):
+    """A block that cannot be had now."""
+
+    def __init__(self, code: FailureCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def part_state(mount: TwinMount, part: Part, held: Mask, failing: Mask) -> PartState:
+    """How far an agent is with a part."""
+    manifest = mount.manifest
+    meant = mount.blocks_of(part)
+    lengths = manifest.block_lengths
+    counts = np.diff(manifest.block_ends, prepend=np.uint32(0))
+    with_blocks = np.flatnonzero(counts > 0)
+    firsts = manifest.block_ends[with_blocks] - counts[with_blocks]
+    empty = 0
+    if slots.mask_of(part.slots)[0]:
+        empty = int((manifest.selected(part.paths)[0] & (counts == 0)).sum())
+    return PartState(
+        name=part.name,
+        wanted_bytes=int(lengths[meant].sum()),
+        held_bytes=int(lengths[meant & held].sum()),
+        wanted_files=int(meant[firsts].sum()) + empty,
+        held_files=int((meant & held)[firsts].sum()) + empty,
+        failed_bytes=int(lengths[meant & ~held & failing].sum()),
+    )
+
+
+def stop(mount: TwinMount) -> list[asyncio.Task[None]]:
+    """End the work on a mount; gives its tasks."""
+    tasks = [task for task in (mount.task, mount.moving[1] if mount.moving else None) if task is not None]
+    for task in tasks:
+        task.cancel()
+    return tasks

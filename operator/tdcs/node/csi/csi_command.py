@@ -1,0 +1,457 @@
+"""`tdcs csi`: the process of the node plugin. One per node, in a DaemonSet, next to kubelet."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+import grpc
+
+from tdcs.alluxio import AlluxioEngine
+from tdcs.api import names
+from tdcs.engine import reader_files
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import Lister, ProcessLister
+from tdcs.model.cache_engine import Engine
+from tdcs.node.csi.csi_health import serve_health
+from tdcs.node.csi.csi_metrics import registry_of
+from tdcs.node.csi.csi_service import identity_service, node_service, registration_service
+from tdcs.node.csi.hang_guard import HangGuard
+from tdcs.node.csi.node_volumes import CALLS_PER_CLUSTER, NodeVolumes, PluginSettings
+from tdcs.node.csi.pod_pressure import PodPressures
+from tdcs.node.csi.read_wait_report import ReadWaitReport
+from tdcs.node.csi.views.leftovers import detach_reader
+from tdcs.node.csi.views.node_views import NodeViews
+from tdcs.node.csi.views.view_report import Report
+from tdcs.node.csi.views.view_settings import ViewSettings
+from tdcs.trust.contexts import client_contexts, server_contexts
+from tdcs.trust.identity import TRUST_HELP, Identify, TrustFolder
+from tdcs.trust.metrics_server import serve_metrics
+
+_log: Final = logging.getLogger(__name__)
+
+# Calls under way get this long to end when the plugin is stopped; kubelet repeats what was cut off.
+_GRACE_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 5.0
+_HAND_OVER_SECONDS: Final = 1.0
+
+_SOCKET_PATH_BYTES: Final = 107
+
+
+_MASTER_PATIENCE: Final = 3.0
+"""Seconds for which a call to a cache's master is repeated; then what is on the disk must do."""
+
+
+class RegistrationRefusedError(Exception):
+    """kubelet does not take the plugin; the text has its reason."""
+
+
+class Engines:
+    """The engine of each cache cluster, made when it is first asked for."""
+
+    def __init__(
+        self, *, master: str, patience: float = _MASTER_PATIENCE, identify: Identify | None = None
+    ) -> None:
+        """`master` is the address of a cluster's master, with `{cluster}` in the place of its name; `patience` for how
+        many seconds a call to it is repeated; `identify` gives the certificate to show, None for plain connections.
+        """
+        self._identify: Final = identify
+        self._master: Final = master
+        self._patience: Final = patience
+        self._engines: Final[dict[str, Engine]] = {}
+        self._listings: Final = asyncio.Semaphore(1)
+
+    def get(self, cluster: str) -> Engine:
+        """The engine of a cache cluster; the same each time."""
+        if cluster not in self._engines:
+            self._engines[cluster] = AlluxioEngine(
+                master=self._address(cluster), patience=self._patience, identify=self._identify
+            )
+        return self._engines[cluster]
+
+    def lister(self, cluster: str, folder: ManifestFolder) -> Lister:
+        """What lists the mounts of a cache cluster into a folder: one listing at a time on a node."""
+        return ProcessLister(
+            master=self._address(cluster),
+            folder=folder,
+            gate=self._listings,
+            patience=self._patience,
+            identify=self._identify,
+        )
+
+    def _address(self, cluster: str) -> str:
+        return self._master.replace("{cluster}", cluster)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for engine in self._engines.values():
+            await engine.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Monitoring:
+    """Where kubelet asks how the plugin is, and Prometheus what it measures.
+
+    Attributes:
+        health_port: None: nowhere.
+        metrics_port: None: nowhere.
+        tls: context of the time for the metrics' port; None: it is plain HTTP.
+    """
+
+    health_port: int | None = None
+    metrics_port: int | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+
+
+async def run(
+    *,
+    settings: PluginSettings,
+    views: ViewSettings | None,
+    engines: Engines,
+    monitoring: Monitoring,
+    stop: asyncio.Event,
+    waits: ReadWaitReport | None = None,
+) -> None:
+    """Serve kubelet until `stop` is set. Without `views`, pods are given the FUSE client's folders. What `waits` knows
+    is reported beside that.
+
+    Raises RegistrationRefusedError when kubelet refuses the plugin, OSError when a socket cannot be made.
+    """
+    csi_socket = settings.kubelet / "plugins" / names.CSI_DRIVER / "csi.sock"
+    registration_socket = settings.kubelet / "plugins_registry" / f"{names.CSI_DRIVER}-reg.sock"
+    refused: list[str] = []
+
+    def on_status(registered: bool, reason: str) -> None:
+        if registered:
+            _log.info("kubelet of node %s registered driver %s", settings.node, names.CSI_DRIVER)
+            return
+        refused.append(reason)
+        stop.set()
+
+    guard = HangGuard(threads_per_key=CALLS_PER_CLUSTER)
+    native = (
+        NodeViews(settings=views, engine=engines.get, lister=engines.lister, guard=guard) if views else None
+    )
+    volumes = NodeVolumes(settings=settings, guard=guard, views=native)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(engines.close)
+        if (port := monitoring.health_port) is not None:
+            await stack.enter_async_context(
+                serve_health(port=port, sockets=(csi_socket, registration_socket))
+            )
+        reports = _asked_in_this_loop(native.reports) if native is not None else list[Report]
+        registry = registry_of(reports=reports)
+        stack.enter_context(serve_metrics(registry, port=monitoring.metrics_port, tls=monitoring.tls))
+        node = node_service(volumes=volumes, node=settings.node)
+        await stack.enter_async_context(_served(csi_socket, identity_service(), node, grace=_GRACE_SECONDS))
+        # kubelet calls the plugin as soon as it sees the registration socket: hence second.
+        registration = registration_service(endpoint=str(csi_socket), on_status=on_status)
+        await stack.enter_async_context(_served(registration_socket, registration))
+        if native is None or views is None or views.reader_root is None:
+            await asyncio.to_thread(detach_reader, state=str(settings.fuse_root.parent))
+        if native is not None:
+            await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
+        if views is not None and views.reader_root is not None and views.reader_user is not None:
+            handing = _hand_over(views.reader_root, user=views.reader_user)
+            await stack.enter_async_context(_beside(handing, what="the reader's files", stop=stop))
+        if waits is not None:
+            work = _beside(waits.run(), what="the reports of how long pods wait", stop=stop)
+            await stack.enter_async_context(work)
+        _log.info("driver %s serves %s", names.CSI_DRIVER, csi_socket)
+        await stop.wait()
+        registration_socket.unlink(missing_ok=True)
+        volumes.stop()
+    if refused:
+        raise RegistrationRefusedError(
+            f"kubelet of node {settings.node} refused driver {names.CSI_DRIVER}: {refused[0]}; "
+            "see whether another plugin on the node uses this name"
+        )
+
+
+async def _hand_over(root: Path, *, user: int) -> None:
+    """Let the remote-read client in where a holder of an earlier version runs, which knows of no user but root."""
+    said = ""
+    while True:
+        try:
+            if await asyncio.to_thread(reader_files.hand_over, root, user=user):
+                _log.info("the files of the remote-read client's holder are user %d's now", user)
+        except OSError as error:
+            if said != str(error):
+                said = str(error)
+                _log.warning("the remote-read client is not let in at %s: %s; it is tried again", root, said)
+        await asyncio.sleep(_HAND_OVER_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _beside(
+    work: Coroutine[None, None, None], *, what: str, stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """Run something beside the server. When it breaks, the plugin ends, and kubelet starts it again."""
+
+    def ended(task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            _log.error(
+                "keeping %s broke down; the plugin ends to be started again", what, exc_info=task.exception()
+            )
+            stop.set()
+
+    task = asyncio.create_task(work)
+    task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _served(path: Path, *services: grpc.GenericRpcHandler, grace: float = 1.0) -> AsyncIterator[None]:
+    """Serve at a socket; at the end, calls that are being answered have `grace` seconds."""
+    _make_room(path)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(services)
+    try:
+        server.add_insecure_port(f"unix://{path}")
+    except RuntimeError as error:  # all that gRPC raises here; the reason it only prints
+        raise OSError(
+            f"no socket can be made at {path}: see whether the folder can be written to, and whether the path has more "
+            f"than the {_SOCKET_PATH_BYTES} bytes that Linux allows"
+        ) from error
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(grace=grace)
+
+
+def _make_room(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # left by a process that was killed
+
+
+def _asked_in_this_loop(reports: Callable[[], list[Report]]) -> Callable[[], Iterable[Report]]:
+    """As `reports`, for other threads: the views change in the event loop's alone."""
+    loop = asyncio.get_running_loop()
+
+    async def ask() -> list[Report]:
+        return reports()
+
+    return lambda: asyncio.run_coroutine_threadsafe(ask(), loop).result(timeout=_REPORT_SECONDS)
+
+
+async def _run_until_signal(
+    *,
+    settings: PluginSettings,
+    views: ViewSettings | None,
+    engines: Engines,
+    monitoring: Monitoring,
+    waits: ReadWaitReport | None,
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await run(settings=settings, views=views, engines=engines, monitoring=monitoring, stop=stop, waits=waits)
+
+
+@click.command(name="csi")
+@click.option("--node", envvar="NODE_NAME", required=True, help="Name of this Kubernetes node.")
+@click.option(
+    "--fuse-root",
+    envvar="TDCS_FUSE_ROOT",
+    default=names.FUSE_ROOT,
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder with one FUSE mount for each cache cluster.",
+)
+@click.option(
+    "--cache-root",
+    envvar="TDCS_CACHE_ROOT",
+    default=names.CACHE_ROOT,
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder with one folder of blocks, and of views, for each cache cluster.",
+)
+@click.option(
+    "--views/--no-views",
+    "with_views",
+    default=True,
+    show_default=True,
+    help="Native views: what is on the node is read from its disk. Without them, FUSE shows everything.",
+)
+@click.option(
+    "--namespace",
+    envvar="POD_NAMESPACE",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    help="Namespace of the cache's pods.",
+)
+@click.option(
+    "--master",
+    default=None,
+    help="HOST:PORT of a cache's master, {cluster} standing for the cluster's name. Default: its Service.",
+)
+@click.option(
+    "--manifests",
+    envvar="TDCS_MANIFESTS",
+    default=None,
+    help="HOST:PORT where the operator serves manifests. Without it, a manifest that no agent of the node has is made "
+    "by a listing.",
+)
+@click.option(
+    "--reader-root",
+    envvar="TDCS_READER",
+    default=None,
+    type=click.Path(path_type=Path),
+    help="Folder of the node's remote-read client, `tdcs reader`. With it, views lead there for what is not on the "
+    "node; without it, to Alluxio's FUSE client.",
+)
+@click.option(
+    "--reader-user",
+    type=click.IntRange(1),
+    help="Number of the user as whom the remote-read client runs; root by default.",
+)
+@click.option(
+    "--overlays/--no-overlays",
+    default=True,
+    show_default=True,
+    help="With --reader-root: pods see plain files only, by overlays (Linux 6.5 or newer). Else what is not here "
+    "is a symbolic link.",
+)
+@click.option(
+    "--kubelet",
+    envvar="TDCS_KUBELET_ROOT",
+    default="/var/lib/kubelet",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="kubelet's folder.",
+)
+@click.option(
+    "--proc",
+    default=None,
+    type=click.Path(path_type=Path),
+    help="The host's /proc. With it the bytes of blocks that the cache gives up are freed while pods use them, if "
+    "every pod can read them through FUSE.",
+)
+@click.option(
+    "--wait",
+    "wait_seconds",
+    default=PluginSettings.wait_seconds,
+    show_default=True,
+    type=click.FloatRange(min=0, max=100),
+    help="Seconds that a pod's volume waits for its data's folder before kubelet is asked to try again.",
+)
+@click.option(
+    "--answer",
+    "answer_seconds",
+    default=PluginSettings.answer_seconds,
+    show_default=True,
+    type=click.FloatRange(min=0.1, max=100),
+    help="Seconds that a FUSE client may take to answer one look; one that takes longer hangs.",
+)
+@click.option(
+    "--master-patience",
+    default=_MASTER_PATIENCE,
+    show_default=True,
+    type=click.FloatRange(min=0, max=100),
+    help="Seconds for which a call to a cache's master is repeated; then what is on the disk must do.",
+)
+@click.option(
+    "--health-port",
+    default=None,
+    type=click.IntRange(1, 65535),
+    help="Port of GET /healthz; none by default.",
+)
+@click.option(
+    "--metrics-port",
+    default=None,
+    type=click.IntRange(1, 65535),
+    help="Port of GET /metrics, with --trust by TLS, for Prometheus' certificate alone; none by default.",
+)
+@click.option(
+    "--trust",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="TDCS_TRUST",
+    help=TRUST_HELP,
+)
+def command(
+    *,
+    node: str,
+    fuse_root: Path,
+    cache_root: Path,
+    with_views: bool,
+    namespace: str,
+    master: str | None,
+    manifests: str | None,
+    reader_root: Path | None,
+    reader_user: int | None,
+    overlays: bool,
+    kubelet: Path,
+    proc: Path | None,
+    wait_seconds: float,
+    answer_seconds: float,
+    master_patience: float,
+    health_port: int | None,
+    metrics_port: int | None,
+    trust: Path | None,
+) -> None:
+    """Run the CSI node plugin: gives pods their datasets as read-only volumes."""
+    logging.basicConfig(
+        level=os.environ.get("TDCS_LOG_LEVEL", "INFO"),
+        format=names.LOG_LINE,
+    )
+    settings = PluginSettings(
+        node=node,
+        fuse_root=fuse_root,
+        kubelet=kubelet,
+        wait_seconds=wait_seconds,
+        answer_seconds=answer_seconds,
+    )
+    views = ViewSettings(
+        node=node,
+        cache_root=cache_root,
+        fuse_root=fuse_root,
+        kubelet=kubelet,
+        proc=proc,
+        manifest_address=manifests,
+        reader_root=reader_root,
+        reader_user=reader_user,
+        overlays=overlays,
+        trust=trust,
+    )
+    waits = None
+    if manifests:
+        waits = ReadWaitReport(
+            node=node,
+            pods=kubelet / "pods",
+            operator=manifests,
+            reader_root=reader_root,
+            pressures=PodPressures(proc / "1/root/sys/fs/cgroup") if proc is not None else None,
+            tls=client_contexts(trust),
+        )
+    engines = Engines(
+        master=master or names.master_address(cluster="{cluster}", namespace=namespace),
+        patience=master_patience,
+        identify=TrustFolder(trust) if trust is not None else None,
+    )
+    try:
+        asyncio.run(
+            _run_until_signal(
+                settings=settings,
+                views=views if with_views else None,
+                engines=engines,
+                monitoring=Monitoring(
+                    health_port=health_port, metrics_port=metrics_port, tls=server_contexts(trust)
+                ),
+                waits=waits,
+            )
+        )
+    except (OSError, RegistrationRefusedError) as error:
+        raise click.ClickException(f"the CSI node plugin of node {node} cannot run: {error}") from error

@@ -1,0 +1,138 @@
+"""Says to the operator how long the reads of this node's pods waited, and for what."""
+
+import asyncio
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tdcs.api import names
+from tdcs.engine.operator_client import OperatorClient
+from tdcs.engine.pod_wait_table import POD_WAITS, PodWait, read_pod_waits
+from tdcs.engine.read_waits import READ_WAITS_PATH, PodReadWaits, ReadWaits
+from tdcs.node.csi.pod_pressure import PodPressures
+
+_log: Final = logging.getLogger(__name__)
+
+REPORT_SECONDS: Final = 10.0
+"""Between two reports. One is sent only when something has changed."""
+
+_PATIENCE_SECONDS: Final = 5.0
+_NOTABLE_SECONDS: Final = 0.5
+_VOLUMES: Final = "volumes/kubernetes.io~csi"
+
+
+class ReadWaitReport:
+    """What is known of the pods that mount Datasets.
+
+    Args:
+        node: name of this node.
+        pods: kubelet's folder of pods.
+        operator: `host:port` of the operator's service.
+        reader_root: folder of the remote-read client; None: there is none.
+        pressures: what the kernel says; None: nothing.
+        tls: gives the context with this node's certificate; None: the operator is asked by plain HTTP.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        pods: Path,
+        operator: str,
+        reader_root: Path | None,
+        pressures: PodPressures | None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._node: Final = node
+        self._pods: Final = pods
+        self._operator: Final = OperatorClient(operator, tls=tls)
+        self._table: Final = None if reader_root is None else reader_root / POD_WAITS
+        self._pressures: Final = pressures
+        self._clock: Final = clock
+        self._reported: dict[str, PodReadWaits] = {}
+
+    async def run(self, *, seconds: float = REPORT_SECONDS) -> None:
+        """Report for ever; what the operator does not take is in the next report."""
+        while True:
+            try:
+                await asyncio.to_thread(self.report)
+            except Exception:  # a figure less, and volumes are mounted on
+                _log.exception("how long pods waited cannot be reported by a defect; it is tried again")
+            await asyncio.sleep(seconds)
+
+    def report(self) -> None:
+        """Send what has changed since the operator took the last report."""
+        found = self.look()
+        changed = [waits for pod, waits in found.items() if _notable(self._reported.get(pod), waits)]
+        if not changed:
+            return
+        body = msgspec.json.encode(ReadWaits(node=self._node, pods=tuple(changed)))
+        try:
+            self._operator.post(READ_WAITS_PATH, body, seconds=_PATIENCE_SECONDS)
+        except OSError as error:
+            _log.info("the operator does not take how long pods waited: %s; it is tried again", error)
+            return
+        self._reported = {pod: self._reported.get(pod, waits) for pod, waits in found.items()} | {
+            waits.pod: waits for waits in changed
+        }
+
+    def look(self) -> dict[str, PodReadWaits]:
+        """What is known of each pod that mounts a Dataset, or has read by the remote-read client."""
+        table = {} if self._table is None else {wait.pod: wait for wait in read_pod_waits(self._table)}
+        mounting = set(self._mounting())
+        if self._pressures is not None:
+            self._pressures.keep(mounting)
+        found = {}
+        for pod in mounting | table.keys():
+            waits = self._of(pod, table.get(pod), mounts=pod in mounting)
+            if waits is not None:
+                found[pod] = waits
+        return found
+
+    def _of(self, pod: str, wait: PodWait | None, *, mounts: bool) -> PodReadWaits | None:
+        pressure = self._pressures.of(pod) if self._pressures is not None and mounts else None
+        before = self._reported.get(pod)
+        peer, source = (wait.peer, wait.source) if wait is not None else (0.0, 0.0)
+        if pressure is not None:
+            seconds = max(self._clock() - pressure.began, 0.0)
+            disk = max(pressure.waited - peer - source, 0.0)
+            return PodReadWaits(pod=pod, seconds=seconds, peer=peer, source=source, disk=disk)
+        if wait is None:
+            return before  # it has ended: what was known of it stays
+        disk_before = before.disk if before is not None else None
+        seconds = max(wait.last - wait.began, 0.0)
+        if before is not None and disk_before is not None:
+            seconds = max(seconds, before.seconds)
+        return PodReadWaits(pod=pod, seconds=seconds, peer=peer, source=source, disk=disk_before)
+
+    def _mounting(self) -> list[str]:
+        """Uids of the pods on this node that mount a Dataset's volume."""
+        try:
+            pods = os.listdir(self._pods)
+        except OSError:
+            return []
+        return [pod for pod in pods if any(map(names.volume_owner, _volumes(self._pods / pod)))]
+
+
+def _volumes(pod: Path) -> list[str]:
+    try:
+        return os.listdir(pod / _VOLUMES)
+    except OSError:
+        return []
+
+
+def _notable(before: PodReadWaits | None, now: PodReadWaits) -> bool:
+    """Whether waits differ so much that a report is due; that time passes alone is no news."""
+    if before is None:
+        return True
+    pairs = ((before.peer, now.peer), (before.source, now.source), (before.disk or 0.0, now.disk or 0.0))
+    longer = now.seconds > 1.2 * before.seconds + REPORT_SECONDS
+    return longer or any(abs(new - old) >= _NOTABLE_SECONDS for old, new in pairs)

@@ -1,0 +1,1 @@
+"""Versions of datasets as folders that pods read."""

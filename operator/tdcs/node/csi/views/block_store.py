@@ -1,0 +1,167 @@
+"""The blocks on this node's disks: one file a block, named by its id, in the worker's folder or in the agent's spool.
+
+The agent puts a block that it has verified into its spool, and removes it there once the worker has the same file in
+its own folder. So the spool is looked at first: what has left it meanwhile is found in the worker's folder.
+
+A version that another cache had (see `tdcs.engine.block_journal`) gets no block: those here only have the same ids.
+
+What the agent has found to differ from the source counts as not being here, although it may lie here for a while: a
+wrong copy that is held open can be dropped only later.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from tdcs.api import names
+from tdcs.engine.block_journal import epoch_file, journal_in
+from tdcs.engine.confined_path import open_plain_folder
+from tdcs.model.manifest import Manifest
+from tdcs.node.csi.views.view_plan import Blocks, Inodes, Kind, Kinds
+
+_log: Final = logging.getLogger(__name__)
+
+_POSITIVE: Final = (1 << 63) - 1
+_CLOCK_TICK: Final = 50_000_000
+"""Nanoseconds: a folder's time moves in steps, so a change right after a look may not show in it."""
+
+
+class Store:
+    """The blocks that views can link: those of the views' own tier, and of others on the same file system.
+
+    Attributes:
+        foreign: whether the blocks here were of another journal than the version's at the last look.
+    """
+
+    def __init__(self, *, tiers: Sequence[str], mount: str, journal: str | None = None) -> None:
+        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the path of what is mounted; `journal`:
+        the file that names the journal of the version's blocks, any will do without it or while it is not there."""
+        self._home: Final = tiers[0]
+        self._folders: Final = [
+            os.path.join(os.fsencode(tier), os.fsencode(folder))
+            for tier in tiers
+            for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER)
+        ]
+        refused = os.fsencode(names.refused_folder(mount=mount))
+        self._refused: Final = [os.path.join(os.fsencode(tier), refused) for tier in tiers]
+        self._logged = False
+        self._epoch: Final = epoch_file(self._home)
+        self._journal: Final = journal
+        self.foreign = False
+
+    def stamp(self) -> int:
+        """Changes whenever a block comes, goes, or is refused; -1 when that is not reliable yet, 0 without folders.
+
+        Take it before `scan`.
+        """
+        noted = (self._epoch, self._journal) if self._journal is not None else ()
+        stamps = [_stamp(place) for place in (*self._folders, *self._refused, *map(os.fsencode, noted))]
+        if -1 in stamps:
+            return -1
+        return hash(tuple(stamps)) & _POSITIVE if any(stamps) else 0
+
+    def scan(self, *, manifest: Manifest, kinds: Kinds) -> Blocks:
+        """Where the block of each file of one block is, and which of them are refused."""
+        local = np.zeros(len(manifest), dtype=np.uint64)
+        self.foreign = self._is_foreign()
+        if self.foreign:
+            return Blocks(local, np.zeros(0, dtype=np.int64))
+        for folder in self._linkable():
+            identifiers, inodes = _entries(folder)
+            blocks = manifest.blocks_at(identifiers)
+            known = blocks >= 0
+            files = manifest.files_of(blocks[known])
+            whole = kinds[files] == Kind.BLOCK
+            local[files[whole]] = inodes[known][whole]
+        # After the blocks: what is refused meanwhile changes the stamp, which was taken before both.
+        refused = np.concatenate([_entries(folder)[0] for folder in self._refused])
+        blocks = manifest.blocks_at(refused)
+        wrong = np.unique(manifest.files_of(blocks[blocks >= 0])).astype(np.int64)
+        local[wrong] = 0
+        return Blocks(local, wrong)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[list[int]]:
+        """Descriptors of the folders in which a block may be, in the order in which to look."""
+        with contextlib.ExitStack() as stack:
+            found = []
+            for folder in self._linkable() if not self._is_foreign() else ():
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    opened = _opened(folder)
+                    if opened is not None:
+                        found.append(opened)
+                        stack.callback(os.close, opened)
+            yield found
+
+    def _is_foreign(self) -> bool:
+        """Whether what lies here is of another journal; the name of that one is there before any of its blocks."""
+        noted = journal_in(self._journal) if self._journal is not None else ""
+        return bool(noted) and noted != journal_in(self._epoch)
+
+    def _linkable(self) -> Iterator[bytes]:
+        """The folders on the file system of the views: no link leads to another one."""
+        home = os.fsencode(self._home)
+        for folder in self._folders:
+            tier = folder.removesuffix(os.fsencode(names.BLOCK_FOLDER)).removesuffix(
+                os.fsencode(names.AGENT_SPOOL)
+            )
+            if tier.rstrip(b"/") == home.rstrip(b"/"):
+                yield folder
+                continue
+            try:
+                if os.stat(folder).st_dev == os.stat(home).st_dev:
+                    yield folder
+                    continue
+            except FileNotFoundError:
+                continue
+            if not self._logged:
+                self._logged = True
+                _log.warning(
+                    "tier %s is on another file system than the views in %s: what it holds is read remotely",
+                    *(os.fsdecode(tier).rstrip("/"), self._home),
+                )
+
+
+def _entries(folder: bytes) -> "tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Inodes]":
+    """Ids and inodes of the blocks in a folder; none when it is not there."""
+    identifiers, inodes = array("q"), array("Q")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(FileNotFoundError, NotADirectoryError))
+        opened = _opened(folder)
+        if opened is not None:
+            stack.callback(os.close, opened)
+            listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=opened)
+            stack.callback(os.close, listing)
+            for entry in stack.enter_context(os.scandir(listing)):
+                if entry.name.isdigit() and (identifier := int(entry.name)) <= _POSITIVE:
+                    identifiers.append(identifier)
+                    inodes.append(entry.inode())
+    return np.array(identifiers, dtype=np.int64), np.array(inodes, dtype=np.uint64)
+
+
+def _opened(folder: bytes) -> int | None:
+    """A descriptor of a folder of blocks; None, and a line in the log, where a symbolic link is in its way: the
+    worker's pod may write there, and only a stranger in it makes links."""
+    try:
+        return open_plain_folder(folder)
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.EXDEV}:
+            raise
+        _log.error("%s is, or lies behind, a symbolic link: it is not read", os.fsdecode(folder))
+        return None
+
+
+def _stamp(folder: bytes) -> int:
+    """When a folder last changed; 0 when it is not there, -1 when another change may not show yet."""
+    try:
+        changed = os.stat(folder, follow_symlinks=False).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+    return -1 if abs(time.time_ns() - changed) < _CLOCK_TICK else changed

@@ -1,0 +1,471 @@
+"""All views of this node: makes them for volumes, keeps them in step while pods read them, removes them later."""
+
+import asyncio
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tdcs.api import names
+from tdcs.model.cache_engine import Engine
+from tdcs.model.manifest import Manifest
+from tdcs.node.csi import mountinfo
+from tdcs.node.csi.disk_failure import explain_disk
+from tdcs.node.csi.hang_guard import HangGuard
+from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.current_version import Versions
+from tdcs.node.csi.views.fuse_client import Client
+from tdcs.node.csi.views.kernel_cache import changed_files
+from tdcs.node.csi.views.leftovers import clear_abandoned, on_disk
+from tdcs.node.csi.views.mount_propagation import all_see
+from tdcs.node.csi.views.node_manifests import MakeLister, Manifests
+from tdcs.node.csi.views.overlay import OverlaySupport, parse_shown
+from tdcs.node.csi.views.reader_client import ReaderClient
+from tdcs.node.csi.views.remote_gateway import HIDDEN, gateway_folder
+from tdcs.node.csi.views.version_watch import VersionWatch
+from tdcs.node.csi.views.view import View, clear
+from tdcs.node.csi.views.view_folders import (
+    TREE,
+    DatasetFolder,
+    dataset_folder,
+    key_of,
+    remember,
+    tiers_of,
+)
+from tdcs.node.csi.views.view_report import Report
+from tdcs.node.csi.views.view_settings import ViewSettings
+from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume_folder import Source, SourceNotReadyError
+
+_log: Final = logging.getLogger(__name__)
+
+_CONFIRM_SECONDS: Final = 30.0
+"""Pause between two questions to a master whether a version of an older cache is that of its own, too."""
+
+
+class NodeViews:
+    """The views of this node. Run `watch` beside the calls."""
+
+    def __init__(
+        self,
+        *,
+        settings: ViewSettings,
+        engine: Callable[[str], Engine],
+        lister: MakeLister,
+        guard: HangGuard,
+    ) -> None:
+        self._settings: Final = settings
+        self._client: Final[Client | ReaderClient] = (
+            Client(settings=settings, guard=guard)
+            if settings.reader_root is None
+            else ReaderClient(settings=settings, guard=guard)
+        )
+        self._cache_root: Final = str(settings.cache_root)
+        self._pods: Final = os.path.realpath(settings.kubelet) + "/"
+        self._versions: Final = Versions(
+            engine=engine,
+            manifests=Manifests(
+                cache_root=self._cache_root,
+                address=settings.manifest_address,
+                lister=lister,
+                trust=settings.trust,
+            ),
+            cache_root=self._cache_root,
+            patience=settings.answer_seconds,
+            fresh_seconds=settings.fresh_seconds,
+        )
+        self._version_watch: Final = VersionWatch(
+            engine=engine,
+            cache_root=self._cache_root,
+            patience=settings.answer_seconds,
+            handle=self._forget_changed,
+        )
+        self._watching: asyncio.Task[None] | None = None
+        self._watch_at = 0.0
+        self._views: Final[dict[tuple[Volume, str], View]] = {}
+        self._kept: Final[set[tuple[Volume, str]]] = set()
+        """Versions of which nothing but the manifest is here, for the next pod."""
+        self._missing: Final[dict[str, tuple[str, ...]]] = {}
+        self._overlays: Final = OverlaySupport(wanted=settings.reader_root is not None and settings.overlays)
+        self._ticks: Final[dict[tuple[Volume, str], asyncio.Task[None]]] = {}
+
+    async def open(self, *, volume: Volume) -> Source | None:
+        """The current version of a volume's dataset as a source; None when only the FUSE client can show it.
+
+        Returns when each file can be read: natively when its block is here, else through the client.
+
+        Raises SourceNotReadyError when that is not so for now.
+        """
+        self._note_tiers(volume)
+        manifest = await self._versions.current(volume=volume)
+        view = self._views.get((volume, manifest.digest))
+        if view is None:
+            await self._find_form(volume)
+        if (
+            view is None
+            and not self._overlays.merged(self._folder(volume), version=manifest.digest)
+            and await asyncio.to_thread(gateway_folder, manifest) is None
+        ):
+            _log.warning(
+                "dataset %s of cache cluster %s has an entry %s in every folder with files, which views need: it is "
+                "read through FUSE alone",
+                *(volume.path, volume.cluster, HIDDEN),
+            )
+            return None
+        view = self._view(volume=volume, manifest=manifest)
+        view.used_at = time.monotonic()
+        try:
+            await view.operations.run(name="publish", operation=functools.partial(self._make_ready, view))
+            return view.open()
+        except OSError as error:
+            raise SourceNotReadyError(
+                f"{view} cannot be made on node {self._settings.node}: {explain_disk(error, at=view.folder.path)}"
+            ) from error
+
+    async def _find_form(self, volume: Volume) -> None:
+        try:
+            await self._overlays.look(self._folder(volume))
+        except OSError as error:
+            raise SourceNotReadyError(
+                f"node {self._settings.node} cannot tell in which form to show dataset {volume.path}; it is tried "
+                f"again: {explain_disk(error, at=self._folder(volume).path)}"
+            ) from error
+
+    async def _make_ready(self, view: View) -> None:
+        self._views[view.volume, view.manifest.digest] = view  # it may just have been removed for being idle
+        view.used_at = time.monotonic()
+        if view.due or not view.known:
+            await view.complete()
+        if view.merged or not view.native:
+            await self._bind(view)
+            published = self._versions.published(volume=view.volume)
+            self._version_watch.handled(volume=view.volume, version=published)
+
+    def _note_tiers(self, volume: Volume) -> None:
+        remember(cache_root=self._cache_root, volume=volume)
+        missing = tuple(tier for tier in volume.tiers if not os.path.isdir(tier))
+        if missing != self._missing.get(volume.cluster, ()):
+            self._missing[volume.cluster] = missing
+            for tier in missing:
+                _log.warning(
+                    "tier %s of cache cluster %s is no folder that the plugin of node %s sees: what it holds is read "
+                    "remotely; name it in csi.tierFolders of the chart's values",
+                    *(tier, volume.cluster, self._settings.node),
+                )
+
+    def shows(self, *, volume: Volume, mounted: mountinfo.Mount) -> bool:
+        """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
+        overlay = parse_shown(mounted)
+        parts = (f"{overlay.version}/{TREE}" if overlay is not None else mounted.root).rsplit("/", 4)
+        return len(parts) == 5 and (parts[1], parts[2], parts[4]) == (
+            names.VIEWS_FOLDER,
+            key_of(volume=volume),
+            TREE,
+        )
+
+    async def watch(self) -> None:
+        """Keep the views in step until cancelled."""
+        try:
+            await self._resume()
+            tidied = time.monotonic()
+            while True:
+                self._start_ticks()
+                self._start_version_watch()
+                if time.monotonic() - tidied >= self._settings.tidy_seconds:
+                    await self._tidy()
+                    tidied = time.monotonic()
+                await asyncio.sleep(self._settings.tick_seconds)
+        finally:
+            tasks = [*self._ticks.values(), *([self._watching] if self._watching else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(view.operations.close() for view in list(self._views.values())))
+            await self._versions.close()
+
+    def reports(self) -> list[Report]:
+        """What there is to measure."""
+        mounts = mountinfo.read()
+        return [
+            Report(
+                cluster=volume.cluster,
+                path=volume.path,
+                version=version,
+                used=self._used(view, mounts=mounts),
+                counts=view.counts(),
+                repairs=view.repairs,
+                manifest_age_seconds=self._versions.age(folder=self._folder(volume), version=version),
+            )
+            for (volume, version), view in sorted(self._views.items(), key=lambda item: item[1].folder.path)
+        ]
+
+    def _folder(self, volume: Volume) -> DatasetFolder:
+        return dataset_folder(cache_root=self._cache_root, volume=volume)
+
+    def _view(self, *, volume: Volume, manifest: Manifest) -> View:
+        key = (volume, manifest.digest)
+        if key not in self._views:
+            self._views[key] = View(
+                volume=volume,
+                folder=self._folder(volume).of(manifest.digest),
+                manifest=manifest,
+                encoded=self._settings.reader_root is None,
+                merged=self._overlays.merged(self._folder(volume), version=manifest.digest),
+                store=Store(
+                    tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers),
+                    mount=manifest.path,
+                    journal=self._folder(volume).of(manifest.digest).journal,
+                ),
+            )
+        return self._views[key]
+
+    def _used(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        return view.used(mounts=mounts, pods=self._pods)
+
+    def _others_used(self, view: View) -> bool:
+        """Whether pods use another version of the same dataset."""
+        mounts = mountinfo.read()
+        return any(
+            self._used(other, mounts=mounts)
+            for (volume, _), other in self._views.items()
+            if volume == view.volume and other is not view
+        )
+
+    def _start_ticks(self) -> None:
+        """Look after every view in a task of its own: one that has to wait for its client keeps no other waiting."""
+        mounts = mountinfo.read()
+        for key, view in self._views.items():
+            if self._used(view, mounts=mounts):
+                view.used_at = time.monotonic()
+            task = self._ticks.get(key)
+            if task is not None and task.done():
+                if error := task.exception():
+                    _log.error("looking after %s broke down; it is tried again", view, exc_info=error)
+                del self._ticks[key]
+                task = None
+            if task is None and not view.operations.busy and self._needs_care(view, mounts=mounts):
+                self._ticks[key] = asyncio.create_task(self._care(view))
+
+    def _start_version_watch(self) -> None:
+        """Ask in a task of its own whether what pods read through FUSE has changed."""
+        if self._watching is not None and self._watching.done():
+            if error := self._watching.exception():
+                _log.error("asking for changed datasets broke down; it is tried again", exc_info=error)
+            self._watching = None
+        if self._watching is not None or time.monotonic() < self._watch_at:
+            return
+        self._watch_at = time.monotonic() + self._settings.watch_seconds
+        read = self._client.read_by(pods=self._pods, mounts=mountinfo.read())
+        volumes = {(volume.cluster, volume.path): volume for volume in read}
+        # Those of views know their tiers, too.
+        views = {(volume.cluster, volume.path): volume for volume, _ in self._views}
+        found = [views.get(key, volume) for key, volume in volumes.items()]
+        if found:
+            self._watching = asyncio.create_task(self._version_watch.look(volumes=found))
+
+    async def _forget_changed(self, volume: Volume) -> None:
+        """Have the kernel forget the files that are not any more as pods, or the master, knew them."""
+        last = await asyncio.to_thread(self._versions.last, volume=volume)
+        olds = {view.manifest.digest: view.manifest for (of, _), view in self._views.items() if of == volume}
+        if last is not None:
+            olds[last.digest] = last
+        new = await self._versions.renewed(volume=volume, listing=False)
+
+        def changed() -> list[bytes]:
+            return sorted({path for old in olds.values() for path in changed_files(old=old, new=new)})
+
+        await self._client.forget(volume, changed=await asyncio.to_thread(changed), open_too=True)
+
+    def _needs_care(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        return (
+            view.due
+            or view.refresh_due
+            or view.confirm_due
+            or (view.given_up > 0 and self._release_is_due(view, used=self._used(view, mounts=mounts)))
+            or bool(self._outdated(view, mounts=mounts))
+            or self._gateway_is_needless(view, mounts=mounts)
+        )
+
+    def _outdated(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        """Whether the FUSE mount inside a view that pods use is another one than the client's of now."""
+        client = self._client.mount(view.volume, mounts=mounts)
+        inside = view.client_device(mounts=mounts)
+        if inside is None and view.native and not view.merged:
+            return False
+        return client is not None and client.device != inside and self._used(view, mounts=mounts)
+
+    def _gateway_is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        idle = time.monotonic() - view.used_at
+        if view.merged:
+            shown = view.client_device(mounts=mounts) is not None
+            return (
+                shown and idle > self._settings.keep_overlay_seconds and not self._used(view, mounts=mounts)
+            )
+        if view.fuse_mount(mounts=mounts) is None:
+            return False
+        if view.native_since is not None:
+            return time.monotonic() - view.native_since > self._settings.keep_gateway_seconds
+        return idle > self._settings.keep_gateway_seconds and not self._used(view, mounts=mounts)
+
+    async def _care(self, view: View) -> None:
+        try:
+            await view.operations.run(name="care", operation=functools.partial(self._look_after, view))
+        except SourceNotReadyError as error:  # such as a client that is only starting
+            _log.debug("%s: %s", view, error)
+        except OSError as error:
+            _log.warning("%s cannot be kept in step: %s; it is tried again", view, error)
+
+    async def _look_after(self, view: View) -> None:
+        if self._views.get((view.volume, view.folder.version)) is not view:
+            return  # it was removed while this waited
+        await self._follow(view)
+        mounts = mountinfo.read()
+        if self._outdated(view, mounts=mounts):
+            await self._bind(view)
+        elif self._gateway_is_needless(view, mounts=mounts):
+            view.unbind()
+
+    async def _follow(self, view: View) -> None:
+        mounts = mountinfo.read()
+        used = self._used(view, mounts=mounts)
+        if view.due:
+            await view.complete()
+        if view.refresh_due:
+            await view.refresh()
+        if view.given_up and self._release_is_due(view, used=used):
+            if not used or await self._may_release(view):
+                await view.release()
+            else:
+                view.keep()
+        if view.confirm_due:
+            view.confirm_at = time.monotonic() + _CONFIRM_SECONDS
+            # It notes the journal with the version that is the current one; the remote-read client is to know it, too.
+            await self._versions.renewed(volume=view.volume, listing=False)
+            if used and (view.merged or not view.native):
+                await self._bind(view)
+
+    def _release_is_due(self, view: View, *, used: bool) -> bool:
+        return not used or time.monotonic() >= view.release_at
+
+    async def _may_release(self, view: View) -> bool:
+        """Whether files of a view in use can be read through FUSE instead: the client must be there and have the same
+        content, and every pod must see it. Otherwise the links stay, and with them what the pods were given."""
+        if self._versions.known_version(volume=view.volume) not in (None, view.manifest.digest):
+            return False  # for ever: what has changed does not become again what it was
+        if time.monotonic() < view.blind_until:
+            return False
+        needless = not view.merged and view.native and view.fuse_mount(mounts=mountinfo.read()) is None
+        try:
+            await self._bind(view)
+            if await asyncio.to_thread(self._all_see, view):
+                # A file that has changed loses its block, too: a listing from before may not know it yet.
+                current = await self._versions.renewed(volume=view.volume, listing=True)
+                if current.digest == view.manifest.digest:
+                    return True
+            else:
+                view.blind_until = time.monotonic() + self._settings.blind_seconds
+        except SourceNotReadyError as error:
+            _log.debug("%s: %s", view, error)
+        if needless and view.fuse_mount(mounts=mountinfo.read()) is not None:
+            view.unbind()
+        return False
+
+    def _all_see(self, view: View) -> bool:
+        mounts, proc = mountinfo.read(), self._settings.proc
+        if view.merged:
+            device = view.client_device(mounts=mounts)
+            return device is not None and view.overlay.all_current(device=device, proc=proc, mounts=mounts)
+        bound = view.fuse_mount(mounts=mounts)
+        return (
+            bound is not None
+            and proc is not None
+            and all_see(proc=proc, view=view.shows, inside=view.gateway_inside, shown=bound.shows)
+        )
+
+    async def _bind(self, view: View) -> None:
+        """Show the FUSE client's folder inside a view. Raises SourceNotReadyError."""
+        await self._client.bind(view)
+        await self._client.freshen(view, folder=self._folder(view.volume), older_used=self._others_used(view))
+
+    async def _resume(self) -> None:
+        """Take up the views that an earlier process left."""
+        for volume, version, manifest in await asyncio.to_thread(
+            lambda: list(on_disk(cache_root=self._cache_root))
+        ):
+            if manifest is not None:
+                self._view(volume=volume, manifest=manifest)
+            else:
+                self._kept.add((volume, version))
+
+    async def _tidy(self) -> None:
+        """Remove what no pod uses any more."""
+        mounts = mountinfo.read()
+        for (volume, version), view in list(self._views.items()):
+            if self._used(view, mounts=mounts) or view.operations.busy:
+                continue
+            idle = time.monotonic() - view.used_at
+            newer = self._versions.known_version(volume=volume) not in (None, version)
+            if idle < (self._settings.keep_old_seconds if newer else self._settings.keep_unused_seconds):
+                continue
+            remove = functools.partial(self._remove, view, newer=newer)
+            try:
+                await view.operations.run(name="remove", operation=remove)
+            except OSError as error:
+                _log.warning("%s cannot be removed: %s; it is tried again", view, error)
+                continue
+            _log.info("%s is removed: no pod has used it for %.0f s", view, idle)
+            if not newer:
+                self._versions.forget(volume=volume)
+        await self._drop_kept()
+        known = {view.folder.path for view in self._views.values()}
+        read = {
+            dataset_folder(cache_root=self._cache_root, volume=volume).path
+            for volume in self._client.read_by(pods=self._pods, mounts=mounts)
+        }
+        # A tree has a name for each file of its dataset: that takes a while.
+        await asyncio.to_thread(
+            clear_abandoned,
+            cache_root=self._cache_root,
+            pods=self._pods,
+            known=known,
+            mounts=mounts,
+            read=read,
+        )
+
+    async def _remove(self, view: View, *, newer: bool) -> None:
+        gone = newer or await self._has_left(view.volume)
+        await view.remove(keep_manifest=not gone)
+        self._client.release(view)
+        del self._views[view.volume, view.folder.version]
+        if not gone:
+            self._kept.add((view.volume, view.folder.version))
+
+    async def _has_left(self, volume: Volume) -> bool:
+        """Whether a dataset is known to be in its cache no more."""
+        paths = await self._versions.mounts(cluster=volume.cluster)
+        return paths is not None and volume.path not in paths
+
+    async def _drop_kept(self) -> None:
+        """Remove the manifests of datasets that have left the cache, and of versions that another has followed."""
+        mounted = {
+            cluster: await self._versions.mounts(cluster=cluster)
+            for cluster in {volume.cluster for volume, _ in self._kept}
+        }
+        self._kept.difference_update(self._views)  # pods have come
+        for volume, version in list(self._kept):
+            newer = self._versions.known_version(volume=volume) not in (None, version)
+            paths = mounted[volume.cluster]
+            if not newer and (paths is None or volume.path in paths):
+                continue
+            folder = self._folder(volume).of(version)
+            try:
+                await asyncio.to_thread(clear, folder)
+            except OSError as error:
+                _log.warning(
+                    "%s, which no pod uses, cannot be removed: %s; it is tried again", folder.path, error
+                )
+                continue
+            self._kept.discard((volume, version))
+            _log.info("%s is removed: no pod will use it", folder.path)

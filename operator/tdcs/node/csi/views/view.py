@@ -1,0 +1,402 @@
+"""One view: keeps one version's tree in step with the blocks on this node and with the FUSE client."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.engine.confined_path import open_plain_folder, plain_folder
+from tdcs.model.manifest import Manifest
+from tdcs.node.csi import bind_mount, mountinfo
+from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.operations import Operations
+from tdcs.node.csi.views.overlay import Overlay
+from tdcs.node.csi.views.view_folders import GONE, DatasetFolder, VersionFolder
+from tdcs.node.csi.views.view_plan import Blocks, Form, Inodes, is_native, plan
+from tdcs.node.csi.views.view_report import Counts, Repairs
+from tdcs.node.csi.views.view_tree import Tree
+from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume_folder import Source, SourceNotReadyError, shown
+
+_log: Final = logging.getLogger(__name__)
+
+_BATCH: Final = 5_000
+"""Steps between two chances to stop; a tenth of a second's work."""
+
+_SCAN_SHARE: Final = 10
+"""A scan may begin after this many times as long as the last one took: it is at most a tenth of a processor."""
+
+_REFUSED_SECONDS: Final = 30.0
+_KEEP_SECONDS: Final = 30.0
+_LOG_SECONDS: Final = 10.0
+_FAILED_SECONDS: Final = 5.0
+_REFRESH_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Scan:
+    """The last look at the blocks of this node."""
+
+    blocks: Blocks
+    stamp: int = -1
+    not_before: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """What the tree consists of, computed once a change: a million entries are not for the event loop at rest."""
+
+    counts: Counts
+    native: bool = False
+    given_up: int = 0
+    """Links that keep a block that has left the node."""
+
+
+_NOTHING: Final = _Summary(Counts(linked=0, remote=0, empty=0, kept_bytes=0))
+
+
+class View:
+    """A version of a dataset on this node. What changes it runs as one of its `operations`."""
+
+    def __init__(
+        self,
+        *,
+        volume: Volume,
+        folder: VersionFolder,
+        manifest: Manifest,
+        store: Store,
+        encoded: bool = True,
+        merged: bool = False,
+    ) -> None:
+        """`merged`: whether pods are given an overlay of the tree. If not, it has symbolic links, with the names that
+        Alluxio gives to files if it is `encoded`."""
+        self.volume: Final = volume
+        self.folder: Final = folder
+        self.manifest: Final = manifest
+        self.operations: Final = Operations()
+        self.repairs: Final = Repairs()
+        self.used_at = time.monotonic()
+        self.native_since: float | None = None
+        self.fresh = False
+        """Whether the kernel has forgotten what it remembered of an older version through FUSE."""
+        self.release_at = 0.0
+        """When to ask again whether links to blocks that have left the node may be released."""
+        self.confirm_at = 0.0
+        """When to ask again whether a cache with another journal has this version, too."""
+        self.blind_until = 0.0
+        """Until when it is taken for granted that some pod does not see what is mounted in the view now."""
+        self._store: Final = store
+        self._encoded: Final = encoded
+        self.merged: Final = merged
+        self.overlay: Final = Overlay(version=folder.path, tree=folder.tree, point=folder.shown)
+        self._tree = self._new_tree()
+        self._prepared = False
+        self._scan: Final = _Scan(Blocks.none(len(manifest)))
+        self._summary = _NOTHING
+        self._shows: tuple[str, str] | None = None
+        self._logged_at = 0.0
+        self._replaced = False
+        self._refresh_at = 0.0
+
+    def _new_tree(self) -> Tree:
+        return Tree(
+            folder=self.folder.tree,
+            scratch=self.folder.scratch,
+            manifest=self.manifest,
+            store=self._store,
+            encoded=self._encoded,
+            merged=self.merged,
+        )
+
+    def __str__(self) -> str:
+        return f"view {self.folder.version} of {self.volume.path} in cache cluster {self.volume.cluster}"
+
+    async def complete(self) -> None:
+        """Bring every file into the form that it shall have now. Raises OSError when the disk does not take it."""
+        try:
+            if not self._prepared:
+                # By it the next process knows what the tree has: no pod may be given placeholders without an overlay.
+                if self.merged:
+                    with plain_folder(self.folder.shown, make=True):
+                        pass
+                else:
+                    self.overlay.remove()
+                await asyncio.to_thread(self._tree.prepare)
+                self._prepared = True
+            await self._follow_blocks()
+        except OSError:
+            # What is on the disk is not known any more: learn it anew.
+            self._forget()
+            self._scan.not_before = time.monotonic() + _FAILED_SECONDS
+            raise
+
+    def _forget(self) -> None:
+        self._prepared, self._tree, self._scan.stamp = False, self._new_tree(), -1
+        self._summary = _NOTHING
+
+    @property
+    def due(self) -> bool:
+        """Whether blocks have come or gone since the last look, and the next one may begin."""
+        if time.monotonic() < self._scan.not_before:
+            return False
+        return not self._prepared or self._scan.stamp == -1 or self._store.stamp() != self._scan.stamp
+
+    @property
+    def confirm_due(self) -> bool:
+        """Whether the blocks here are of another cache than the version, and the master may be asked for it."""
+        return self._store.foreign and time.monotonic() >= self.confirm_at
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what the disk has of it."""
+        return self._prepared
+
+    @property
+    def native(self) -> bool:
+        """Whether all of it is read without the FUSE client."""
+        return self._prepared and self._summary.native
+
+    @property
+    def given_up(self) -> int:
+        """How many links keep a block that has left the node, at the last look."""
+        return self._summary.given_up
+
+    def counts(self) -> Counts:
+        """What the view consisted of after the last change."""
+        return self._summary.counts
+
+    async def release(self) -> None:
+        """Have files of which the blocks have left the node read through the client, which frees their bytes."""
+        released = self.given_up
+        await self._apply(release=True)
+        self.repairs.released += released
+        await self._summarize()
+        await self.refresh()
+        _log.info("%s: %d blocks have left this node; their bytes are freed", self, released)
+
+    def keep(self) -> None:
+        """Leave links to blocks that have left the node for now."""
+        if not self.release_at:
+            _log.info(
+                "%s: %d blocks have left this node; their bytes stay on its disk while pods use the view",
+                *(self, self.given_up),
+            )
+        self.release_at = time.monotonic() + _KEEP_SECONDS
+
+    @property
+    def refresh_due(self) -> bool:
+        """Whether the kernel may know files of the overlay as they were before the last change."""
+        return self._replaced and time.monotonic() >= self._refresh_at
+
+    async def refresh(self) -> None:
+        """Have the kernel look anew at the overlay's files, if some were replaced. Until then they are read as before,
+        through the client."""
+        if not self._replaced:
+            return
+        self._refresh_at = time.monotonic() + _REFRESH_SECONDS
+        self._replaced = False
+        try:
+            await asyncio.to_thread(self.overlay.refresh)
+        except OSError as error:
+            _log.info("%s: the kernel does not look anew at its files: %s", self, error)
+
+    async def _follow_blocks(self) -> None:
+        begin = time.monotonic()
+        stamp = self._store.stamp()
+        self._scan.blocks = await asyncio.to_thread(
+            self._store.scan, manifest=self.manifest, kinds=self._tree.kinds
+        )
+        looked = time.monotonic()
+        steps, refused = await self._apply(release=False)
+        if not steps:  # to compare was a part of the look
+            looked = time.monotonic()
+        self._scan.not_before = begin + _SCAN_SHARE * (looked - begin)
+        self._scan.stamp = stamp
+        if refused:  # it may be put right without the folder's time changing: look again in a while
+            self._scan.stamp, self._scan.not_before = -1, time.monotonic() + _REFUSED_SECONDS
+        before = self.given_up
+        await self._summarize()
+        if self.given_up != before:
+            self.release_at = 0.0
+        if steps and (self.native or time.monotonic() - self._logged_at > _LOG_SECONDS):
+            self._logged_at = time.monotonic()
+            counts = self.counts()
+            _log.info(
+                "%s: %d files linked, %d elsewhere, %d empty",
+                *(self, counts.linked, counts.remote, counts.empty),
+            )
+
+    async def _apply(self, *, release: bool) -> tuple[int, int]:
+        """Bring the tree into step, some files at a time; how many changed, and how many blocks were refused."""
+        tree, refused = self._tree, list[int]()
+        steps = await asyncio.to_thread(
+            plan,
+            kinds=tree.kinds,
+            forms=tree.forms,
+            linked=tree.linked,
+            blocks=self._scan.blocks,
+            release=release,
+        )
+        self._replaced |= self.merged and not bool(steps.fresh.all())
+        links = steps.forms == Form.LINK
+        self.repairs.relinked += int((tree.forms[steps.files[links]] == Form.LINK).sum())
+        for begin in range(0, len(steps), _BATCH):
+            outcome = await asyncio.to_thread(tree.apply, steps.part(begin, begin + _BATCH))
+            refused += outcome.wrong_length
+        if refused:
+            self.repairs.refused += len(refused)
+            _log.warning(
+                "%s: %d blocks on this node are not as long as their files (block %d, say) and are not linked; those "
+                "files are read through FUSE",
+                *(self, len(refused), refused[0]),
+            )
+        return len(steps), len(refused)
+
+    async def _summarize(self) -> None:
+        self._summary = await asyncio.to_thread(
+            _summary, forms=self._tree.forms, local=self._scan.blocks.local, lengths=self.manifest.lengths
+        )
+        if not self.native:
+            self.native_since = None
+        elif self.native_since is None:
+            self.native_since = time.monotonic()
+
+    def open(self) -> Source:
+        """What pods are given, as the source of a volume; the caller closes it."""
+        folder = open_plain_folder(os.fsencode(self.folder.shown if self.merged else self.folder.tree))
+        try:
+            self._shows = shown(folder=folder)
+            return Source(folder=folder, shows=self._shows)
+        except BaseException:
+            os.close(folder)
+            raise
+
+    @property
+    def shows(self) -> tuple[str, str]:
+        """What a volume of this view shows, as mountinfo has it."""
+        if self._shows is None or self.merged:
+            source = self.open()
+            source.close()
+            return source.shows
+        return self._shows
+
+    def used(self, *, mounts: list[mountinfo.Mount], pods: str) -> bool:
+        """Whether something below the folder `pods` shows it."""
+        if self.overlay.used(mounts=mounts, pods=pods):
+            return True
+        if self.merged:
+            return False
+        try:
+            shows = self.shows
+        except (OSError, SourceNotReadyError):
+            return False  # its tree is not there
+        return any(found.shows == shows and found.point.startswith(pods) for found in mounts)
+
+    def client_device(self, *, mounts: list[mountinfo.Mount]) -> str | None:
+        """Device of the client's file system that the view leads to now; None when to none."""
+        if self.merged:
+            return self.overlay.device(mounts=mounts)
+        inside = self.fuse_mount(mounts=mounts)
+        return inside.device if inside is not None else None
+
+    def fuse_mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
+        """The FUSE client's folder as the tree has it mounted."""
+        return mountinfo.top(mounts=mounts, point=self._tree.gateway.fuse)
+
+    @property
+    def gateway_inside(self) -> str:
+        """Where in the tree the FUSE client's folder is mounted."""
+        return os.path.relpath(self._tree.gateway.fuse, self.folder.tree)
+
+    def bind(self, *, source: Source) -> None:
+        """Show the FUSE client's folder `source` inside the tree, in the place of an older client's."""
+        present = self.fuse_mount(mounts=mountinfo.read())
+        if present is not None and present.shows == source.shows:
+            return
+        if present is not None:
+            bind_mount.detach(target=self._tree.gateway.fuse)
+            self.repairs.rebound += 1
+            _log.info("%s: the FUSE client was replaced; its files can be read again", self)
+        self._tree.gateway.make()
+        bind_mount.attach(source=source.folder, target=self._tree.gateway.fuse)
+
+    def merge(self, *, data: int, device: str) -> None:
+        """Show the overlay over the client's open folder `data`. Blocks while the client does; raises OSError."""
+        replaced = self.overlay.device(mounts=mountinfo.read()) not in (None, device)
+        self.overlay.show(data=data, device=device)
+        if replaced:
+            self.repairs.rebound += 1
+            _log.info("%s: the client was replaced; its files can be read again", self)
+
+    def unbind(self) -> None:
+        """Take the FUSE client's folder out of the tree, and its place; or the overlay away."""
+        if self.merged:
+            self.overlay.hide()
+            return
+        bind_mount.detach(target=self._tree.gateway.fuse)
+        self._tree.gateway.remove()
+        self.fresh = False  # changes are not followed while no pod reads through it
+
+    async def remove(self, *, keep_manifest: bool) -> None:
+        """Delete the tree, and so the links. No pod may use it any more; raises OSError when something is mounted."""
+        self.unbind()
+        self.overlay.remove()
+        below = self.folder.path + "/"
+        if any(mounted.point.startswith(below) for mounted in mountinfo.read()):
+            raise OSError(f"something is mounted below {self.folder.path}")
+        self._forget()
+        path = self.folder.tree if keep_manifest else self.folder.path
+        await asyncio.to_thread(_remove, path)
+
+
+def _summary(*, forms: npt.NDArray[np.uint8], local: Inodes, lengths: npt.NDArray[np.int64]) -> _Summary:
+    counts = np.bincount(forms, minlength=len(Form))
+    given_up = (forms == Form.LINK) & (local == 0)
+    return _Summary(
+        Counts(
+            linked=int(counts[Form.LINK]),
+            remote=int(counts[Form.REMOTE]),
+            empty=int(counts[Form.EMPTY]),
+            kept_bytes=int(lengths[given_up].sum()),
+        ),
+        native=is_native(forms=forms),
+        given_up=int(given_up.sum()),
+    )
+
+
+def clear(folder: VersionFolder) -> None:
+    """Delete a version's tree and all that is mounted in it. No pod may use it any more; raises OSError.
+
+    It gets another name first: whoever shows the version again meanwhile makes a new folder.
+    """
+    below = folder.path + "/"
+    for mounted in sorted(mountinfo.read(), key=lambda found: len(found.point), reverse=True):
+        if mounted.point.startswith(below):
+            bind_mount.detach(target=mounted.point)
+    above, version = os.path.split(folder.path)
+    gone = f"{GONE}{version}"
+    _remove(os.path.join(above, gone))  # of a process that ended before it was done
+    with contextlib.suppress(FileNotFoundError), plain_folder(above) as dataset:
+        os.rename(version, gone, src_dir_fd=dataset, dst_dir_fd=dataset)
+    _remove(os.path.join(above, gone))
+
+
+def clear_gone(folder: DatasetFolder) -> None:
+    """Delete what an earlier process was deleting when it ended; raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder.path):
+            if name.startswith(GONE):
+                _remove(os.path.join(folder.path, name))
+
+
+def _remove(path: str) -> None:
+    above, name = os.path.split(path)
+    with contextlib.suppress(FileNotFoundError), plain_folder(above) as folder:
+        shutil.rmtree(name, dir_fd=folder)

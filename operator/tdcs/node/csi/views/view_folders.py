@@ -1,0 +1,183 @@
+"""Where views lie on a node. Pure, but for what `os.path` computes.
+
+    TIER/alluxioworker/BLOCK                     the worker's blocks
+    TIER/agent/spool/BLOCK                       blocks that the agent has verified and the worker does not have yet
+    TIER/agent/refused/MOUNT/BLOCK               for each block that the agent has found wrong
+    TIER/views/.manifests/                       manifests on their way to this node
+    TIER/views/DATASET/.noticed                  the version that this node has dealt with
+    TIER/views/DATASET/VERSION/manifest          what the version consists of; VERSION is its digest
+    TIER/views/DATASET/VERSION/seen              its time is when the cache was last seen to have this version
+    TIER/views/DATASET/VERSION/journal           what the blocks belong to that the manifest names
+    TIER/views/DATASET/VERSION/tree/...          links to blocks, and what stands for files that are not here
+    TIER/views/DATASET/VERSION/shown             what pods are given, where it is not the tree itself: an overlay of it
+    TIER/views/DATASET/VERSION/scratch/          files on their way into the tree
+
+The agent reads the trees: what only a view keeps alive counts as used on its disk.
+
+    CACHE_ROOT/.tiers/CLUSTER                    a cluster's tiers, where they are not at the default place
+
+Views lie below the tier's own folder, because links cannot cross mounts.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from tdcs.api import names
+from tdcs.node.csi.volume import Volume
+
+TREE: Final = "tree"
+MANIFEST: Final = "manifest"
+SHOWN: Final = "shown"
+SCRATCH: Final = "scratch"
+NOTICED: Final = ".noticed"
+GONE: Final = ".gone-"
+"""Before the name of a version that is being deleted."""
+SEEN: Final = "seen"
+JOURNAL: Final = "journal"
+STAGING: Final = ".manifests"
+
+_NOTES: Final = ".tiers"
+_LONGEST_KEY: Final = 120
+
+
+def tiers_of(*, cache_root: str, cluster: str, tiers: Sequence[str]) -> list[str]:
+    """The folders of a cache cluster on this node, links resolved; the first one is for the views.
+
+    Tiers that are not there count as absent: the plugin may not have been given their folder. Without any, all is read
+    through FUSE, and the views lie at the default place.
+    """
+    there = [os.path.realpath(tier) for tier in tiers if os.path.isdir(tier)]
+    return there or [os.path.realpath(os.path.join(cache_root, cluster))]
+
+
+def remember(*, cache_root: str, volume: Volume) -> None:
+    """Note a cluster's tiers for the next process, which finds the views by them."""
+    text, file = "".join(f"{tier}\n" for tier in volume.tiers), _note(cache_root, volume.cluster)
+    if _read(file) == text:
+        return
+    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    with open(f"{file}.new", "w", encoding="utf-8") as new:
+        new.write(text)
+    os.replace(f"{file}.new", file)
+
+
+def remembered(*, cache_root: str) -> dict[str, tuple[str, ...]]:
+    """The tiers of each cluster that has something on this node; none for those at the default place."""
+    clusters = {name for name in _entries(cache_root) if not name.startswith(".")}
+    noted = {name for name in _entries(os.path.join(cache_root, _NOTES)) if not name.endswith(".new")}
+    return {
+        cluster: tuple(_read(_note(cache_root, cluster)).splitlines()) for cluster in sorted(clusters | noted)
+    }
+
+
+def _note(cache_root: str, cluster: str) -> str:
+    return os.path.join(cache_root, _NOTES, cluster)
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8") as text:
+            return text.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def key_of(*, volume: Volume) -> str:
+    """The name of a dataset's folder."""
+    key = quote("/".join(volume.parts), safe="")
+    if len(key) <= _LONGEST_KEY and not key.startswith("."):
+        return key
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionFolder:
+    """The folder of one version of a dataset."""
+
+    path: str
+
+    @property
+    def version(self) -> str:
+        """The version's name."""
+        return os.path.basename(self.path)
+
+    @property
+    def tree(self) -> str:
+        """Links to blocks, and what stands for the other files."""
+        return os.path.join(self.path, TREE)
+
+    @property
+    def shown(self) -> str:
+        """Where the overlay is mounted that pods are given; it is there for versions that have one only."""
+        return os.path.join(self.path, SHOWN)
+
+    @property
+    def scratch(self) -> str:
+        """For files on their way."""
+        return os.path.join(self.path, SCRATCH)
+
+    @property
+    def manifest(self) -> str:
+        """The manifest's file."""
+        return os.path.join(self.path, MANIFEST)
+
+    @property
+    def seen(self) -> str:
+        """The file with the time of when the cache was last seen to have this version."""
+        return os.path.join(self.path, SEEN)
+
+    @property
+    def journal(self) -> str:
+        """The file that names the journal which the manifest's ids of blocks belong to; not there while unknown."""
+        return os.path.join(self.path, JOURNAL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetFolder:
+    """The folder of all versions of a dataset."""
+
+    path: str
+
+    @property
+    def noticed(self) -> str:
+        """The file with the published version that this node has handled."""
+        return os.path.join(self.path, NOTICED)
+
+    def of(self, version: str) -> VersionFolder:
+        """The folder of this version."""
+        return VersionFolder(path=os.path.join(self.path, version))
+
+    def versions(self) -> list[VersionFolder]:
+        """The versions that have a folder, by their names. A file in its place, which TDCS never makes, has none."""
+        return [self.of(name) for name in _entries(self.path) if not name.startswith(".")]
+
+
+def dataset_folder(*, cache_root: str, volume: Volume) -> DatasetFolder:
+    """The folder of a volume's dataset on this node."""
+    tier = tiers_of(cache_root=cache_root, cluster=volume.cluster, tiers=volume.tiers)[0]
+    return DatasetFolder(path=os.path.join(tier, names.VIEWS_FOLDER, key_of(volume=volume)))
+
+
+def dataset_folders(*, cache_root: str) -> Iterator[tuple[str, tuple[str, ...], DatasetFolder]]:
+    """Cluster, tiers and folder of every dataset that has views on this node."""
+    for cluster, noted in remembered(cache_root=cache_root).items():
+        # The default place, too: a tier's folder may not have been there when the views were made.
+        places = {
+            tiers_of(cache_root=cache_root, cluster=cluster, tiers=tiers)[0]: tiers for tiers in ((), noted)
+        }
+        for place, tiers in places.items():
+            views = os.path.join(place, names.VIEWS_FOLDER)
+            for key in _entries(views):
+                if not key.startswith("."):
+                    yield cluster, tiers, DatasetFolder(path=os.path.join(views, key))

@@ -1,0 +1,115 @@
+"""What has to change in a view.
+
+A view has each file of a version in one of three forms: as an empty file, as a hard link to the block that holds it, or
+as what leads to the client's file elsewhere: a symbolic link, or a placeholder below an overlay. The plan brings what
+is there to what shall be there.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.model.manifest import Manifest
+
+Kinds = npt.NDArray[np.uint8]
+Inodes = npt.NDArray[np.uint64]
+
+
+class Kind(IntEnum):
+    """What a file can be in a view."""
+
+    EMPTY = 0
+    """It has no bytes, so there is no block."""
+    BLOCK = 1
+    """One block holds all of it: the block's file can be linked."""
+    PARTS = 2
+    """Several blocks, or not all are known: only the FUSE client can put them together."""
+
+
+class Form(IntEnum):
+    """How a view shows a file."""
+
+    MISSING = 0
+    EMPTY = 1
+    REMOTE = 2
+    """Its bytes come through the client."""
+    LINK = 3
+    OTHER = 4
+    """Something is there that this version has not put there, such as a symbolic link to another place."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """What of a version's files is on this node.
+
+    Attributes:
+        local: Inode of each file's block, 0 where it is not here or is refused.
+        wrong: Files with a block that the agent has refused: no view may have a link to any copy of it.
+    """
+
+    local: Inodes
+    wrong: npt.NDArray[np.int64]
+
+    @classmethod
+    def none(cls, files: int) -> "Blocks":
+        """Nothing is here, as far as it is known."""
+        return cls(np.zeros(files, dtype=np.uint64), np.zeros(0, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Give each of `files` the form of `forms` at its place, and whether nothing of its name is there yet (`fresh`)."""
+
+    files: npt.NDArray[np.int64]
+    forms: npt.NDArray[np.uint8]
+    fresh: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def part(self, begin: int, end: int) -> "Steps":
+        """Some of them."""
+        return Steps(self.files[begin:end], self.forms[begin:end], self.fresh[begin:end])
+
+
+def kinds_of(manifest: Manifest) -> Kinds:
+    """A `Kind` for each file of a version."""
+    counts = np.diff(manifest.block_ends, prepend=np.uint32(0))
+    kinds = np.full(len(manifest), Kind.PARTS, dtype=np.uint8)
+    kinds[(counts == 0) & (manifest.lengths == 0)] = Kind.EMPTY
+    kinds[counts == 1] = Kind.BLOCK
+    return kinds
+
+
+def plan(
+    *, kinds: Kinds, forms: npt.NDArray[np.uint8], linked: Inodes, blocks: Blocks, release: bool
+) -> Steps:
+    """The steps that are needed, in the order of the files; none when all is as it shall be.
+
+    Args:
+        kinds: A `Kind` for each file.
+        forms: The `Form` that each file has in the view now.
+        linked: Inode of the block that each file links to, where its form is LINK.
+        blocks: What of the files is on this node.
+        release: Whether a link to a block that has left the node turns back into a way to the client, which frees
+            its bytes. Otherwise the link stays and keeps them.
+    """
+    local = blocks.local
+    here = local != 0
+    is_link = forms == Form.LINK
+    kept = is_link.copy() if not release else np.zeros(len(kinds), dtype=np.bool_)
+    kept[blocks.wrong] = False
+    wanted = np.full(len(kinds), Form.REMOTE, dtype=np.uint8)
+    wanted[(kinds == Kind.BLOCK) & (here | kept)] = Form.LINK
+    wanted[kinds == Kind.EMPTY] = Form.EMPTY
+    # A block that was removed and loaded again is another file: the old one would be kept twice.
+    replaced = (wanted == Form.LINK) & here & (linked != local)
+    files = np.flatnonzero((wanted != forms) | replaced)
+    return Steps(files=files, forms=wanted[files], fresh=forms[files] == Form.MISSING)
+
+
+def is_native(*, forms: npt.NDArray[np.uint8]) -> bool:
+    """Whether no file needs the FUSE client."""
+    return bool(((forms == Form.LINK) | (forms == Form.EMPTY)).all())

@@ -1,0 +1,316 @@
+"""The folder tree of a view on the disk: reads which form each file has, and changes it.
+
+Every change is one `rename` (or one creation), so a reader sees the old or the new form and never nothing. All
+paths are bytes: names are the source's, whatever they are.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tdcs.alluxio.name_encoding import for_alluxio
+from tdcs.engine.confined_path import open_beneath, plain_folder, set_mode
+from tdcs.model.manifest import Manifest
+from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.overlay import make_placeholder, placeholder_number
+from tdcs.node.csi.views.remote_gateway import TARGET, RemoteGateway, gateway_folder
+from tdcs.node.csi.views.view_plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
+
+FOLDER_MODE: Final = 0o555
+FILE_MODE: Final = 0o444
+
+_NO_NAMES: Final = frozenset({b"", b".", b".."})
+
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of some steps: how many have each form now, and the blocks that have a wrong length."""
+
+    linked: int = 0
+    remote: int = 0
+    wrong_length: tuple[int, ...] = ()
+
+
+class Tree:
+    """A view's tree in `folder`, with `scratch` beside it in the same mount for files on their way.
+
+    One thread at a time may change it. What is not here is a placeholder, if pods are shown the tree `merged` by an
+    overlay; else it is a symbolic link, which with `encoded` has the names that Alluxio gives it.
+
+    Attributes:
+        kinds: A `Kind` for each file.
+        forms: The `Form` that each file has now.
+        linked: Inode of the block that each file links to, where its form is LINK.
+        gateway: The way to the FUSE client's files.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: str,
+        scratch: str,
+        manifest: Manifest,
+        store: Store,
+        encoded: bool = True,
+        merged: bool = False,
+    ) -> None:
+        self.folder: Final = os.fsencode(folder)
+        self._scratch: Final = os.fsencode(scratch)
+        self._manifest: Final = manifest
+        self._store: Final = store
+        self._encoded: Final = encoded
+        self._merged: Final = merged
+        self._gateway_folder: Final = gateway_folder(manifest) or b""
+        self.gateway: Final = RemoteGateway(
+            folder=os.fsdecode(os.path.join(self.folder, self._gateway_folder)).rstrip("/"), scratch=scratch
+        )
+        self.kinds: Final[Kinds] = kinds_of(manifest)
+        self.forms: Final = np.zeros(len(manifest), dtype=np.uint8)
+        self.linked: Final[Inodes] = np.zeros(len(manifest), dtype=np.uint64)
+
+    def prepare(self) -> None:
+        """Make the folders that are missing and learn the form of each file that is there."""
+        with plain_folder(self._scratch, make=True, mode=0o700) as scratch, _listing(scratch) as listing:
+            for entry in os.scandir(listing):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=listing)  # left by a process that was killed
+        above, name = os.path.split(self.folder)
+        with plain_folder(above, make=True) as parent:
+            made = self._make(0, b"", parent=parent, name=name)
+        with plain_folder(self.folder) as root:
+            for number, folder in enumerate(self._manifest.folders):
+                if folder:
+                    above, name = os.path.split(folder)
+                    with _beneath(root, above) as parent:
+                        self._make(number, folder, parent=parent, name=name)
+                elif not made:
+                    with _listing(root) as listing:
+                        self._learn(number=number, folder=folder, listing=listing)
+
+    def _make(self, number: int, folder: bytes, *, parent: int, name: bytes) -> bool:
+        """Make a folder, or learn what is in it, but for the root; whether it was made."""
+        try:
+            os.mkdir(name, dir_fd=parent)
+        except FileExistsError:
+            if folder:
+                with _beneath(parent, name) as found, _listing(found) as listing:
+                    self._learn(number=number, folder=folder, listing=listing)
+            return False
+        set_mode(parent, name, FOLDER_MODE)
+        return True
+
+    def _learn(self, *, number: int, folder: bytes, listing: int) -> None:
+        with os.scandir(listing) as entries:
+            present = {os.fsencode(entry.name): entry for entry in entries}
+        if not present:
+            return
+        files = self._manifest.in_folder(number)
+        places = slice(files.start, files.stop)
+        forms, linked = self.forms[places].tolist(), self.linked[places].tolist()
+        lengths, kinds = self._manifest.lengths[places].tolist(), self.kinds[places].tolist()
+        for place, (file, _, name) in enumerate(self._manifest.entries(files)):
+            entry = present.get(name)
+            if entry is None:
+                continue
+            forms[place] = form = self._form(
+                entry=entry,
+                folder=folder,
+                listing=listing,
+                file=file,
+                kind=kinds[place],
+                length=lengths[place],
+            )
+            linked[place] = entry.inode() if form == Form.LINK else 0
+        self.forms[places], self.linked[places] = forms, linked
+
+    def _form(
+        self, *, entry: "os.DirEntry[str]", folder: bytes, listing: int, file: int, kind: int, length: int
+    ) -> Form:
+        """The form of what is there. What is not as a view makes it is replaced, whoever put it there."""
+        name = os.fsencode(entry.name)
+        if entry.is_symlink():
+            known = not self._merged and os.readlink(name, dir_fd=listing) == self._target(folder, name)
+            return Form.REMOTE if known else Form.OTHER
+        if not entry.is_file(follow_symlinks=False):
+            return Form.OTHER
+        found = entry.stat(follow_symlinks=False)
+        if found.st_size != length:
+            return Form.OTHER
+        if (
+            found.st_nlink == 1
+            and (number := placeholder_number(b"/proc/self/fd/%d/%b" % (listing, name))) is not None
+        ):
+            return Form.REMOTE if self._merged and number == file else Form.OTHER
+        if kind == Kind.EMPTY:
+            return Form.EMPTY
+        return Form.LINK if kind == Kind.BLOCK else Form.OTHER
+
+    def apply(self, steps: Steps) -> Outcome:
+        """Take the steps; a file is to be read through the client when its block has gone or has another length.
+
+        Raises OSError when the disk does not take it (full, read-only); what was done until then stays.
+        """
+        linked = remote = 0
+        wrong: list[int] = []
+        with self._store.opened() as folders, _Writer(tree=self.folder, scratch=self._scratch) as writer:
+            entries = self._manifest.entries(steps.files.tolist())
+            lengths = self._manifest.lengths[steps.files].tolist()
+            plan = zip(steps.forms.tolist(), steps.fresh.tolist(), lengths, entries, strict=True)
+            for form, fresh, wanted_length, (file, folder, name) in plan:
+                writer.enter(folder, name)
+                if form == Form.LINK:
+                    block = int(self._manifest.block_ids[self._manifest.block_ends[file] - 1])
+                    found = _link(block, wanted_length, name, fresh=fresh, folders=folders, writer=writer)
+                    if found is not None and found.st_size == wanted_length:
+                        self.forms[file], self.linked[file] = Form.LINK, found.st_ino
+                        linked += 1
+                        continue
+                    if found is not None:
+                        wrong.append(block)
+                    if self.forms[file] == Form.REMOTE:
+                        continue
+                if form == Form.EMPTY:
+                    writer.empty(name)
+                    self.forms[file] = Form.EMPTY
+                else:
+                    if self._merged:
+                        writer.placeholder(name, number=file, length=wanted_length, fresh=fresh)
+                    else:
+                        writer.symlink(self._target(folder, name), name, fresh=fresh)
+                    self.forms[file] = Form.REMOTE
+                    remote += 1
+        return Outcome(linked=linked, remote=remote, wrong_length=tuple(wrong))
+
+    def _target(self, folder: bytes, name: bytes) -> bytes:
+        """Where the symbolic link of a file leads."""
+        depth = folder.count(b"/") + 1 if folder else 0
+        there = os.path.join(folder, name)
+        if self._encoded:
+            there = os.fsencode(for_alluxio(os.fsdecode(there)))
+        return b"../" * depth + os.path.join(self._gateway_folder, os.fsencode(TARGET), there)
+
+
+def _link(
+    block: int, length: int, name: bytes, *, fresh: bool, folders: list[int], writer: "_Writer"
+) -> os.stat_result | None:
+    """Link a block's file if it is as long as it shall be; what was found, None when there is no block."""
+    own = b"%d" % block
+    for folder in folders:
+        try:
+            found = os.stat(own, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            if found.st_size == length:
+                if stat.S_IMODE(found.st_mode) != FILE_MODE:
+                    set_mode(folder, own, FILE_MODE)  # the worker makes it writable by everyone
+                writer.link(own, folder, name, fresh=fresh)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                continue  # in the next folder, or gone meanwhile: to be read through the client
+            if error.errno == errno.EXDEV:
+                return None  # seen through another mount than the tree
+            raise
+        return found
+    return None
+
+
+class _Writer:
+    """Creates and replaces files in a tree. Each has a scratch name of its own for what it puts in another's place."""
+
+    def __init__(self, *, tree: bytes, scratch: bytes) -> None:
+        self._folders: Final = (tree, scratch)
+        self._scratch: Final = uuid.uuid4().hex.encode()
+        self._stack: Final = contextlib.ExitStack()
+        self._entered: bytes | None = None
+        self._folder = self._tree = self._drafts = -1
+
+    def __enter__(self) -> "_Writer":
+        with contextlib.ExitStack() as opened:
+            self._tree, self._drafts = (opened.enter_context(plain_folder(each)) for each in self._folders)
+            self._stack.push(opened.pop_all())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+        with self._stack, contextlib.suppress(FileNotFoundError):
+            os.unlink(self._scratch, dir_fd=self._drafts)
+
+    def enter(self, folder: bytes, name: bytes) -> None:
+        """Work in this folder from now on, and for a file of this name next; raises OSError for what is no name.
+
+        A folder's steps are refused by the kernel where they lead out of the tree; the name's are not.
+        """
+        if b"/" in name or name in _NO_NAMES:
+            raise OSError(errno.EINVAL, "the manifest has a file that is called so", os.fsdecode(name))
+        if folder != self._entered:
+            self._leave()
+            self._folder = open_beneath(self._tree, folder or b".", _FOLDER)
+            self._entered = folder
+
+    def _leave(self) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+        self._folder, self._entered = -1, None
+
+    def link(self, block: bytes, blocks: int, name: bytes, *, fresh: bool) -> None:
+        """Have `name` be a link to a block of the folder `blocks`."""
+        if fresh:
+            os.link(block, name, src_dir_fd=blocks, dst_dir_fd=self._folder, follow_symlinks=False)
+            return
+        os.link(block, self._scratch, src_dir_fd=blocks, dst_dir_fd=self._drafts, follow_symlinks=False)
+        self._put(name)
+
+    def symlink(self, target: bytes, name: bytes, *, fresh: bool) -> None:
+        """Have `name` be a symbolic link."""
+        if fresh:
+            os.symlink(target, name, dir_fd=self._folder)
+            return
+        os.symlink(target, self._scratch, dir_fd=self._drafts)
+        self._put(name)
+
+    def placeholder(self, name: bytes, *, number: int, length: int, fresh: bool) -> None:
+        """Have `name` be a placeholder."""
+        if fresh:
+            make_placeholder(name, number=number, length=length, mode=FILE_MODE, folder=self._folder)
+            return
+        make_placeholder(self._scratch, number=number, length=length, mode=FILE_MODE, folder=self._drafts)
+        self._put(name)
+
+    def empty(self, name: bytes) -> None:
+        """Have `name` be an empty file."""
+        made = os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=self._drafts)
+        try:
+            os.fchmod(made, FILE_MODE)
+        finally:
+            os.close(made)
+        self._put(name)
+
+    def _put(self, name: bytes) -> None:
+        os.rename(self._scratch, name, src_dir_fd=self._drafts, dst_dir_fd=self._folder)
+
+
+def _listing(folder: int) -> contextlib.AbstractContextManager[int]:
+    """The open folder with the right to list it."""
+    return _closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder))
+
+
+def _beneath(folder: int, path: bytes) -> contextlib.AbstractContextManager[int]:
+    """A folder below an open one, behind no link."""
+    return _closing(open_beneath(folder, path or b".", _FOLDER))
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

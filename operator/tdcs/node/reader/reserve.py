@@ -1,0 +1,91 @@
+"""Serves a node's session while no reader runs: one is killed with all of its processes, or upgraded.
+
+It is a process of the holder. Each process of a reader that can serve has a shared lock of the file `readers`. The
+reserve waits until there is none, serves, and ends its turn within a tenth of a second after the next one came: that
+one finds in the requests' memory what was not answered.
+"""
+
+import fcntl
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from tdcs.node.reader import child_process
+from tdcs.node.reader.counters import Counters
+from tdcs.node.reader.serving.fuse_server import Server
+from tdcs.node.reader.serving.open_versions import OpenVersions
+from tdcs.node.reader.serving.pod_clock import open_pod_clock
+from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
+from tdcs.node.reader.session_holder import Session
+from tdcs.trust.contexts import client_contexts
+
+_log: Final = logging.getLogger(__name__)
+
+BUFFER_BYTES: Final = 16 << 20
+_PATIENCE_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 1.0
+_HANG_SECONDS: Final = 5
+
+
+def serve(
+    session: Session, *, folder: Path, node: str, trust: Path | None = None, user: int | None = None
+) -> None:
+    """Take turns for ever, each in a process of its own, which has all that it needs in memory already.
+
+    Args:
+        session: the holder's.
+        folder: of the reader on the node.
+        node: name of the node; empty when it is not known.
+        trust: folder with the node's certificate, which agents know it by; None: agents are asked by plain TCP.
+        user: as whom it goes on before it hears from anyone; None: as the one that it is.
+    """
+    if user is not None:
+        child_process.give_up_root(user)
+    own = ReaderFolder(folder)
+    own.prepare()
+    present = ReadersPresent(own.readers)
+    sys.setswitchinterval(1)  # one thread
+    gc.freeze()
+    starts = child_process.StartRate()
+    while True:
+        present.wait_until_none()
+        time.sleep(starts.left())
+        starts.note()
+        turn = child_process.start(lambda: _take_turn(session, own=own, node=node, trust=trust))
+        os.waitpid(turn, 0)
+
+
+def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | None) -> None:
+    """Serve until a reader is there. Raises SessionEndedError."""
+    present = ReadersPresent(own.readers)
+    versions = OpenVersions(folder=own, node=node)
+    if not all(versions.named(name) for name in own.registered()):
+        # Of a newer format than this process knows, perhaps: reads wait for a reader, as they would without it.
+        time.sleep(_PAUSE_SECONDS)
+        return
+    lock = os.open(own.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if present.any():
+        return
+
+    def is_over() -> bool:
+        signal.alarm(_HANG_SECONDS)  # which ends a process that does not come here again
+        return present.any()
+
+    _log.warning("no reader runs on this node: the holder's reserve serves until the next one is there")
+    Server(
+        session=session,
+        versions=versions,
+        counters=Counters(),
+        buffer_bytes=BUFFER_BYTES,
+        patience_seconds=_PATIENCE_SECONDS,
+        tls=client_contexts(trust),
+        until=is_over,
+        pods=open_pod_clock(own.pod_waits),
+    ).run()
+    _log.info("a reader is there again")

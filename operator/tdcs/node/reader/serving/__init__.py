@@ -1,0 +1,1 @@
+"""Answers what the kernel asks: which version, which bytes, from where."""

@@ -1,0 +1,60 @@
+"""Bytes that were fetched and will be asked for soon, bounded. What has no room goes at the cost of the version of a
+dataset that has the most, its least recently used pieces first: so one job's reads do not push out another's."""
+
+from collections import OrderedDict
+from typing import Final
+
+from tdcs.node.wire.fetch import Key
+
+
+class ContentBuffer:
+    """The buffer of one process.
+
+    Args:
+        limit: bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit: Final = limit
+        self.bytes = 0
+        self._kept: Final[dict[int, OrderedDict[Key, bytes | memoryview]]] = {}
+        self._sizes: Final[dict[int, int]] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._kept.get(key.version, ())
+
+    @property
+    def versions(self) -> set[int]:
+        """Those that have something here."""
+        return set(self._sizes)
+
+    def get(self, key: Key) -> bytes | memoryview | None:
+        """What is kept under a key, which becomes the most recently used one."""
+        kept = self._kept.get(key.version)
+        found = kept.get(key) if kept is not None else None
+        if kept is not None and found is not None:
+            kept.move_to_end(key)
+        return found
+
+    def put(self, key: Key, content: bytes | memoryview) -> None:
+        """Keep something; what does not fit at all is not kept."""
+        self.drop(key)
+        if len(content) > self.limit:
+            return
+        self._kept.setdefault(key.version, OrderedDict())[key] = content
+        self._sizes[key.version] = self._sizes.get(key.version, 0) + len(content)
+        self.bytes += len(content)
+        while self.bytes > self.limit:
+            most = max(self._sizes, key=self._sizes.__getitem__)
+            self.drop(next(iter(self._kept[most])))
+
+    def drop(self, key: Key) -> None:
+        """Keep it no more; unknown keys are fine."""
+        kept = self._kept.get(key.version)
+        found = kept.pop(key, None) if kept is not None else None
+        if kept is None or found is None:
+            return
+        self.bytes -= len(found)
+        self._sizes[key.version] -= len(found)
+        if not kept:
+            del self._kept[key.version], self._sizes[key.version]

@@ -1,0 +1,295 @@
+"""Serves a FUSE session: one loop takes requests from the kernel, and answers them in any order."""
+
+import errno
+import logging
+import os
+import select
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tdcs.api import names
+from tdcs.node.reader import fuse_protocol
+from tdcs.node.reader.counters import Counters
+from tdcs.node.reader.request_memory import RequestMemory
+from tdcs.node.reader.serving.open_versions import OpenVersions
+from tdcs.node.reader.serving.place_shares import PlaceShares
+from tdcs.node.reader.serving.pod_clock import PodClock
+from tdcs.node.reader.serving.reads import Reads
+from tdcs.node.reader.serving.version_tree import parse_node
+from tdcs.node.reader.session import SessionEndedError
+from tdcs.node.reader.session_holder import Session
+from tdcs.node.wire.reader_connection import PeerConnection
+
+_log: Final = logging.getLogger(__name__)
+
+_REQUESTS_AT_ONCE: Final = 16
+_TICK_SECONDS: Final = 0.1
+_REFRESH_SECONDS: Final = 0.5
+_ROOT_SECONDS: Final = 1
+_LOG_SECONDS: Final = 5.0
+"""That a version is gone is logged once in so many seconds."""
+_MOST_LOGGED: Final = 256
+_AGAIN: Final = frozenset({errno.EINTR, errno.EAGAIN, errno.ENOENT})
+
+
+class Server:
+    """Serves one session.
+
+    Args:
+        session: descriptors of it and of its requests' memory.
+        versions: what it shows.
+        counters: what happens.
+        buffer_bytes: how much of what was fetched is kept.
+        patience_seconds: a read that no agent and no source can answer for so long fails.
+        tls: gives the context of the time, with which agents are asked; None: plain TCP.
+        until: asked ten times a second; serving ends when it says so, and the next process takes over.
+        pods: counts how long pods wait; None: nothing does.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        versions: OpenVersions,
+        counters: Counters,
+        buffer_bytes: int,
+        patience_seconds: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        until: Callable[[], bool] = lambda: False,
+        pods: PodClock | None = None,
+    ) -> None:
+        self._until: Final = until
+        self._fd: Final = session.fd
+        self._memory: Final = RequestMemory(session.memory)
+        self._versions: Final = versions
+        self._counters: Final = counters
+        self._epoll: Final = select.epoll()
+        self._connections: Final[dict[int, PeerConnection]] = {}
+        self._masks: Final[dict[int, int]] = {}
+        self._shares: Final = PlaceShares(lambda: len(self._memory.free))
+        self._reads: Final = Reads(
+            versions=versions,
+            counters=counters,
+            poller=self,
+            reply=self._reply,
+            shares=self._shares,
+            buffer_bytes=buffer_bytes,
+            patience_seconds=patience_seconds,
+            tls=tls,
+            pods=pods,
+        )
+        self._taking = False
+        self._stale_at: Final[dict[int, float]] = {}
+        self._handlers: Final[dict[int, Callable[[int, memoryview, int, int], None]]] = {
+            fuse_protocol.LOOKUP: self._lookup,
+            fuse_protocol.GETATTR: self._getattr,
+            fuse_protocol.READ: self._read,
+            fuse_protocol.READDIR: self._readdir,
+            fuse_protocol.READDIRPLUS: self._readdir,
+            fuse_protocol.STATFS: self._statfs,
+        }
+
+    def run(self) -> None:
+        """Answer what an earlier process left, then serve, for ever or `until`.
+
+        Raises:
+            SessionEndedError: the file system was unmounted.
+        """
+        left = self._memory.take_over()
+        self._versions.refresh()
+        self._shares.bounded = False  # it could wait when it came, so it waits on
+        for place in left:
+            self._handle(place)
+        self._shares.bounded = True
+        if left:
+            _log.info("%d requests of an earlier process were taken over", len(left))
+        next_tick = next_refresh = 0.0
+        while True:
+            self._reads.fetches.flush()
+            self._take_more()
+            for fd, _ in self._epoll.poll(_TICK_SECONDS):
+                if fd == self._fd:
+                    self._take_requests()
+                elif (connection := self._connections.get(fd)) is not None:
+                    self._reads.fetches.ready(connection)
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + _TICK_SECONDS
+                self._counters.beat(pid=os.getpid(), buffered=self._reads.buffer.bytes)
+                self._reads.tick()
+                if self._until():
+                    return
+            if now >= next_refresh:
+                next_refresh = now + _REFRESH_SECONDS
+                self._versions.refresh()
+
+    # Connections, for `fetches`.
+
+    def add(self, connection: PeerConnection) -> None:
+        """Watch a connection."""
+        self._connections[connection.fd] = connection
+        self._masks[connection.fd] = select.EPOLLIN | select.EPOLLOUT
+        self._epoll.register(connection.fd, self._masks[connection.fd])
+
+    def change(self, connection: PeerConnection) -> None:
+        """Watch for room to write only while something is unsent."""
+        mask = select.EPOLLIN | (select.EPOLLOUT if connection.unsent else 0)
+        if self._masks.get(connection.fd, mask) != mask:
+            self._masks[connection.fd] = mask
+            self._epoll.modify(connection.fd, mask)
+
+    def remove(self, connection: PeerConnection) -> None:
+        """Watch it no more."""
+        if self._connections.pop(connection.fd, None) is not None:
+            del self._masks[connection.fd]
+            self._epoll.unregister(connection.fd)
+
+    # Requests.
+
+    def _take_more(self) -> None:
+        """Watch the session while there are places for requests."""
+        if bool(self._memory.free) == self._taking:
+            return
+        self._taking = not self._taking
+        if self._taking:
+            self._epoll.register(self._fd, select.EPOLLIN)
+        else:
+            self._epoll.unregister(self._fd)
+
+    def _take_requests(self) -> None:
+        for _ in range(_REQUESTS_AT_ONCE):
+            if not self._memory.free:
+                return
+            try:
+                place = self._memory.read(self._fd)
+            except OSError as error:
+                if error.errno == errno.ENODEV:
+                    raise SessionEndedError("the file system was unmounted") from error
+                if error.errno in _AGAIN:
+                    return
+                raise
+            self._handle(place)
+
+    def _handle(self, place: int) -> None:
+        request = self._memory.places[place]
+        length, opcode, unique, node, *_ = fuse_protocol.REQUEST.unpack_from(request)
+        if opcode in fuse_protocol.UNANSWERED:
+            self._memory.release(place)
+            return
+        handler = self._handlers.get(opcode)
+        if handler is None:
+            self._fail(place, unique, errno.ENOSYS)
+            return
+        try:
+            handler(place, request[:length], unique, node)
+        except OSError as error:
+            self._fail(place, unique, error.errno or errno.EIO)
+        except MemoryError:
+            raise  # this process ends, and the next one answers what is left
+        except Exception:
+            _log.exception("a request of kind %d failed by a defect of the reader", opcode)
+            self._fail(place, unique, errno.EIO)
+
+    def _reply(self, place: int, pieces: Sequence[bytes | memoryview]) -> None:
+        try:
+            os.writev(self._fd, pieces)
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                raise SessionEndedError("the file system was unmounted") from error
+            if error.errno != errno.ENOENT:  # an earlier process has answered it, or its reader was killed
+                _log.warning("an answer of %d bytes was refused: %s", sum(map(len, pieces)), error)
+        self._memory.release(place)
+
+    def _fail(self, place: int, unique: int, number: int) -> None:
+        self._reply(place, (fuse_protocol.failure(unique, number=number),))
+
+    def _fail_stale(self, place: int, unique: int, number: int) -> None:
+        """What a program has open, or remembers, is of a version that is not there any more."""
+        now = time.monotonic()
+        if now - self._stale_at.get(number, -_LOG_SECONDS) >= _LOG_SECONDS:
+            if len(self._stale_at) >= _MOST_LOGGED:
+                self._stale_at.clear()
+            self._stale_at[number] = now
+            _log.warning(
+                "version %s is registered no more, as when its dataset was deleted: what programs have open of it "
+                "gives ESTALE",
+                self._versions.name(number),
+            )
+        self._fail(place, unique, errno.ESTALE)
+
+    def _lookup(self, place: int, request: memoryview, unique: int, node: int) -> None:
+        name = bytes(request[fuse_protocol.REQUEST.size : -1])
+        if node == fuse_protocol.ROOT:
+            version_name = os.fsdecode(name).removesuffix(names.READER_NUMBERED)
+            named = self._versions.named(version_name)
+            if named is None:
+                self._fail(place, unique, errno.ENOENT)
+            else:
+                numbered = len(version_name) < len(os.fsdecode(name))
+                root = named.tree.numbered() if numbered else named.tree.root()
+                answer = fuse_protocol.entry_answer(unique, root, seconds=_ROOT_SECONDS)
+                self._reply(place, (answer,))
+            return
+        parent = parse_node(node)
+        version = self._versions.get(parent.version)
+        if version is None or parent.is_file:
+            if version is None:
+                self._fail_stale(place, unique, parent.version)
+            else:
+                self._fail(place, unique, errno.ENOTDIR)
+            return
+        found = version.tree.find(folder=parent.place, name=name)
+        if found is None:
+            self._reply(place, (fuse_protocol.no_entry_answer(unique),))
+        else:
+            self._reply(place, (fuse_protocol.entry_answer(unique, found),))
+
+    def _getattr(self, place: int, _: memoryview, unique: int, node: int) -> None:
+        if node == fuse_protocol.ROOT:
+            root = fuse_protocol.Attributes(node, 4096, 0, False)
+            self._reply(place, (fuse_protocol.attribute_answer(unique, root),))
+            return
+        asked = parse_node(node)
+        version = self._versions.get(asked.version)
+        found = version.tree.attributes(asked) if version is not None else None
+        if found is None:
+            self._fail_stale(place, unique, asked.version)
+        else:
+            self._reply(place, (fuse_protocol.attribute_answer(unique, found),))
+
+    def _read(self, place: int, request: memoryview, unique: int, node: int) -> None:
+        _, offset, size = fuse_protocol.READ_BODY.unpack_from(request, fuse_protocol.REQUEST.size)
+        asked = parse_node(node)
+        version = self._versions.get(asked.version)
+        if version is None or not asked.is_file or asked.place >= len(version.manifest):
+            self._fail_stale(place, unique, asked.version)
+            return
+        self._reads.start(
+            version,
+            file=asked.place,
+            offset=offset,
+            size=size,
+            place=place,
+            unique=unique,
+            thread=fuse_protocol.thread_of(request),
+        )
+
+    def _readdir(self, place: int, request: memoryview, unique: int, node: int) -> None:
+        _, offset, size = fuse_protocol.READ_BODY.unpack_from(request, fuse_protocol.REQUEST.size)
+        opcode = fuse_protocol.REQUEST.unpack_from(request)[1]
+        found = b""
+        if node != fuse_protocol.ROOT:
+            asked = parse_node(node)
+            version = self._versions.get(asked.version)
+            if version is None or asked.is_file:
+                self._fail_stale(place, unique, asked.version)
+                return
+            plus = opcode == fuse_protocol.READDIRPLUS
+            found = version.tree.entries(folder=asked.place, offset=offset, size=size, plus=plus)
+        head = fuse_protocol.ANSWER.pack(fuse_protocol.ANSWER.size + len(found), 0, unique)
+        self._reply(place, (head, found))
+
+    def _statfs(self, place: int, _: memoryview, unique: int, node: int) -> None:
+        self._reply(place, (fuse_protocol.statfs_answer(unique),))

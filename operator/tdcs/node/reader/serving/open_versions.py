@@ -1,0 +1,274 @@
+"""The versions that are read now: their trees, and who holds their blocks."""
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tdcs.api import names
+from tdcs.engine.block_journal import epoch_file, journal_in
+from tdcs.engine.confined_path import is_private, open_plain_file
+from tdcs.engine.holder_table import HolderTable
+from tdcs.engine.read_failure import ReadFailure
+from tdcs.listing.folder import open_manifest_file
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_format import BadManifestError
+from tdcs.model.slots import SLOTS
+from tdcs.node.reader.serving.registration import ReaderFolder, Registration, write_atomically
+from tdcs.node.reader.serving.version_tree import VersionTree
+
+_log: Final = logging.getLogger(__name__)
+
+_NOTHING: Final = HolderTable()
+
+
+class OpenVersion:
+    """A version with its manifest open.
+
+    Args:
+        number, name: of the version.
+        registration: of the node plugin.
+        tree: its files.
+        node: name of this node; it needs no connection to its own disk.
+
+    Attributes:
+        file_lengths, block_ends, block_ids, block_lengths, block_slots: columns of the manifest, to take one number of
+            them at a time: of an array that takes three times as long.
+        journal: that the ids of its blocks belong to, as registered last; empty while that is not known.
+        table: who holds what of its mount.
+        read_at, registered_at: of the files with the table and the registration that were read last.
+    """
+
+    def __init__(
+        self, *, number: int, name: str, registration: Registration, tree: VersionTree, node: str
+    ) -> None:
+        self.number: Final = number
+        self.name: Final = name
+        self.registration: Final = registration
+        self.tree: Final = tree
+        self.manifest: Final = tree.manifest
+        self.file_lengths: Final = self.manifest.lengths.data
+        self.block_ends: Final = self.manifest.block_ends.data
+        self.block_ids: Final = self.manifest.block_ids.data
+        self.block_lengths: Final = self.manifest.block_lengths.data
+        self.block_slots: Final = self.manifest.block_slots.data
+        self.folders: Final = [
+            f"{tier}/{folder}/"
+            for tier in registration.tiers
+            for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER)
+        ]
+        refused = names.refused_folder(mount=tree.manifest.path)
+        self._refused: Final = [f"{tier}/{refused}/" for tier in registration.tiers]
+        self.journal = registration.journal
+        self.table = _NOTHING
+        self.read_at: tuple[int, int] | None = None
+        self.registered_at: tuple[int, int] | None = None
+        self._epoch: Final = epoch_file(registration.tiers[0]) if registration.tiers else ""
+        self._journal_here = ""
+        self._journal_read_at: tuple[int, int] | None = None
+        self._node: Final = node
+        self._slot_holders: dict[int, tuple[str, ...]] = {}
+        self._slot_sources: dict[int, tuple[str, ...]] = {}
+        self._here = ALL_SLOTS
+
+    def set_table(self, table: HolderTable) -> None:
+        """Take another table of holders."""
+        self.table = table
+        self._slot_holders.clear()
+        self._slot_sources.clear()
+        own = [holder.present for holder in table.holders if holder.node == self._node]
+        self._here = own[0] if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
+
+    def has_own_blocks_here(self) -> bool:
+        """Whether blocks on this node have ids of the version's journal: those of another one are other blocks.
+
+        Ask after a block was opened: a journal is named on the disk before any of its blocks comes.
+        """
+        if not self.journal:
+            return True
+        try:
+            stamp = _stamp(self._epoch)
+        except OSError:
+            return False
+        if stamp != self._journal_read_at:
+            self._journal_here, self._journal_read_at = journal_in(self._epoch), stamp
+        return self._journal_here == self.journal
+
+    def is_refused(self, block_id: int) -> bool:
+        """Whether the agent of this node has found its copy of a block wrong: it may lie here for a while."""
+        return any(os.path.exists(f"{folder}{block_id}") for folder in self._refused)
+
+    def may_be_here(self, block: int) -> bool:
+        """Whether a block may lie on this node, by what its agent said last."""
+        slot = self.block_slots[block]
+        return bool(self._here[slot >> 3] & (0x80 >> (slot & 7)))
+
+    def blocks_of(self, file: int) -> range:
+        """Numbers of a file's blocks."""
+        return range(self.block_ends[file - 1] if file else 0, self.block_ends[file])
+
+    def holders(self, slot: int) -> tuple[str, ...]:
+        """Addresses of the agents that may have a block of a slot, those that have all of the slot first."""
+        if self.journal and self.table.journal != self.journal:
+            return ()  # what they have is of another journal
+        found = self._slot_holders.get(slot)
+        if found is None:
+            found = slot_holders(self.table, slot=slot, here=self._node)
+            self._slot_holders[slot] = found
+        return found
+
+    def source_readers(self, slot: int) -> tuple[str, ...]:
+        """Addresses of the agents that can read the source: see `slot_sources`."""
+        found = self._slot_sources.get(slot)
+        if found is None:
+            found = self._slot_sources[slot] = slot_sources(self.table, slot=slot, here=self._node)
+        return found
+
+
+def _stamp(file: str | Path) -> tuple[int, int]:
+    found = os.stat(file)
+    return found.st_mtime_ns, found.st_ino
+
+
+def slot_holders(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
+    """See `OpenVersion.holders`: another agent is first for each slot, and this node's own is last of its kind."""
+    place, bit = slot >> 3, 0x80 >> (slot & 7)
+    complete = [one for one in table.holders if one.complete[place] & bit]
+    partial = [one for one in table.holders if one.present[place] & bit and not one.complete[place] & bit]
+    found = []
+    for kind in (complete, partial):
+        turn = slot % len(kind) if kind else 0
+        turned = [*kind[turn:], *kind[:turn]]
+        found += sorted(turned, key=lambda one: one.node == here)
+    return tuple(one.address for one in found)
+
+
+def slot_sources(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
+    """Addresses of the agents that can read the source, another one first for each slot. Where reads fill the cache,
+    this node's own is first while it keeps what it reads, then the others that do."""
+    able = [holder for holder in table.holders if holder.reads_source]
+    turn = slot * len(able) // SLOTS
+    turned = [*able[turn:], *able[:turn]]
+    turned.sort(key=lambda one: (not (one.fills and one.node == here), not one.fills))
+    return tuple(one.address for one in turned)
+
+
+class OpenVersions:
+    """All open versions of a process.
+
+    Args:
+        folder: where registrations and tables of holders are.
+        node: name of this node.
+    """
+
+    def __init__(self, *, folder: ReaderFolder, node: str) -> None:
+        self._folder: Final = folder
+        self._node: Final = node
+        self._open: Final[dict[int, OpenVersion]] = {}
+
+    def get(self, number: int) -> OpenVersion | None:
+        """The version of a number; None when it is not registered any more, or its manifest is gone."""
+        found = self._open.get(number)
+        if found is not None:
+            return found
+        name = self._folder.numbered(number)
+        return None if name is None else self._load(name, number)
+
+    def name(self, number: int) -> str:
+        """The name that a number stands for, registered or not."""
+        return self._folder.numbered(number) or f"number {number}"
+
+    def is_open(self, number: int) -> bool:
+        """Whether the version of a number has its manifest open."""
+        return number in self._open
+
+    def named(self, name: str) -> OpenVersion | None:
+        """The version of a name."""
+        registration = self._folder.read(name)
+        if registration is None:
+            return None
+        number = self._folder.number(name)
+        return self._open.get(number) or self._load(name, number)
+
+    def note_failure(self, version: OpenVersion, *, path: str, reason: str, stale: bool) -> None:
+        """Leave word, for the operator, of a file that could be read from nowhere."""
+        failure = ReadFailure(
+            cluster=version.registration.cluster,
+            mount=version.registration.path,
+            node=self._node,
+            path=path,
+            reason=reason,
+            stale=stale,
+        )
+        try:
+            write_atomically(self._folder.failures / version.name, msgspec.json.encode(failure))
+        except OSError as error:
+            _log.warning("that a file cannot be read cannot be noted: %s", error)
+
+    def refresh(self) -> None:
+        """Read tables of holders and journals that have changed, and close what is registered no more."""
+        for number, version in list(self._open.items()):
+            try:
+                stamp = _stamp(self._folder.versions / version.name)
+            except FileNotFoundError:
+                del self._open[number]
+                continue
+            if stamp != version.registered_at and (found := self._folder.read(version.name)) is not None:
+                version.journal, version.registered_at = found.journal, stamp
+            self._read_table(version)
+
+    def _load(self, name: str, number: int) -> OpenVersion | None:
+        registration = self._folder.read(name)
+        if registration is None:
+            return None
+        try:
+            manifest, seconds = _open_private(registration.manifest, digest=name.rpartition(".")[2])
+        except (OSError, BadManifestError) as error:
+            _log.warning("version %s cannot be shown: %s; the node plugin registers it anew", name, error)
+            return None
+        began = time.monotonic()
+        version = OpenVersion(
+            number=number,
+            name=name,
+            registration=registration,
+            tree=VersionTree(manifest=manifest, number=number, time=seconds),
+            node=self._node,
+        )
+        self._open[number] = version
+        self._read_table(version)
+        _log.info("version %s has %d files; opened in %.2f s", name, len(manifest), time.monotonic() - began)
+        return version
+
+    def _read_table(self, version: OpenVersion) -> None:
+        file = self._folder.holders / version.name
+        try:
+            stamp = _stamp(file)
+            if stamp == version.read_at:
+                return
+            content = file.read_bytes()
+            version.read_at = stamp  # one that is none is not looked at again, and said once
+            version.set_table(msgspec.msgpack.decode(content, type=HolderTable))
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+            _log.warning("the table of holders %s cannot be read: %s; the last one is used", file, error)
+
+
+def _open_private(file: str, *, digest: str) -> tuple[Manifest, int]:
+    """A manifest that only the node plugin may change, which has checked it, and when that was.
+
+    Raises OSError, or BadManifestError.
+    """
+    descriptor = open_plain_file(file)
+    try:
+        if not is_private(descriptor):
+            raise BadManifestError(f"file {file} can be changed by others than the node plugin")
+        seconds = int(os.fstat(descriptor).st_mtime)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return open_manifest_file(descriptor, digest=digest), seconds

@@ -1,0 +1,434 @@
+"""Answers READ: from this node's disk, from the buffer, or with what `fetches` brings from other nodes."""
+
+import errno
+import logging
+import os
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tdcs.engine.pod_wait_table import WaitOrigin
+from tdcs.node.reader import fuse_protocol
+from tdcs.node.reader.counters import Count, Counters
+from tdcs.node.reader.serving.content_buffer import ContentBuffer
+from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions
+from tdcs.node.reader.serving.place_shares import Asker, PlaceShares, Share
+from tdcs.node.reader.serving.pod_clock import PodClock, Wait
+from tdcs.node.reader.serving.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
+from tdcs.node.wire.fetch import PART_BYTES, Key, Waiter, part_of
+from tdcs.node.wire.fetches import Fetches, Poller
+from tdcs.node.wire.reader_connection import kept
+
+_log: Final = logging.getLogger(__name__)
+
+STALL_SECONDS: Final = 1.0
+_LOG_SECONDS: Final = 5.0
+"""A version's failures of one kind are logged and reported once in so many seconds."""
+_OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+Reply = Callable[[int, Sequence[bytes | memoryview]], None]
+"""Answers the request in a place, and gives the place back."""
+
+
+class _Read:
+    """A read that waits for pieces.
+
+    Attributes:
+        place, unique: of the request.
+        pieces: what has come of it so far, in order.
+        wanted: for each piece its key, and the bytes of it that are asked for.
+        began: when the request was taken, in seconds of the monotonic clock.
+        thread: that asks.
+        wait: counts the waiting for its pod; None when it does not wait, or is of no known pod.
+        asker: for whom it counts among those that wait; None: it does not.
+        in_turn: whether it waits for another read of its thread to end, before it begins.
+    """
+
+    __slots__ = (
+        "asker",
+        "began",
+        "file",
+        "in_turn",
+        "missing",
+        "pieces",
+        "place",
+        "thread",
+        "unique",
+        "version",
+        "wait",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        *,
+        place: int,
+        unique: int,
+        thread: int,
+        version: OpenVersion,
+        file: int,
+        wanted: list[tuple[Key, int, int]],
+    ) -> None:
+        self.place, self.unique, self.thread, self.version, self.file = place, unique, thread, version, file
+        self.wanted = wanted
+        self.pieces: list[bytes | memoryview | None] = [None] * len(wanted)
+        self.missing = len(wanted)
+        self.began = time.monotonic()
+        self.wait: Wait | None = None
+        self.asker: Asker | None = None
+        self.in_turn = False
+
+
+class Reads:
+    """The reads of a process.
+
+    Args:
+        versions: what is read.
+        counters: what happened.
+        poller: watches connections.
+        reply: answers requests.
+        shares: says which reads may wait, and begin: one that may not wait fails.
+        buffer_bytes: how much may be kept.
+        patience_seconds: a read that no agent and no source can answer for so long fails.
+        tls: gives the context of the time, with which agents are asked; None: plain TCP.
+        pods: counts how long pods wait; None: nothing does.
+    """
+
+    def __init__(
+        self,
+        *,
+        versions: OpenVersions,
+        counters: Counters,
+        poller: Poller,
+        reply: Reply,
+        shares: PlaceShares,
+        buffer_bytes: int,
+        patience_seconds: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        pods: PodClock | None = None,
+    ) -> None:
+        self._pods: Final = pods
+        self._versions: Final = versions
+        self._counters: Final = counters
+        self._reply: Final = reply
+        self._shares: Final = shares
+        self.buffer: Final = ContentBuffer(buffer_bytes)
+        self.fetches: Final = Fetches(
+            poller=poller,
+            answers=self,
+            buffer=self.buffer,
+            counters=counters,
+            journal_of=self._journal,
+            patience_seconds=patience_seconds,
+            tls=tls,
+        )
+        self._orders: Final[dict[int, tuple[FileOrder, EpochOrder]]] = {}
+        self._offsets: Final = OffsetOrder()
+        self._logged_at: Final[dict[tuple[int, bool], float]] = {}
+        self._in_turn: Final[dict[Asker, deque[_Read]]] = {}
+        self._turns: Final = deque[Asker]()
+        self._begins = False
+
+    def start(
+        self,
+        version: OpenVersion,
+        *,
+        file: int,
+        offset: int,
+        size: int,
+        place: int,
+        unique: int,
+        thread: int = 0,
+    ) -> None:
+        """Answer a read of a thread now, or when its bytes are there."""
+        length = version.file_lengths[file]
+        size = min(size, length - offset)
+        if size <= 0:
+            self._reply(place, (fuse_protocol.failure(unique, number=0),))
+            return
+        blocks = version.blocks_of(file)
+        if not blocks:
+            _log.warning("%s is not read: the cache does not know its blocks", self._path(version, file))
+            self._reply(place, (fuse_protocol.failure(unique, number=errno.EIO),))
+            return
+        if len(blocks) == 1 and length <= PART_BYTES and version.block_lengths[blocks.start] == length:
+            key = Key(version.number, blocks.start, 0, length)
+            read = _Read(
+                place=place,
+                unique=unique,
+                thread=thread,
+                version=version,
+                file=file,
+                wanted=[(key, offset, offset + size)],
+            )
+            self._piece_of(read, 0, key, offset, offset + size)
+            if read.missing > 0 and self._pods is not None:
+                read.wait = self._pods.begin(thread)
+            if not offset and size == length:
+                self._files_ahead(version, file)
+            return
+        in_order = length <= PART_BYTES or self._offsets.in_order(
+            version.number, file, offset=offset, size=size, slack=PART_BYTES
+        )
+        wanted = self._pieces(version, blocks, offset=offset, size=size, parts=in_order)
+        read = _Read(place=place, unique=unique, thread=thread, version=version, file=file, wanted=wanted)
+        for index, (key, begin, end) in enumerate(wanted):
+            self._piece_of(read, index, key, begin, end)
+        if read.missing > 0 and self._pods is not None:
+            read.wait = self._pods.begin(thread)
+        if in_order and len(wanted):
+            self._look_ahead(read, blocks, first=offset == 0)
+
+    def tick(self) -> None:
+        """See `Fetches.tick`; drops what was known of versions that are closed."""
+        self.fetches.tick(self._versions.get)
+        for number in [number for number in self._orders if not self._versions.is_open(number)]:
+            del self._orders[number]
+        for kind in [kind for kind in self._logged_at if not self._versions.is_open(kind[0])]:
+            del self._logged_at[kind]
+
+    # What `fetches` says.
+
+    def piece(self, waiter: Waiter, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
+        """A piece of a read is there."""
+        assert isinstance(waiter, _Read)
+        _, begin, end = waiter.wanted[index]
+        if end < key.length and key not in self.buffer:
+            self.buffer.put(key, kept(content))  # its next bytes are asked for in a moment
+        found = content[begin:end]
+        whole = len(waiter.wanted) == 1
+        self._have(waiter, index, found if whole else kept(content, part=found), origin=origin)
+
+    def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
+        """A piece of a read cannot be had: the read fails as a whole, once."""
+        assert isinstance(waiter, _Read)
+        if waiter.missing < 0:
+            return
+        waiter.missing = -1
+        version = waiter.version
+        self._waited(waiter, WaitOrigin.SOURCE)  # the last one that was to give it
+        self._counters.add(version.number, Count.STALE if stale else Count.ERRORS)
+        now, kind = time.monotonic(), (version.number, stale)
+        if now - self._logged_at.get(kind, -_LOG_SECONDS) >= _LOG_SECONDS:
+            self._logged_at[kind] = now
+            what = "has another version at its source by now" if stale else "cannot be read from anywhere"
+            if stale and self._versions.get(version.number) is None:
+                what = "is of a version that is registered no more"
+            _log.error("%s %s: %s", self._path(version, waiter.file), what, reason)
+            path = version.manifest.file_path(waiter.file).decode("utf-8", "replace")
+            self._versions.note_failure(version, path=path, reason=reason, stale=stale)
+        number = errno.ESTALE if stale else errno.EIO
+        self._reply(waiter.place, (fuse_protocol.failure(waiter.unique, number=number),))
+        self._ended(waiter)
+
+    # Inside.
+
+    def _pieces(
+        self, version: OpenVersion, blocks: range, *, offset: int, size: int, parts: bool
+    ) -> list[tuple[Key, int, int]]:
+        """The pieces that a read consists of: whole parts of blocks, or no more than what is asked for."""
+        found, begin = [], 0
+        lengths = version.manifest.block_lengths[blocks.start : blocks.stop].tolist()
+        for block, length in zip(blocks, lengths, strict=True):
+            low, high = max(offset - begin, 0), min(offset + size - begin, length)
+            while low < high:
+                at, span = part_of(offset=low, block_length=length) if parts else (low, high - low)
+                end = min(high, at + span)
+                found.append((Key(version.number, block, at, span), low - at, end - at))
+                low = end
+            begin += length
+            if begin >= offset + size:
+                break
+        return found
+
+    def _piece_of(self, read: _Read, index: int, key: Key, begin: int, end: int) -> None:
+        if read.missing < 0 or read.in_turn:
+            return
+        buffered = self.buffer.get(key)
+        if buffered is not None:
+            if end == key.length:
+                self.buffer.drop(key)
+            self._have(read, index, memoryview(buffered)[begin:end], origin=Count.BUFFER_READS)
+            return
+        found = self._from_disk(read.version, key, begin, end)
+        if found is not None:
+            self._have(read, index, found, origin=Count.DISK_READS)
+            return
+        if read.asker is not None or self._may_begin(read):
+            self.fetches.want(read.version, key, waiter=(read, index))
+
+    def _may_begin(self, read: _Read) -> bool:
+        """Whether it may be fetched; else it waits its turn, or has failed."""
+        number, thread = read.version.number, read.thread
+        asker = Asker(number, self._pods.uid(thread) if self._pods is not None else "", thread)
+        others = self._in_turn.get(asker)
+        if others and self._shares.is_crowded(asker):
+            # Its thread has gone on, so it does not stand still for it, and sees no error: the kernel asks again for
+            # what is read after all. This one may be what it stands still for.
+            self._give_up(others.pop())
+            share = Share.WAITS_ITS_TURN
+        else:
+            share = self._shares.take(asker)
+        if share is Share.REFUSED:
+            count = self._shares.taken(number)
+            self.failed(read, stale=False, reason=f"{count} reads of its version wait on this node already")
+            return False
+        read.asker = asker
+        if share is Share.WAITS_ITS_TURN:
+            read.in_turn = True
+            self._in_turn.setdefault(asker, deque()).append(read)
+        return not read.in_turn
+
+    def _give_up(self, read: _Read) -> None:
+        """Another read takes over what it has of the shares."""
+        read.missing = -1
+        self._waited(read, WaitOrigin.SOURCE)
+        self._reply(read.place, (fuse_protocol.failure(read.unique, number=errno.EIO),))
+
+    def _from_disk(self, version: OpenVersion, key: Key, begin: int, end: int) -> bytes | None:
+        """Bytes of a block that lies on this node, and is as long as it should be."""
+        if not version.may_be_here(key.block):
+            return None
+        block = version.block_ids[key.block]
+        if version.is_refused(block):
+            return None
+        for folder in version.folders:
+            try:
+                fd = os.open(f"{folder}{block}", _OPEN)
+            except OSError:
+                continue
+            try:
+                if not version.has_own_blocks_here():
+                    return None
+                if os.fstat(fd).st_size != version.manifest.block_lengths[key.block]:
+                    self._counters.add(version.number, Count.REFUSED)
+                    continue
+                found = os.pread(fd, end - begin, key.offset + begin)
+            except OSError as error:
+                _log.warning("block %d of %s cannot be read here: %s", block, version.name, error)
+                continue
+            finally:
+                os.close(fd)
+            if len(found) == end - begin:
+                return found
+        return None
+
+    def _have(self, read: _Read, index: int, content: bytes | memoryview, *, origin: Count) -> None:
+        if read.missing < 0:
+            return
+        read.pieces[index] = content
+        read.missing -= 1
+        if read.missing:
+            return
+        pieces: Sequence[bytes | memoryview] = (content,)
+        size = len(content)
+        if len(read.pieces) > 1:
+            pieces = [piece for piece in read.pieces if piece is not None]
+            size = sum(map(len, pieces))
+        head = fuse_protocol.ANSWER.pack(fuse_protocol.ANSWER.size + size, 0, read.unique)
+        self._reply(read.place, (head, *pieces))
+        seconds = time.monotonic() - read.began
+        number = read.version.number
+        self._counters.answered(number, origin, size=size, nanoseconds=int(seconds * 1e9))
+        if seconds > STALL_SECONDS:
+            self._counters.add(number, Count.STALLS)
+        self._waited(read, WaitOrigin.SOURCE if origin is Count.SOURCE_READS else WaitOrigin.PEER)
+        self._ended(read)
+
+    def _ended(self, read: _Read) -> None:
+        """It has its answer: another read of its version may wait, and the next one of its thread begins."""
+        if read.asker is None:
+            return
+        self._shares.give_back(read.asker)
+        if read.asker in self._in_turn:
+            self._turns.append(read.asker)
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        if self._begins:
+            return  # one that has begun has ended at once: the loop below goes on with the next one
+        self._begins = True
+        try:
+            while self._turns:
+                asker = self._turns.popleft()
+                others = self._in_turn.get(asker)
+                if not others:
+                    continue
+                read = others.popleft()
+                if not others:
+                    del self._in_turn[asker]
+                read.in_turn = False
+                self._shares.begin(asker)
+                for index, (key, begin, end) in enumerate(read.wanted):
+                    if read.pieces[index] is None:
+                        self._piece_of(read, index, key, begin, end)
+        finally:
+            self._begins = False
+
+    def _waited(self, read: _Read, origin: WaitOrigin) -> None:
+        if read.wait is not None and self._pods is not None:
+            self._pods.end(read.wait, origin)
+            read.wait = None
+
+    def _look_ahead(self, read: _Read, blocks: range, *, first: bool) -> None:
+        version, manifest = read.version, read.version.manifest
+        last, _, end = read.wanted[-1]
+        length = int(manifest.block_lengths[last.block])
+        if last.offset + last.length < length or last.block + 1 < blocks.stop:
+            self._parts_ahead(version, blocks, last)
+        elif first and len(read.wanted) == 1 and end == last.length:
+            self._files_ahead(version, read.file)
+
+    def _files_ahead(self, version: OpenVersion, read: int) -> None:
+        manifest = version.manifest
+        orders = self._orders.get(version.number)
+        if orders is None:
+            orders = self._orders[version.number] = FileOrder(), EpochOrder(files=len(manifest))
+        listing, epoch = orders
+        for file in (*listing.next(read, files=len(manifest)), *epoch.next(read)):
+            blocks = version.blocks_of(file)
+            if len(blocks) == 1:
+                whole = version.block_lengths[blocks.start]
+                self._ahead(version, Key(version.number, blocks.start, 0, min(whole, PART_BYTES)))
+
+    def _parts_ahead(self, version: OpenVersion, blocks: range, last: Key) -> None:
+        block, at = last.block, last.offset + last.length
+        for _ in range(PARTS_AHEAD):
+            length = int(version.manifest.block_lengths[block])
+            if at >= length:
+                block, at = block + 1, 0
+                if block >= blocks.stop:
+                    return
+                length = int(version.manifest.block_lengths[block])
+            span = min(PART_BYTES, length - at)
+            self._ahead(version, Key(version.number, block, at, span))
+            at += span
+
+    def _ahead(self, version: OpenVersion, key: Key) -> None:
+        if key in self.buffer or self.fetches.has(key):
+            return
+        ahead = self.fetches.ahead
+        # An equal part for each version that is read ahead now.
+        room = self.buffer.limit // 2 // len({*ahead, *self.buffer.versions, key.version})
+        if ahead.get(key.version, 0) + key.length > room:
+            return
+        block = version.block_ids[key.block]
+        here = version.may_be_here(key.block) and any(
+            os.path.exists(f"{folder}{block}") for folder in version.folders
+        )
+        if here and version.has_own_blocks_here() and not version.is_refused(block):
+            return
+        self.fetches.want(version, key, waiter=None)
+
+    def _journal(self, number: int, at_source: bool) -> str:
+        """Ids of blocks are of the version's own journal; at the source a file is known by its path and its tag."""
+        version = self._versions.get(number)
+        if version is None:
+            return ""
+        return version.table.journal if at_source or not version.journal else version.journal
+
+    def _path(self, version: OpenVersion, file: int) -> str:
+        path = os.fsdecode(version.manifest.file_path(file))
+        return f"file {path!r} of {version.registration.path} (version {version.name})"

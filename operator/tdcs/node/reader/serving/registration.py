@@ -1,0 +1,147 @@
+"""What the node plugin registers with the reader: a small file for each version of a dataset that pods may read.
+
+ROOT/versions/NAME      a registration; NAME is CLUSTER.DIGEST, and the version's folder in the file system
+ROOT/holders/NAME       who holds the slots of its mount, as the operator said last
+ROOT/failures/NAME      a file of the version that could be read from nowhere, to be reported
+ROOT/pod-waits          how long the reads of each pod waited
+ROOT/numbers            the number of each version, which node numbers begin with; it outlives every process
+ROOT/mnt                the file system
+ROOT/holder.sock        the holder's socket
+ROOT/readers            locked, shared, by the processes of a reader that can serve it
+ROOT/keepers            locked, shared, by a reader that has the session, from before its processes can serve
+ROOT/serving            locked by the process that serves the session
+
+Where the reader is not root, the folders and files that it writes are its user's
+(`tdcs.engine.reader_files`); the others are root's.
+"""
+
+import fcntl
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tdcs.api import names
+from tdcs.engine import reader_files
+from tdcs.engine.pod_wait_table import POD_WAITS
+
+DRAFT: Final = ".new"
+"""What follows a file's name while it is written."""
+
+_NAME: Final = re.compile(rb"[a-z0-9][a-z0-9.-]{0,251}\.[0-9a-f]{32}")
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a dataset on this node.
+
+    Attributes:
+        cluster: its cache cluster.
+        path: of the mount in the cache, `/datasets/<id>`.
+        manifest: file with its manifest.
+        tiers: folders of this node's cache, which may hold some of its blocks.
+        journal: that the ids of its blocks belong to; empty while that is not known.
+    """
+
+    cluster: str
+    path: str
+    manifest: str
+    tiers: tuple[str, ...] = ()
+    journal: str = ""
+
+
+class ReaderFolder:
+    """The reader's own folder on a node.
+
+    Args:
+        root: it is made when it is not there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root: Final = root
+        self.versions: Final = root / names.READER_VERSIONS
+        self.holders: Final = root / reader_files.HOLDERS
+        self.failures: Final = root / reader_files.FAILURES
+        self.point: Final = root / names.READER_MOUNT
+        self.socket: Final = root / names.READER_SOCKET
+        self.lock: Final = root / reader_files.SERVING
+        self.readers: Final = root / reader_files.READERS
+        self.keepers: Final = root / reader_files.KEEPERS
+        self.pod_waits: Final = root / POD_WAITS
+        self._numbers: Final = root / reader_files.NUMBERS
+
+    def prepare(self) -> None:
+        """Make the folders."""
+        for folder in (self.versions, self.holders, self.failures):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def registered(self) -> list[str]:
+        """Names of all versions."""
+        with suppress(FileNotFoundError):
+            return sorted(name for name in os.listdir(self.versions) if _NAME.fullmatch(os.fsencode(name)))
+        return []
+
+    def read(self, name: str) -> Registration | None:
+        """The registration of this name; None when there is none that can be read."""
+        if not _NAME.fullmatch(os.fsencode(name)):
+            return None
+        try:
+            return msgspec.json.decode((self.versions / name).read_bytes(), type=Registration)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def number(self, name: str) -> int:
+        """The number of a version, from 1; the same for ever, whichever process asks first."""
+        with open(self._numbers, "ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            known = file.read().decode().splitlines()
+            if name not in known:
+                file.write(f"{name}\n".encode())
+                return len(known) + 1
+            return known.index(name) + 1
+
+    def numbered(self, number: int) -> str | None:
+        """The version of a number."""
+        with suppress(FileNotFoundError, IndexError):
+            return self._numbers.read_text().splitlines()[number - 1]
+        return None
+
+
+class ReadersPresent:
+    """Whether processes of a reader are there: those that can serve, or those that have the session.
+
+    Args:
+        file: that they lock, `readers` or `keepers` of the reader's folder.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._fd: Final = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def join(self) -> None:
+        """Be one of them until this process and those that it forks have ended."""
+        fcntl.flock(self._fd, fcntl.LOCK_SH)
+
+    def wait_until_none(self) -> None:
+        """Return when there is none."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def any(self) -> bool:
+        """Whether there is one now."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return False
+
+
+def write_atomically(file: Path, content: bytes) -> None:
+    """Replace a small file: a reader of it sees the old or the new content."""
+    draft = file.with_name(f"{file.name}{DRAFT}")
+    draft.unlink(missing_ok=True)  # what was left there may be another user's
+    draft.write_bytes(content)
+    os.replace(draft, file)

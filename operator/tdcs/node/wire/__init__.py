@@ -1,0 +1,1 @@
+"""The block protocol: how agents and readers ask agents for blocks."""

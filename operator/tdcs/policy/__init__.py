@@ -1,1 +1,0 @@
-"""Decisions as pure functions over plain values: no I/O, no clock, no Kubernetes types."""

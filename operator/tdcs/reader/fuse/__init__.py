@@ -1,1 +1,0 @@
-"""The FUSE session: protocol, mount, and what outlives the processes that serve it."""

@@ -1,1 +1,0 @@
-"""Fetching from other nodes: connections to their agents, and who is asked for what."""

@@ -1,0 +1,344 @@
+"""Which nodes have a cache worker, what its pods look like, and when the cache is ready."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.control.builders import GIB, NOW, worker
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker
+from tdcs.control.cachecluster import cache_children, cache_pods
+from tdcs.control.cachecluster.blueprint import Blueprint
+from tdcs.decide.leaving_workers import choose_nodes
+from tdcs.decide.worker_nodes import (
+    FuseView,
+    readiness,
+    starting_nodes,
+    status_of,
+    worker_states,
+)
+from tdcs.node.agent.agent_command import command as agent_command
+
+NO_SCHEDULE = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+
+
+def node(name: str, *, labels: dict[str, str] | None = None, taints: list[Any] | None = None) -> Any:
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"taints": taints or []}}
+
+
+def chosen(*nodes: Any, present: tuple[str, ...] = (), **spec: Any) -> list[str]:
+    return choose_nodes(
+        spec=CacheClusterSpec.model_validate(spec),
+        nodes={each["metadata"]["name"]: each for each in nodes},
+        present=present,
+    )
+
+
+def test_every_node_that_matches_gets_a_worker() -> None:
+    gpu = {"gpu": "yes"}
+    assert chosen(node("b", labels=gpu), node("a", labels=gpu), node("c"), nodeSelector=gpu) == ["a", "b"]
+
+
+def test_tainted_nodes_need_a_toleration() -> None:
+    tainted = node("t", taints=[NO_SCHEDULE])
+    assert chosen(node("a"), tainted) == ["a"]
+    assert chosen(node("a"), tainted, tolerations=[{"key": "dedicated", "operator": "Exists"}]) == ["a", "t"]
+    assert chosen(node("a"), tainted, tolerations=[{"key": "dedicated", "value": "y"}]) == ["a"]
+    assert chosen(node("a"), tainted, tolerations=[{"operator": "Exists"}]) == ["a", "t"]
+
+
+def test_a_node_that_is_away_for_a_moment_keeps_its_worker_but_gets_no_new_one() -> None:
+    away = node("b", taints=[NOT_READY])
+    assert chosen(node("a"), away, present=("b",)) == ["a", "b"]
+    assert chosen(node("a"), away) == ["a"]
+
+
+def test_fewer_replicas_keep_workers_that_are_there() -> None:
+    nodes = [node(name) for name in "abcd"]
+    assert chosen(*nodes, present=("c", "d"), replicas=3) == ["a", "c", "d"]
+    assert chosen(*nodes, present=("c", "d"), replicas=1) == ["d"]
+
+
+def test_new_workers_go_where_gpus_are() -> None:
+    nodes = {name: node(name) for name in "abcd"}
+    nodes["d"]["status"] = {"allocatable": {"nvidia.com/gpu": "8"}}
+    assert choose_nodes(spec=CacheClusterSpec(replicas=2), nodes=nodes, present=("a",)) == ["a", "d"]
+
+
+def test_a_worker_that_is_asked_for_again_starts_though_the_master_lists_the_old_one_as_lost() -> None:
+    now, before = "2026-01-01T00:00:10Z", "2025-12-31T00:00:00Z"
+    known = CacheClusterStatus(
+        workers=[CacheWorker(node="a", state="Ready"), CacheWorker(node="b", state="Lost")]
+    )
+    made = {"a": NOW, "b": NOW, "c": NOW, "old": before}
+    starting = starting_nodes(wanted=["a", "b", "c", "d", "old"], made=made, known=known, now=now)
+    assert starting == {"c", "d"}
+    # By a clock that is a year behind the API server's, no worker starts for a year.
+    behind = "2025-01-01T00:00:10Z"
+    assert starting_nodes(wanted=["c", "d"], made=made, known=known, now=behind) == {"d"}
+    states = worker_states(
+        wanted=["a", "c"], workers=[worker("a"), worker("c", live=False)], starting=starting
+    )
+    assert [(state.node, state.state) for state in states] == [("a", "Ready"), ("c", "Pending")]
+    found = readiness(workers=states, fuse=FuseView(), namespace="n")
+    assert (found.reason, found.message) == ("WorkersStarting", "1 of 2 cache workers are registered")
+
+
+def test_a_worker_is_pending_ready_or_lost() -> None:
+    workers = [worker("a", capacity=100, used=25), worker("b", live=False), worker("stranger")]
+    states = worker_states(wanted=["a", "b", "c"], workers=workers)
+    assert [(state.node, state.state) for state in states] == [
+        ("a", "Ready"),
+        ("b", "Lost"),
+        ("c", "Pending"),
+    ]
+    status = status_of(cluster="default", pods=2, workers=states)
+    assert (status.replicas, status.desired_replicas, status.ready_replicas) == (2, 3, 1)
+    assert (status.capacity_bytes, status.used_bytes, status.used_ratio) == (100, 25, 0.25)
+    assert status.selector == "tdcs.io/cache-cluster=default,tdcs.io/component=worker"
+
+
+def test_a_cache_that_has_never_answered_starts() -> None:
+    states = worker_states(wanted=["a"], workers=[])
+    found = readiness(workers=states, fuse=FuseView(), namespace="n", failure="no route", starting=True)
+    assert (found.status, found.reason) == ("False", "CacheStarting")
+    assert found.message.endswith("does not answer yet: no route")
+
+
+READINESS = {
+    "AllReady": ([worker("a")], FuseView(wanted=1, ready=1), ""),
+    "ClientsStarting": ([worker("a")], FuseView(wanted=1, ready=0), ""),
+    "WorkersStarting": ([], FuseView(), ""),
+    "WorkerLost": ([worker("a", live=False)], FuseView(), ""),
+    "CacheUnavailable": ([], FuseView(), "the master is away"),
+}
+
+
+@pytest.mark.parametrize("reason", READINESS)
+def test_the_cache_is_ready_when_master_workers_and_clients_are(reason: str) -> None:
+    workers, fuse, failure = READINESS[reason]
+    states = worker_states(wanted=["a"], workers=workers)
+    found = readiness(workers=states, fuse=fuse, namespace="cache-home", failure=failure)
+    assert (found.reason, found.status) == (reason, "True" if reason == "AllReady" else "False")
+
+
+def test_who_lost_a_worker_is_sent_to_the_namespace_of_its_pods() -> None:
+    states = worker_states(wanted=["a"], workers=[worker("a", live=False)])
+    assert (
+        "pods of namespace cache-home"
+        in readiness(workers=states, fuse=FuseView(), namespace="cache-home").message
+    )
+
+
+def test_a_cache_without_a_node_says_what_to_change() -> None:
+    found = readiness(workers=[], fuse=FuseView(), namespace="cache-home")
+    assert found.reason == "NoCacheNode"
+    assert "spec.nodeSelector" in found.message
+
+
+def blueprint(**spec: Any) -> Blueprint:
+    return Blueprint(
+        owner={
+            "apiVersion": "tdcs.io/v1alpha2",
+            "kind": "CacheCluster",
+            "metadata": {"name": "default", "uid": "u"},
+        },
+        spec=CacheClusterSpec.model_validate(spec),
+        namespace="tdcs-system",
+        image="alluxio:1",
+        agent_image="tdcs:1",
+    )
+
+
+def container(obj: Any) -> Any:
+    return obj["spec"]["template"]["spec"]["containers"][0]
+
+
+def env(obj: Any) -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in container(obj)["env"]}
+
+
+def test_the_agent_in_a_workers_pod_sees_what_the_worker_sees_as_the_same_user() -> None:
+    plan = blueprint(
+        storage={"tiers": [{"path": "/mnt/nvme", "capacity": "2Gi"}]}, sourceFolders=["/data/nfs"]
+    )
+    pod = cache_children.worker(plan, node="n1")["spec"]["template"]["spec"]
+    worker, agent = pod["containers"]
+    (preparation,) = pod["initContainers"]
+
+    shared = {(mount["name"], mount["mountPath"]) for mount in worker["volumeMounts"]} - {
+        ("config", "/etc/alluxio")
+    }
+    assert {(mount["name"], mount["mountPath"]) for mount in agent["volumeMounts"]} == shared - {
+        ("tmp", "/tmp")
+    }
+    assert agent["image"] == preparation["image"] == "tdcs:1"
+    for container in (agent, preparation):
+        values = {entry["name"]: entry.get("value") for entry in container["env"]}
+        assert values["TDCS_TIER"] == "/mnt/nvme"
+    assert agent["securityContext"] == worker["securityContext"]
+    assert {entry["name"]: entry.get("value") for entry in agent["env"]}["TDCS_CAPACITY"] == str(2 << 30)
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_the_agents_command_line_is_one_that_it_takes() -> None:
+    plan = blueprint()
+    pod = cache_children.worker(plan, node="n1")["spec"]["template"]["spec"]
+    for made in (pod["containers"][1], pod["initContainers"][0]):
+        assert made["args"][0] == "agent"
+        command = agent_command.commands[made["args"][1]]
+        given = {entry["name"] for entry in made["env"]}
+        required = [option for option in command.params if option.required]
+        assert required
+        assert all(isinstance(option.envvar, str) and option.envvar in given for option in required)
+
+
+def test_resources_of_the_agents_can_be_set() -> None:
+    plan = blueprint(agent={"resources": {"requests": {"cpu": "2"}}})
+    assert cache_children.worker(plan, node="n1")["spec"]["template"]["spec"]["containers"][1][
+        "resources"
+    ] == {"requests": {"cpu": "2"}}
+
+
+def test_blocks_lie_at_the_same_path_in_worker_and_client() -> None:
+    plan = blueprint(storage={"tiers": [{"path": "/mnt/nvme", "capacity": "2Gi"}]})
+    for obj in (cache_children.worker(plan, node="n1"), cache_children.fuse(plan)):
+        volumes = {volume["name"]: volume for volume in obj["spec"]["template"]["spec"]["volumes"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in container(obj)["volumeMounts"]}
+        assert volumes["blocks"]["hostPath"]["path"] == mounts["blocks"] == "/mnt/nvme"
+    (text,) = cache_pods.config_map(plan)["data"].values()
+    assert f"{2 * GIB}B" in text
+    assert "/mnt/nvme" in text
+
+
+def test_everyone_knows_the_master_by_the_name_of_its_pod() -> None:
+    plan = blueprint()
+    expected = "default-master-0.default-master.tdcs-system.svc"
+    for obj in (
+        cache_children.master(plan),
+        cache_children.worker(plan, node="n1"),
+        cache_children.fuse(plan),
+    ):
+        assert env(obj)["ALLUXIO_MASTER_HOSTNAME"] == expected
+    assert names.master_address(cluster="default", namespace="tdcs-system") == f"{expected}:19998"
+    assert {service["metadata"]["name"] for service in cache_children.services(plan)} == {
+        "default-master",
+        "default-workers",
+    }
+
+
+def test_a_worker_is_pinned_to_its_node_and_named_after_it() -> None:
+    made = cache_children.worker(blueprint(), node="n1")
+    assert made["metadata"]["name"] == "default-worker-n1"
+    affinity = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+
+
+def test_a_change_of_properties_restarts_every_process() -> None:
+    before, after = blueprint(), blueprint(properties={"alluxio.user.x": "1"})
+    for make in (
+        cache_children.master,
+        cache_children.fuse,
+        lambda plan: cache_children.worker(plan, node="n1"),
+    ):
+        hashes = {
+            made["spec"]["template"]["metadata"]["annotations"]["tdcs.io/config-hash"]
+            for made in (make(before), make(after))
+        }
+        assert len(hashes) == 2
+
+
+def test_the_users_jvm_options_come_last_so_that_they_win() -> None:
+    made = cache_children.worker(blueprint(worker={"jvmOptions": ["-Xmx4g"]}), node="n1")
+    assert env(made)["ALLUXIO_JAVA_OPTS"].endswith(" -Xmx4g")
+
+
+def test_every_pod_pulls_its_image_with_the_secrets_it_is_given() -> None:
+    open_, closed = blueprint(), replace(blueprint(), pull_secrets=("registry", "mirror"))
+    for make in (
+        cache_children.master,
+        cache_children.fuse,
+        lambda plan: cache_children.worker(plan, node="n1"),
+    ):
+        assert "imagePullSecrets" not in make(open_)["spec"]["template"]["spec"]
+        pod = make(closed)["spec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror"}]
+
+
+def test_a_cache_is_root_only_to_read_whatever_a_shared_folder_has_and_the_disk_is_its_users() -> None:
+    for folders, as_root, user in (
+        (["/data/nfs"], True, 0),
+        (["/data/nfs"], False, 65532),
+        ([], True, 65532),
+    ):
+        plan = blueprint(sourceFolders=folders, folderAccess={"asRoot": as_root})
+        pod = cache_children.worker(plan, node="n1")["spec"]["template"]["spec"]
+        made = [*pod["containers"], container(cache_children.master(plan))]
+        assert {one["securityContext"]["runAsUser"] for one in made} == {user}
+        given = {entry["name"]: entry.get("value") for entry in pod["initContainers"][0]["env"]}
+        assert given["TDCS_USER"] == str(user)
+        (owner,) = cache_children.master(plan)["spec"]["template"]["spec"]["initContainers"]
+        assert owner["command"][:4] == ["/bin/chown", "-R", "-h", f"{user}:{user}"]
+
+
+def test_a_cache_is_in_the_groups_that_may_read_its_shared_folders() -> None:
+    access = {"groups": [2000, 1500]}
+    for folders, groups in ((["/data/nfs"], [1500, 2000]), ([], None)):
+        plan = blueprint(sourceFolders=folders, folderAccess=access)
+        for made in (cache_children.master(plan), cache_children.worker(plan, node="n1")):
+            context = made["spec"]["template"]["spec"]["securityContext"]
+            assert context.get("supplementalGroups") == groups
+            assert context["fsGroup"] == 65532
+
+
+def test_people_see_what_is_used_in_the_units_of_capacities() -> None:
+    states = worker_states(wanted=["a"], workers=[worker("a", capacity=24 * GIB, used=int(6.4 * GIB))])
+    assert status_of(cluster="default", pods=2, workers=states).used == "6.4 GiB of 24 GiB"
+
+
+def requests(obj: Any) -> dict[str, str]:
+    return dict(container(obj)["resources"]["requests"])
+
+
+def test_pods_ask_for_the_memory_that_their_jvm_may_take() -> None:
+    plan = blueprint(worker={"jvmOptions": ["-Xmx1g", "-XX:MaxDirectMemorySize=2g"]})
+    assert requests(cache_children.worker(plan, node="n"))["memory"] == f"{3 * 1024 + 192}Mi"
+    assert requests(cache_children.master(plan))["memory"] == f"{384 + 128 + 192}Mi"
+    in_memory = blueprint(storage={"tiers": [{"medium": "MEM", "capacity": "4Gi"}]})
+    assert requests(cache_children.worker(in_memory, node="n"))["memory"] == f"{4096 + 192 + 512 + 192}Mi"
+    own = {"limits": {"memory": "9Gi"}}
+    assert container(cache_children.fuse(blueprint(fuse={"resources": own})))["resources"] == own
+
+
+def test_the_journal_lies_where_it_is_asked_for() -> None:
+    (claim,) = cache_children.master(blueprint(journal={"storageClassName": "fast", "size": "9Gi"}))["spec"][
+        "volumeClaimTemplates"
+    ]
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "9Gi"
+    (default,) = cache_children.master(blueprint())["spec"]["volumeClaimTemplates"]
+    assert "storageClassName" not in default["spec"]
+
+
+def test_source_folders_are_seen_read_only_by_master_and_workers_of_cache_nodes() -> None:
+    plan = blueprint(sourceFolders=["/mnt/nfs"], nodeSelector={"gpu": "yes"})
+    for made in (cache_children.master(plan), cache_children.worker(plan, node="n")):
+        pod = made["spec"]["template"]["spec"]
+        (volume,) = [one for one in pod["volumes"] if one["name"] == "source-0"]
+        (mount,) = [one for one in container(made)["volumeMounts"] if one["name"] == "source-0"]
+        assert volume["hostPath"]["path"] == mount["mountPath"] == "/mnt/nfs"
+        assert mount["readOnly"] is True
+    assert cache_children.master(plan)["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": "yes"}
+
+
+def test_stock_leaves_alluxios_own_settings_of_reading() -> None:
+    (tuned,) = cache_pods.config_map(blueprint())["data"].values()
+    (stock,) = cache_pods.config_map(blueprint(profile="Stock"))["data"].values()
+    key = "alluxio.user.file.passive.cache.enabled"
+    assert key in tuned
+    assert key not in stock
+    assert "alluxio.master.journal.type" in stock
+    assert env(cache_children.fuse(blueprint(profile="Stock")))["FUSE_OPTIONS"] == "allow_other,ro"

@@ -1,0 +1,279 @@
+"""A cache cluster frees the disks of the nodes that it leaves."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.control.cluster import QUICK, Cluster
+
+from tdcs.api import names
+from tdcs.control.clock import utc_now
+from tdcs.engine.memory import MemoryEngine
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DAEMON_SETS, DATASETS, EVENTS, JOBS, STATEFUL_SETS
+
+NODES = ("a", "b", "c")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers=dict.fromkeys(NODES, 10**9))
+    async with Cluster(engine=engine, nodes={name: {} for name in NODES}) as made:
+        await made.create_keys()
+        await made.create_cache()
+        await made.until(lambda: len(worker_sets(made)) == 3)
+        yield made
+
+
+def worker_sets(cluster: Cluster) -> set[str]:
+    return {name for _, name in cluster.server.store(STATEFUL_SETS) if "-worker-" in name}
+
+
+def cleaned(cluster: Cluster) -> dict[str, list[str]]:
+    """The folders that were removed, by node."""
+    found = {}
+    for job in cluster.server.store(JOBS).values():
+        pod = job["spec"]["template"]["spec"]
+        required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        (node,) = required["nodeSelectorTerms"][0]["matchFields"][0]["values"]
+        found[node] = pod["containers"][0]["command"][4:]
+    return found
+
+
+async def test_a_worker_that_goes_leaves_no_blocks_on_its_node(cluster: Cluster) -> None:
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": 2}}
+    )
+    await cluster.until(lambda: len(worker_sets(cluster)) == 2)
+    folders = ["/var/lib/tdcs/cache/default/alluxioworker", "/var/lib/tdcs/cache/default/agent"]
+    assert cleaned(cluster) == {"a": folders}
+    order = [write for write in cluster.server.writes if "default-worker-a" in write or "Job" in write]
+    assert [write.split()[0] for write in order] == ["create", "merge", "create", "delete"]
+    # Back again, and gone again: the disk is freed again.
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": None}}
+    )
+    await cluster.until(lambda: len(worker_sets(cluster)) == 3)
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": 2}}
+    )
+    await cluster.until(lambda: len(cluster.server.store(JOBS)) == 2 and len(worker_sets(cluster)) == 2)
+
+
+async def test_a_deleted_cache_frees_every_disk_and_then_goes(cluster: Cluster) -> None:
+    await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")
+    await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
+    assert set(cleaned(cluster)) == set(NODES)
+    assert cleaned(cluster)["a"] == [
+        "/var/lib/tdcs/cache/default/alluxioworker",
+        "/var/lib/tdcs/cache/default/agent",
+        "/var/lib/tdcs/cache/default/views",
+    ]
+
+
+async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tdcs.control.dataset.mount.dataset_deletion.POLL", 0.1)
+    monkeypatch.setattr("tdcs.control.dataset.access.dataset_volume.POLL", 0.1)
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")
+    await cluster.until(
+        lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("reason") == "InUse"
+    )
+    told = cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)["message"]
+    assert "n/pictures" in told
+    assert len(worker_sets(cluster)) == 3
+    # It takes no new Dataset, which would hold its deletion up, and those that it has are served.
+    await cluster.create_dataset("late")
+    await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterDeleting")
+    assert (
+        "CacheCluster default (spec.cacheClusterRef) is being deleted"
+        in cluster.condition("Ready", "late")["message"]
+    )
+    assert cluster.condition("Ready")["status"] == "True"
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
+    assert not worker_sets(cluster)
+    await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterNotFound")
+    await cluster.create_cache()
+    await cluster.until_state("Ready", "late")
+
+
+async def test_a_disk_that_cannot_be_freed_is_told_and_does_not_hold_up(cluster: Cluster) -> None:
+    cluster.server.jobs_end_as = "Failed"
+    await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")
+    await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
+    assert {event["type"] for event in cluster.events("DiskNotFreed")} == {"Warning"}
+    assert len(cluster.events("DiskNotFreed")) == 3
+
+
+async def test_a_worker_that_comes_back_after_a_scale_in_is_starting_and_not_lost(cluster: Cluster) -> None:
+    def states() -> dict[str, str]:
+        status = cluster.status("default", resource=CACHE_CLUSTERS)
+        return {worker["node"]: worker["state"] for worker in status.get("workers", ())}
+
+    async def scale(replicas: int) -> None:
+        await cluster.server.merge(
+            CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": replicas}}
+        )
+
+    await cluster.until(lambda: states() == dict.fromkeys(NODES, "Ready"))
+    await scale(2)
+    await cluster.until(lambda: len(worker_sets(cluster)) == len(states()) == 2)
+    (drained,) = set(NODES) - states().keys()
+    cluster.engine.set_worker(name=drained, live=False)  # the master goes on listing it
+    await scale(3)
+    await cluster.until(lambda: states().get(drained) == "Pending")
+    ready = cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)
+    assert (ready["reason"], ready["message"]) == (
+        "WorkersStarting",
+        "2 of 3 cache workers are registered",
+    )
+    assert not cluster.events("WorkerLost")
+    cluster.engine.set_worker(name=drained)
+    await cluster.until(lambda: states().get(drained) == "Ready")
+    cluster.engine.set_worker(name=drained, live=False)
+    await cluster.until(lambda: states().get(drained) == "Lost")
+
+
+async def test_the_status_follows_a_worker_that_is_lost(cluster: Cluster) -> None:
+    def states() -> dict[str, str]:
+        status = cluster.status("default", resource=CACHE_CLUSTERS)
+        return {worker["node"]: worker["state"] for worker in status.get("workers", ())}
+
+    await cluster.until(lambda: states() == dict.fromkeys(NODES, "Ready"))
+    cluster.engine.set_worker(name="b", live=False)
+    await cluster.until(lambda: states()["b"] == "Lost", deadline=60)
+    assert cluster.status("default", resource=CACHE_CLUSTERS)["readyReplicas"] == 2
+
+
+async def test_workers_of_another_journal_count_for_nothing_and_start_anew(cluster: Cluster) -> None:
+    def restarted() -> dict[str, str]:
+        found = {}
+        for (_, name), made in cluster.server.store(STATEFUL_SETS).items():
+            annotations = made["spec"]["template"]["metadata"].get("annotations", {})
+            if journal := annotations.get(names.ANNOTATION_JOURNAL):
+                found[name.removeprefix("default-worker-")] = journal
+        return found
+
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    assert restarted() == {}
+    cluster.engine.journal_id = "journal-2"
+    await cluster.until(lambda: restarted() == dict.fromkeys(NODES, "journal-2"), deadline=60)
+    assert {event["type"] for event in cluster.events("JournalReplaced")} == {"Warning"}
+    # What they hold is none of this master's: the Dataset has nothing until the pods have started anew.
+    await cluster.until(lambda: cluster.status()["state"] != "Ready", deadline=60)
+    calls = len(cluster.agents.calls)
+    for node in NODES:
+        cluster.agents.prepare(node)
+    await cluster.until_state("Ready")
+    assert cluster.engine.source_bytes_read == 2000
+    assert len(cluster.agents.calls) > calls
+
+
+async def test_a_cache_in_another_namespace_is_refused_and_says_where_it_belongs(cluster: Cluster) -> None:
+    metadata = {"name": "other", "namespace": "n"}
+    await cluster.server.create(
+        CACHE_CLUSTERS,
+        obj={"apiVersion": names.API_VERSION, "kind": "CacheCluster", "metadata": metadata, "spec": {}},
+    )
+
+    def refused() -> bool:
+        status = cluster.server.store(CACHE_CLUSTERS)["n", "other"].get("status") or {}
+        return any(one["reason"] == "WrongNamespace" for one in status.get("conditions", ()))
+
+    await cluster.until(refused)
+    (told,) = cluster.server.store(CACHE_CLUSTERS)["n", "other"]["status"]["conditions"]
+    assert "metadata.namespace: tdcs-system" in told["message"]
+    assert "finalizers" not in cluster.server.store(CACHE_CLUSTERS)["n", "other"]["metadata"]
+    assert not any("other" in name for _, name in cluster.server.store(STATEFUL_SETS))
+    # A Dataset does not find it either.
+    await cluster.create_dataset("late", cacheClusterRef={"name": "other"})
+    await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterNotFound")
+
+
+PLUGIN = "tdcs-csi"
+FUSE = ("tdcs-system", "default-fuse")
+
+
+def with_reader(*, plugin: str = PLUGIN) -> Cluster:
+    """A cluster of which the nodes have a remote-read client; no plugin means that they have none."""
+    engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers={"a": 10**9})
+    settings = dataclasses.replace(QUICK, reader_plugin=plugin)
+    return Cluster(engine=engine, nodes={"a": {}}, settings=settings)
+
+
+def put_plugin(cluster: Cluster, *, ready: int) -> None:
+    """The DaemonSet of node plugins on two nodes."""
+    cluster.server.store(DAEMON_SETS)["tdcs-system", PLUGIN] = {
+        "metadata": {"name": PLUGIN, "namespace": "tdcs-system", "generation": 3},
+        "status": {
+            "observedGeneration": 3,
+            "desiredNumberScheduled": 2,
+            "updatedNumberScheduled": ready,
+            "numberReady": ready,
+        },
+    }
+
+
+async def test_with_a_remote_read_client_a_cache_is_ready_without_fuse_clients() -> None:
+    async with with_reader() as cluster:
+        await cluster.create_cache()
+        await cluster.until(
+            lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("status") == "True"
+        )
+        assert FUSE not in cluster.server.store(DAEMON_SETS)
+
+
+async def test_the_profile_stock_has_fuse_clients_beside_a_remote_read_client() -> None:
+    async with with_reader() as cluster:
+        await cluster.create_cache(profile="Stock")
+        await cluster.until(lambda: FUSE in cluster.server.store(DAEMON_SETS))
+
+
+async def test_fuse_clients_go_when_every_node_plugin_leads_to_the_remote_read_client() -> None:
+    async with with_reader(plugin="") as cluster:
+        await cluster.create_cache()
+        await cluster.until(lambda: FUSE in cluster.server.store(DAEMON_SETS))
+        await cluster.stop()
+        cluster._settings = dataclasses.replace(QUICK, reader_plugin=PLUGIN)
+        put_plugin(cluster, ready=1)
+        await cluster.start()
+        await cluster.until(
+            lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("status") == "True"
+        )
+        assert FUSE in cluster.server.store(DAEMON_SETS)
+        put_plugin(cluster, ready=2)
+        await cluster.until(lambda: FUSE not in cluster.server.store(DAEMON_SETS))
+
+
+async def test_a_cache_that_starts_warns_nobody_and_one_that_never_starts_does() -> None:
+    engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers={"a": 10**9})
+    engine.available = False
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        await cluster.create_keys()
+        await cluster.create_cache()
+        await cluster.create_dataset()
+
+        def reasons() -> list[str]:
+            found = (
+                cluster.condition("Ready", "default", resource=CACHE_CLUSTERS),
+                cluster.condition("Ready"),
+            )
+            return [one.get("reason", "") for one in found]
+
+        await cluster.until(lambda: reasons() == ["CacheStarting"] * 2)
+        assert cluster.status()["state"] == "Pending"
+        assert "Warning" not in {event["type"] for event in cluster.server.store(EVENTS).values()}
+        # One that has had its time is away, and so is one that has answered before.
+        made = cluster.server.store(CACHE_CLUSTERS)["tdcs-system", "default"]
+        made["metadata"]["creationTimestamp"] = "2026-01-01T10:00:00Z"
+        await cluster.until(lambda: reasons() == ["CacheUnavailable"] * 2)
+        assert {event["type"] for event in cluster.events("CacheUnavailable")} == {"Warning"}
+        made["metadata"]["creationTimestamp"] = utc_now()
+        engine.available = True
+        await cluster.until_state("Ready")
+        engine.available = False
+        await cluster.until(lambda: reasons() == ["CacheUnavailable"] * 2)

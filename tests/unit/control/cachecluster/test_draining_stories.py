@@ -1,0 +1,365 @@
+"""A worker that leaves the cache first hands to the others what only it holds."""
+
+import asyncio
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.control.cachecluster.test_cachecluster_stories import cleaned, worker_sets
+from tests.unit.control.cluster import QUICK, Cluster
+from tests.unit.control.killer import Killer
+from tests.unit.control.server import Server
+
+from tdcs.api import names
+from tdcs.control.cachecluster.draining import since_when
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, STATEFUL_SETS
+
+NAMES = ("a", "b", "c")
+LENGTH = 1000
+FILES = {f"{number:03d}": LENGTH for number in range(60)}
+TOTAL = LENGTH * len(FILES)
+
+
+class Pace:
+    """Holds copies between workers back while it is closed."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def before(self, operation: Operation) -> None:
+        if operation.name == "copy":
+            await self.open.wait()
+
+
+@pytest.fixture
+def pace() -> Pace:
+    return Pace()
+
+
+@pytest.fixture
+async def cluster(pace: Pace) -> AsyncIterator[Cluster]:
+    engine = MemoryEngine(
+        sources={"s3://pictures": FILES}, workers=dict.fromkeys(NAMES, 10 * TOTAL), before=pace.before
+    )
+    async with Cluster(engine=engine, nodes={name: {"cache": "yes"} for name in NAMES}) as made:
+        await made.create_keys()
+        await made.create_cache(nodeSelector={"cache": "yes"})
+        await made.until(lambda: len(worker_sets(made)) == 3)
+        yield made
+
+
+async def scale(cluster: Cluster, replicas: int) -> None:
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": replicas}}
+    )
+
+
+async def one_leaves(cluster: Cluster, pace: Pace) -> str:
+    """Of three workers one begins to drain, and nothing moves until `pace` is open; its node."""
+    pace.open.clear()
+    await scale(cluster, 2)
+    await cluster.until(lambda: len(draining(cluster)) == 1)
+    (leaver,) = draining(cluster)
+    return leaver
+
+
+async def partitioned(cluster: Cluster) -> int:
+    """A Dataset over all three nodes; gives the bytes that its source has sent by then."""
+    await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 3})
+    await cluster.until_state("Ready")
+    assert len(cluster.nodes()) == 3
+    return cluster.engine.source_bytes_read
+
+
+def states(cluster: Cluster) -> dict[str, str]:
+    workers = cluster.status("default", resource=CACHE_CLUSTERS).get("workers", ())
+    return {worker["node"]: worker["state"] for worker in workers}
+
+
+def draining(cluster: Cluster) -> set[str]:
+    return {node for node, state in states(cluster).items() if state == "Draining"}
+
+
+def notes(cluster: Cluster, reason: str) -> list[str]:
+    return [event["message"] for event in cluster.events(reason)]
+
+
+async def gone(cluster: Cluster, node: str) -> None:
+    await cluster.until(lambda: f"default-worker-{node}" not in worker_sets(cluster))
+    await cluster.until(lambda: set(states(cluster)) == set(NAMES) - {node})
+
+
+async def test_a_smaller_cache_keeps_its_data_without_asking_the_source(cluster: Cluster, pace: Pace) -> None:
+    read = await partitioned(cluster)
+    least = min(cluster.held(), key=lambda node: (cluster.held()[node], node))
+    pace.open.clear()
+    await scale(cluster, 2)
+    await cluster.until(lambda: draining(cluster) == {least})
+    status = cluster.status("default", resource=CACHE_CLUSTERS)
+    assert [status[field] for field in ("replicas", "desiredReplicas", "readyReplicas")] == [3, 2, 2]
+    await cluster.until(lambda: notes(cluster, "Draining"))
+    assert "move to" in notes(cluster, "Draining")[0]
+    assert len(worker_sets(cluster)) == 3  # not before it has handed everything over
+    pace.open.set()
+    await gone(cluster, least)
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL and least not in cluster.nodes())
+    assert cluster.engine.source_bytes_read == read
+    assert set(cleaned(cluster)) == {least}
+    assert "has been moved" in notes(cluster, "Drained")[0]
+    assert not notes(cluster, "DataLeftBehind")
+    order = [write for write in cluster.server.writes if f"default-worker-{least}" in write or "Job" in write]
+    assert [write.split()[0] for write in order] == ["create", "merge", "merge", "create", "delete"]
+
+
+async def test_a_node_that_leaves_the_selector_is_drained_too(cluster: Cluster) -> None:
+    read = await partitioned(cluster)
+    await cluster.server.merge(NODES, name="b", patch={"metadata": {"labels": {"cache": None}}})
+    await gone(cluster, "b")
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL and "b" not in cluster.nodes())
+    assert cluster.engine.source_bytes_read == read
+
+
+async def test_what_jobs_have_read_into_the_cache_moves_as_well(cluster: Cluster) -> None:
+    await cluster.create_dataset(preload={"enabled": False})
+    await cluster.until_state("Ready")
+    (path,) = await cluster.engine.mounts()
+    files = sorted(FILES)
+    cluster.agents.read("a", path=path, files=files[:40])
+    cluster.agents.read("b", path=path, files=files[10:60])
+    cluster.agents.read("c", path=path, files=files[20:])
+    await cluster.until(lambda: cluster.nodes() == {"a": 40 * LENGTH, "b": 50 * LENGTH, "c": 40 * LENGTH})
+    read = cluster.engine.source_bytes_read
+    await scale(cluster, 2)
+    await gone(cluster, "b")  # it holds most, but nothing alone
+    await scale(cluster, 1)
+    await cluster.until(lambda: len(worker_sets(cluster)) == 1)
+    (left,) = states(cluster)
+    await cluster.until(lambda: cluster.nodes() == {left: TOTAL})
+    assert cluster.engine.source_bytes_read == read
+
+
+async def test_what_has_no_room_elsewhere_is_told_before_and_after(cluster: Cluster) -> None:
+    await partitioned(cluster)
+    await cluster.set_capacity(TOTAL // 2 + 4 * LENGTH, *NAMES)
+    before = dict(cluster.held())
+    await scale(cluster, 1)
+    await cluster.until(lambda: len(worker_sets(cluster)) == 1)
+    (left,) = set(NAMES) - set(cleaned(cluster))
+    assert cluster.held().get(left, 0) > before[left]
+    told = notes(cluster, "DataLeftBehind")
+    assert told
+    assert all("no other node had room" in text and "read from the source again" in text for text in told)
+    assert {event["type"] for event in cluster.events("DataLeftBehind")} == {"Warning"}
+    assert any("as far as these have room" in text for text in notes(cluster, "Draining"))
+    await cluster.until(lambda: cluster.condition("Placed").get("reason") == "NotAllFits")
+
+
+async def test_an_operator_that_is_killed_goes_on_with_the_same_worker(cluster: Cluster, pace: Pace) -> None:
+    read = await partitioned(cluster)
+    leaver = await one_leaves(cluster, pace)
+    await cluster.stop()
+    # Another one would now cost less to lose: who began, goes on all the same.
+    others = sorted(set(NAMES) - {leaver})
+    cluster.engine.set_worker(name=others[0], capacity=11 * TOTAL)
+    await cluster.start()
+    pace.open.set()
+    await gone(cluster, leaver)
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
+    assert cluster.engine.source_bytes_read == read
+    assert set(cleaned(cluster)) == {leaver}
+
+
+async def test_a_worker_that_dies_while_it_drains_is_gone(cluster: Cluster, pace: Pace) -> None:
+    await partitioned(cluster)
+    leaver = await one_leaves(cluster, pace)
+    cluster.engine.set_worker(name=leaver, live=False)
+    pace.open.set()
+    await gone(cluster, leaver)
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)  # from the source, again
+    # It asks for three nodes, and there are two.
+    await cluster.until(lambda: cluster.condition("Loaded").get("status") == "True")
+    assert cluster.condition("Placed")["reason"] == "TooFewNodes"
+
+
+async def test_a_worker_that_restarts_while_it_drains_keeps_its_data_and_goes_on(
+    cluster: Cluster, pace: Pace
+) -> None:
+    """It has the same patience as a worker that stays."""
+    await partitioned(cluster)
+    leaver = await one_leaves(cluster, pace)
+    await cluster.stop()
+    cluster._settings = dataclasses.replace(QUICK, return_seconds=600.0)
+    await cluster.start()
+    looks = Counter[str]()
+
+    async def count(operation: Operation) -> None:
+        looks[operation.name] += 1
+        await pace.before(operation)
+
+    cluster.engine.before = count
+    cluster.engine.set_worker(name=leaver, live=False)
+    await cluster.until(lambda: looks["workers"] > 20)
+    assert f"default-worker-{leaver}" in worker_sets(cluster)
+    assert not cleaned(cluster)
+    cluster.engine.set_worker(name=leaver)
+    pace.open.set()
+    await gone(cluster, leaver)
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
+
+
+async def test_a_drained_worker_stays_until_readers_have_heard_where_its_data_lies(
+    cluster: Cluster, pace: Pace
+) -> None:
+    """They would ask it in vain, and then read the source. Takes the time that they have, 0.6 s here."""
+    await partitioned(cluster)
+    await cluster.stop()
+    cluster._settings = dataclasses.replace(QUICK, handover_seconds=0.6)
+    await cluster.start()
+    leaver = await one_leaves(cluster, pace)
+    pace.open.set()
+    began = time.monotonic()
+    await gone(cluster, leaver)
+    assert time.monotonic() - began >= 0.6
+    assert notes(cluster, "Drained")
+
+
+async def test_scaling_up_again_calls_it_off(cluster: Cluster, pace: Pace) -> None:
+    read = await partitioned(cluster)
+    leaver = await one_leaves(cluster, pace)
+    await scale(cluster, 3)
+    await cluster.until(lambda: states(cluster) == dict.fromkeys(NAMES, "Ready"))
+    pace.open.set()
+    await cluster.until(lambda: len(cluster.nodes()) == 3 and cluster.status()["state"] == "Ready")
+    assert notes(cluster, "DrainCancelled") == [f"the worker of node {leaver} stays: it is wanted again"]
+    for worker_set in cluster.server.store(STATEFUL_SETS).values():
+        assert names.ANNOTATION_DRAINING not in worker_set["metadata"].get("annotations", {})
+        assert worker_set["spec"]["replicas"] == 1
+    assert (cluster.engine.source_bytes_read, cleaned(cluster)) == (read, {})
+
+
+async def test_a_worker_that_was_retired_already_is_started_anew_when_it_is_wanted_again(
+    cluster: Cluster, pace: Pace
+) -> None:
+    await partitioned(cluster)
+    leaver = await one_leaves(cluster, pace)
+    await cluster.stop()  # killed between retiring it and the next write
+    await cluster.engine.retire(worker=leaver)
+    await scale(cluster, 3)
+    pace.open.set()
+    await cluster.start()
+    name = ("tdcs-system", f"default-worker-{leaver}")
+
+    def template() -> dict[str, str]:
+        return dict(cluster.server.store(STATEFUL_SETS)[name]["spec"]["template"]["metadata"]["annotations"])
+
+    await cluster.until(lambda: names.ANNOTATION_RESTARTED in template())
+    cluster.engine.set_worker(name=leaver)  # as the new process does
+    await cluster.until(lambda: states(cluster) == dict.fromkeys(NAMES, "Ready"))
+
+
+async def test_a_time_limit_ends_it(cluster: Cluster, pace: Pace) -> None:
+    await partitioned(cluster)
+    pace.open.clear()
+    spec = {"replicas": 2, "scaling": {"drainTimeout": "1s"}}
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": spec})
+    await cluster.until(lambda: len(worker_sets(cluster)) == 2)
+    (told,) = notes(cluster, "DataLeftBehind")
+    assert "spec.scaling.drainTimeout (1s) is over" in told
+    pace.open.set()
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
+
+
+async def test_a_drain_that_a_clock_ahead_has_begun_begins_again(cluster: Cluster, pace: Pace) -> None:
+    """Else its time limit is over when that clock was right."""
+
+    def draining() -> list[str]:
+        sets = cluster.server.store(STATEFUL_SETS).items()
+        return [name for (_, name), one in sets if since_when(one)]
+
+    await partitioned(cluster)
+    pace.open.clear()
+    spec = {"replicas": 2, "scaling": {"drainTimeout": "3s"}}
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": spec})
+    await cluster.until(lambda: draining() != [])
+    (name,) = draining()
+    patch = {"metadata": {"annotations": {names.ANNOTATION_DRAINING: "2099-01-01T00:00:00Z"}}}
+    await cluster.server.merge(STATEFUL_SETS, name=name, namespace="tdcs-system", patch=patch)
+    await cluster.until(lambda: len(worker_sets(cluster)) == 2)
+    pace.open.set()
+
+
+async def test_a_master_that_is_away_holds_the_drain_up_and_does_not_lose_it(cluster: Cluster) -> None:
+    read = await partitioned(cluster)
+    cluster.engine.available = False
+    await scale(cluster, 2)
+    await cluster.until(
+        lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)["reason"] == "CacheUnavailable"
+    )
+    assert len(worker_sets(cluster)) == 3
+    cluster.engine.available = True
+    await cluster.until(lambda: len(worker_sets(cluster)) == 2)
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL and len(cluster.nodes()) == 2)
+    assert cluster.engine.source_bytes_read == read
+
+
+async def test_a_deleted_dataset_does_not_hold_a_drain_up(cluster: Cluster, pace: Pace) -> None:
+    await partitioned(cluster)
+    pace.open.clear()
+    await scale(cluster, 2)
+    await cluster.until(lambda: len(draining(cluster)) == 1)
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: len(worker_sets(cluster)) == 2 and not cluster.server.store(DATASETS))
+
+
+async def test_a_worker_that_is_just_being_restarted_still_gets_its_share(
+    cluster: Cluster, pace: Pace
+) -> None:
+    read = await partitioned(cluster)
+    pace.open.clear()
+    await cluster.server.merge(NODES, name="b", patch={"metadata": {"labels": {"cache": None}}})
+    await cluster.until(lambda: draining(cluster) == {"b"})
+    for away in "ac":
+        cluster.engine.set_worker(name=away, live=False)
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "NoCacheNode")
+    assert not notes(cluster, "DataLeftBehind")
+    for back in "ac":
+        cluster.engine.set_worker(name=back)
+    pace.open.set()
+    await gone(cluster, "b")
+    assert not notes(cluster, "DataLeftBehind")
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
+    assert cluster.engine.source_bytes_read == read
+
+
+@pytest.mark.parametrize("after", range(1, 13))
+async def test_an_operator_killed_with_any_write_of_a_drain_is_followed_by_one_that_ends_it(
+    cluster: Cluster, after: int
+) -> None:
+    read = await partitioned(cluster)
+    killer = Killer(cluster, after=after)
+    # The user's own write is not the operator's.
+    await Server.merge(
+        cluster.server,
+        CACHE_CLUSTERS,
+        name="default",
+        namespace="tdcs-system",
+        patch={"spec": {"replicas": 2}},
+    )
+
+    def ended() -> bool:
+        return len(worker_sets(cluster)) == 2 and not draining(cluster)
+
+    await cluster.until(lambda: killer.dead.is_set() or ended())
+    assert killer.dead.is_set() or after > 6  # a drain is more than a few writes
+    await cluster.stop()
+    killer.release()
+    await cluster.start()
+    await cluster.until(ended)
+    (leaver,) = set(NAMES) - set(states(cluster))
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL and leaver not in cluster.nodes())
+    assert cluster.engine.source_bytes_read == read
+    assert set(cleaned(cluster)) == {leaver}

@@ -1,0 +1,178 @@
+"""Which workers leave a cache, and what becomes of what they hold: the decisions alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.control.cachecluster.test_cachecluster import node
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.control.context import WorkKey
+from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding
+from tdcs.decide.leaving_workers import (
+    ScaleInInput,
+    busy_nodes,
+    choose_nodes,
+    farewell,
+    forecast,
+    is_drained,
+    leavers,
+    readers_of,
+    remaining,
+)
+from tdcs.decide.place.placement_input import draining_nodes, expected_paths
+from tdcs.model import slots
+from tdcs.model.kube_resources import DATASETS
+
+A, B, C, AB, ABC = (frozenset(names) for names in ("a", "b", "c", "ab", "abc"))
+
+
+def mount(
+    path: str = "/m", *, held_by: Mapping[frozenset[str], int] | None = None, **changes: Any
+) -> MountLedger[WorkKey]:
+    """A mount of which each slot lies on a set of nodes."""
+    groups = list((held_by or {}).items())
+    sizes = np.zeros(slots.SLOTS, dtype=np.int64)
+    sizes[: len(groups)] = [size for _, size in groups]
+    nodes = {}
+    for name in frozenset[str]().union(*(names for names, _ in groups)):
+        mine = [number for number, (names, _) in enumerate(groups) if name in names]
+        held = slots.bitmap(mine)
+        nodes[name] = NodeHolding(held_bytes=int(sizes[mine].sum()), complete=held, present=held)
+    readers = frozenset({WorkKey(DATASETS, "n", path[1:])})
+    return MountLedger(path=path, readers=readers, sizes=sizes, nodes=nodes, **changes)
+
+
+def first(count: int = 1, **holdings: Any) -> set[str]:
+    return leavers(nodes="abc", count=count, holdings=ScaleInInput(**holdings))
+
+
+@pytest.mark.parametrize(
+    ("holdings", "expected"),
+    [
+        ({"mounts": [mount(held_by={A: 5, B: 9, C: 7})]}, "a"),
+        ({"mounts": [mount(held_by={A: 5, ABC: 50, B: 9})]}, "c"),  # what lies elsewhere too costs nothing
+        ({"mounts": [mount(held_by={A: 5, B: 9})], "busy": C}, "a"),  # nobody trains there
+        ({"mounts": [mount(held_by={A: 5, B: 9, C: 7})], "draining": B}, "b"),  # it has begun
+        ({"busy": ABC, "mounts": [mount(held_by={A: 5, B: 9, C: 7})]}, "a"),
+    ],
+)
+def test_the_worker_whose_loss_costs_least_leaves(holdings: dict[str, Any], expected: str) -> None:
+    assert first(**holdings) == {expected}
+
+
+def test_what_jobs_read_is_worth_more_than_what_nobody_reads() -> None:
+    mounts = [mount("/cold", held_by={A: 500}), mount("/hot", held_by={B: 5, C: 6})]
+    assert first(mounts=mounts) == {"b"}
+    assert first(mounts=mounts, readers={"/hot": 1}) == {"a"}
+
+
+def test_two_that_hold_the_same_bytes_do_not_both_leave() -> None:
+    mounts = [mount(held_by={AB: 90, C: 10})]
+    assert first(2, mounts=mounts) == {"a", "c"}
+
+
+def test_nobody_is_chosen_before_it_is_known_what_lies_where_but_those_that_began_go_on() -> None:
+    assert first(2, complete=False) == set()
+    assert first(2, complete=False, draining=B) == {"b"}
+    assert first(2, complete=False, overdue=True) == {"a", "b"}
+
+
+def test_more_replicas_keep_a_worker_that_was_leaving_before_another_node_gets_one() -> None:
+    nodes = {name: node(name) for name in "abcd"}
+    held = ScaleInInput(draining=B)
+    two = CacheClusterSpec(replicas=2)
+    assert choose_nodes(spec=two, nodes=nodes, present="abc", holdings=held) == ["a", "c"]
+    three = CacheClusterSpec(replicas=3)
+    assert choose_nodes(spec=three, nodes=nodes, present="abc", holdings=held) == ["a", "b", "c"]
+    # Of two that leave, the one that holds more stays.
+    held = ScaleInInput(draining=AB, mounts=[mount(held_by={A: 9, B: 1, C: 5})])
+    assert choose_nodes(spec=two, nodes=nodes, present="abc", holdings=held) == ["a", "c"]
+
+
+def drained(*mounts: MountLedger[WorkKey], draining: frozenset[str] = A, complete: bool = True) -> bool:
+    holdings = ScaleInInput(mounts=mounts, complete=complete)
+    return is_drained(node="a", draining=draining, staying=ABC - draining, holdings=holdings)
+
+
+def test_a_worker_is_drained_when_every_dataset_was_planned_without_it_and_nothing_moves() -> None:
+    held: dict[str, Any] = {"held_by": {A: 5, B: 1}, "live": ABC}
+    assert drained()
+    assert not drained(complete=False)
+    assert not drained(mount(**held))
+    assert not drained(mount(**held, draining=A, busy=True))
+    assert drained(mount(**held, draining=A))
+    assert not drained(mount(**held, draining=A), draining=AB)
+    assert not drained(mount(**held, draining=A, moving=True))
+    # A load that has nothing to do with the worker does not hold it up.
+    assert drained(mount(held_by={B: 1}, draining=A, busy=True))
+
+
+def test_what_has_no_room_is_not_given_up_while_a_staying_worker_is_away() -> None:
+    held: dict[str, Any] = {"held_by": {A: 5, B: 1}, "draining": A}
+    assert not drained(mount(**held, live=AB))
+    assert drained(mount(**held, live=ABC))
+    assert drained(mount(held_by={B: 1}, draining=A, live=AB))  # nothing is to be given up
+
+
+def test_the_forecast_says_how_much_moves_and_promises_no_node_that_may_not_be_chosen() -> None:
+    holdings = ScaleInInput(mounts=[mount(held_by={A: 50, AB: 20})])
+    text = forecast(node="a", draining=A, holdings=holdings)
+    assert text.startswith("the worker of node a leaves: 50 bytes of cached data lie on no staying worker")
+    assert text.endswith("move to staying ones as far as these have room")
+    assert forecast(node="b", draining=B, holdings=holdings).endswith("no data lies there alone")
+    assert remaining(node="a", draining=AB, mounts=holdings.mounts) == 70
+
+
+def test_a_worker_that_goes_says_what_is_lost_and_why() -> None:
+    assert "all that lay there alone has been moved" in farewell(node="a", lost=0, readers=1)
+    assert "of 2 datasets: no other node had room" in farewell(node="a", lost=9, readers=2)
+    assert "spec.scaling.drainTimeout (1h) is over" in farewell(node="a", lost=9, readers=1, timeout="1h")
+
+
+def test_jobs_count_while_they_run() -> None:
+    def job(*datasets: str, done: bool = False) -> Any:
+        conditions = [{"type": "Succeeded", "status": str(done)}]
+        return {
+            "spec": {"datasets": [{"name": name} for name in datasets]},
+            "status": {"conditions": conditions},
+        }
+
+    jobs = {("n", "x"): job("m"), ("n", "y"): job("m", done=True), ("other", "z"): job("m")}
+    assert readers_of(mounts=[mount(), mount("/k")], jobs=jobs) == {"/m": 1, "/k": 0}
+    pods = {
+        ("n", str(number)): {"spec": {"nodeName": name}, "status": {"phase": phase}}
+        for number, (name, phase) in enumerate((("a", "Running"), ("b", "Succeeded"), ("c", "Pending")))
+    }
+    assert busy_nodes(pods=pods) == {"a", "c"}
+    assert busy_nodes(pods={("n", "unbound"): {"spec": {}}}) == frozenset()
+
+
+def test_a_ledger_is_complete_when_every_mounted_dataset_of_the_cache_is_in_it() -> None:
+    def dataset(
+        path: str, *, mounted: str = "True", held: int = 0, cluster: str = "default", **metadata: str
+    ) -> Any:
+        conditions = [{"type": "Mounted", "status": mounted}]
+        return {
+            "metadata": metadata,
+            "spec": {"cacheClusterRef": {"name": cluster}},
+            "status": {"mountPath": path, "conditions": conditions, "physicalBytes": held},
+        }
+
+    datasets = {
+        ("n", "a"): dataset("/a"),
+        ("n", "b"): dataset("/b", mounted="False"),
+        ("n", "c"): dataset("/c", cluster="other"),
+        ("n", "d"): dataset("/d", deletionTimestamp="now"),
+        ("n", "e"): {"metadata": {}, "spec": {}},
+        ("n", "f"): dataset("/f", mounted="False", held=9),  # as when the master is away
+    }
+    assert expected_paths(datasets=datasets, cluster="default") == {"/a", "/f"}
+
+
+def test_who_leaves_is_read_from_the_status() -> None:
+    workers = [{"node": "a", "state": "Draining"}, {"node": "b", "state": "Ready"}]
+    cluster = {"status": {"workers": workers}}
+    assert draining_nodes(cluster) == A
+    assert draining_nodes(None) == frozenset()

@@ -1,0 +1,42 @@
+"""A cluster with a bucket of pictures and four nodes in two zones."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.unit.control.cluster import Cluster
+
+from tdcs.engine.memory import MemoryEngine, Operation
+
+MB = 1_000_000
+TOTAL = 20 * MB
+ZONES = {"a": "1", "b": "1", "c": "2", "d": "2"}
+
+
+def engine_of(**more: Any) -> MemoryEngine:
+    return MemoryEngine(
+        sources={"s3://pictures": {f"{'train' if n % 2 else 'val'}/{n:03d}.jpg": MB for n in range(20)}},
+        workers=dict.fromkeys(ZONES, 10 * TOTAL),
+        **more,
+    )
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster(
+        engine=engine_of(), nodes={name: {"zone": zone} for name, zone in ZONES.items()}
+    ) as made:
+        await made.create_cache()
+        await made.create_keys()
+        yield made
+
+
+def slow(cluster: Cluster, seconds: float) -> None:
+    """Each block takes so long from now on."""
+
+    async def pace(operation: Operation) -> None:
+        if operation.name == "put" and operation.length:
+            await asyncio.sleep(seconds)
+
+    cluster.engine.before = pace

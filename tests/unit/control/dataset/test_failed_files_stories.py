@@ -1,0 +1,133 @@
+"""Single files that cannot be had keep nothing else from its place, and restarts ask no source."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.control.cluster import Cluster
+
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.model.cache_engine import Block
+from tdcs.model.kube_resources import PRELOADS
+
+MB = 1_000_000
+BAD = 200
+GOOD = 30
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    sources = {
+        "s3://pictures": {f"{number:04d}": MB for number in range(BAD + GOOD)},
+        **{f"s3://other{number}": {"a": MB} for number in range(5)},
+    }
+    engine = MemoryEngine(sources=sources, workers=dict.fromkeys("ab", 1000 * MB))
+    async with Cluster(engine=engine, nodes={name: {} for name in "ab"}) as made:
+        await made.create_cache()
+        await made.create_keys()
+        yield made
+
+
+def unreadable(worker: str, block: Block) -> str | None:
+    return "permission denied" if int(block.source_path.rsplit("/", 1)[1]) < BAD else None
+
+
+async def test_two_hundred_unreadable_files_keep_no_other_from_being_loaded_and_protected(
+    cluster: Cluster,
+) -> None:
+    cluster.engine.refuse = unreadable
+    await cluster.create_dataset(placement={"nodeCount": 1})
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "FilesFailed")
+    assert sum(cluster.held().values()) == GOOD * MB
+    assert cluster.engine.pinned == {cluster.status()["mountPath"]}
+    status = cluster.status()
+    assert (status["state"], cluster.condition("Ready")["status"]) == ("Degraded", "True")
+    assert (status["failedFileCount"], len(status["failedFiles"])) == (BAD, 20)
+    assert status["failedFiles"][0] == {"path": "0000", "reason": "permission denied"}
+    assert status["loadedRatio"] == 1.0
+    # While they are tried again and again, the status stays as it is.
+    tries = Counter[str]()
+
+    async def count(operation: Operation) -> None:
+        tries[operation.name] += 1
+
+    cluster.engine.before = count
+    await cluster.until(lambda: tries["put"] > BAD)
+    seen = {(cluster.status()["state"], cluster.status()["failedFileCount"])}
+
+    def tried() -> bool:
+        seen.add((cluster.status()["state"], cluster.status()["failedFileCount"]))
+        return tries["put"] > 3 * BAD
+
+    await cluster.until(tried)
+    assert seen == {("Degraded", BAD)}
+    cluster.engine.refuse = None
+    await cluster.until_state("Ready")
+    assert "failedFiles" not in cluster.status() or cluster.status()["failedFiles"] == []
+
+
+async def test_a_name_with_a_control_character_leaves_its_dataset_in_one_state(cluster: Cluster) -> None:
+    cluster.engine.sources["s3://pictures"] = {"good": MB, "bad\x07name": MB}
+    cluster.engine.refuse = lambda worker, block: (
+        "the source refuses the name" if "\x07" in block.source_path else None
+    )
+    await cluster.create_dataset(placement={"nodeCount": 1})
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "FilesFailed")
+    assert cluster.status()["failedFiles"] == [
+        {"path": "bad\\x07name", "reason": "the source refuses the name"}
+    ]
+
+
+async def test_a_small_part_for_a_dataset_that_jobs_fill_protects_nothing_else(cluster: Cluster) -> None:
+    await cluster.create_dataset(preload={"enabled": False})
+    await cluster.until_state("Ready")
+    await cluster.create_preload(percent=10, nodes=["a"])
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    assert cluster.engine.pinned == set()
+
+
+async def test_a_restarted_operator_knows_everything_without_listing(cluster: Cluster) -> None:
+    for number in range(5):
+        await cluster.create_dataset(f"d{number}", source={"uri": f"s3://other{number}"})
+    for number in range(5):
+        await cluster.until_state("Ready", f"d{number}")
+    await cluster.stop()
+    asked = Counter[str]()
+
+    async def count(operation: Operation) -> None:
+        asked[operation.name] += 1
+
+    cluster.engine.before = count
+    await cluster.start()
+
+    def known() -> bool:
+        paths = [cluster.status(f"d{number}")["mountPath"] for number in range(5)]
+        reports = [cluster.datasets.report_of(cluster="default", path=path) for path in paths]
+        return all(report is not None and report.decided and report.settled for report in reports)
+
+    await cluster.until(known)
+    assert not asked["files"]
+    assert not asked["put"]
+    assert all(cluster.status(f"d{number}")["state"] == "Ready" for number in range(5))
+
+
+async def test_no_more_than_two_sources_are_listed_at_a_time(cluster: Cluster) -> None:
+    running = most = 0
+    files = cluster.engine.files
+
+    async def counted(*, path: str, refresh: bool = False):  # type: ignore[no-untyped-def]
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            async for page in files(path=path, refresh=refresh):
+                yield page
+        finally:
+            running -= 1
+
+    cluster.engine.files = counted  # type: ignore[method-assign]
+    for number in range(5):
+        await cluster.create_dataset(f"d{number}", source={"uri": f"s3://other{number}"})
+    for number in range(5):
+        await cluster.until_state("Ready", f"d{number}")
+    assert 1 <= most <= 2

@@ -1,0 +1,182 @@
+"""Keys that change: whose are mounted when Datasets of one source have Secrets of their own."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from tests.unit.control.cluster import Cluster
+
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.model.agent_state import Assignment
+from tdcs.model.cache_engine import CachedFile, Credentials, Source, SourceError
+from tdcs.model.kube_resources import SECRETS
+
+MB = 1_000_000
+OLD = Credentials(access_key_id="me", secret_access_key="s3cr3t")
+NEW = Credentials(access_key_id="me", secret_access_key="renewed")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    engine = MemoryEngine(sources={"s3://pictures": {"a": MB, "b": MB}}, workers={"a": 100 * MB})
+    async with Cluster(engine=engine, nodes={"a": {}}) as made:
+        await made.create_cache()
+        for number in (1, 2):
+            await made.create_keys(f"k{number}")
+            await made.create_dataset(f"d{number}", source={"secretRef": {"name": f"k{number}"}})
+            await made.until_state("Ready", f"d{number}")
+        yield made
+
+
+def counted(cluster: Cluster) -> Counter[str]:
+    asked: Counter[str] = Counter()
+
+    async def note(operation: Operation) -> None:
+        asked[operation.name] += 1
+
+    cluster.engine.before = note
+    return asked
+
+
+async def test_keys_changed_for_one_of_two_are_mounted_once_and_the_other_is_told(cluster: Cluster) -> None:
+    asked = counted(cluster)
+    await cluster.create_keys("k1", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")
+    told = cluster.condition("SourceReachable", "d2")
+    assert told["status"] == "True"
+    assert "with the keys of Dataset n/d1" in told["message"]
+    assert cluster.condition("SourceReachable", "d1")["reason"] == "Reachable"
+    for number in range(3):
+        for name in ("d1", "d2"):
+            await cluster.annotate(name, refresh=str(number))
+            await cluster.until(
+                lambda name=name, told=str(number): cluster.status(name).get("refreshed") == told  # type: ignore[misc]
+            )
+    assert asked["mount"] == 1
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "Reachable")
+    assert asked["mount"] == 1
+    assert cluster.status("d1")["state"] == cluster.status("d2")["state"] == "Ready"
+    assert {event["type"] for event in cluster.events("Reachable")} == {"Normal"}
+
+
+async def test_keys_that_the_store_refuses_are_replaced_by_those_of_another_dataset_of_the_source(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_keys("k1", key="wrong")
+    cluster.engine.credentials["s3://pictures"] = OLD
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("status") == "False")
+    assert "refused the credentials" in cluster.condition("SourceReachable", "d1")["message"]
+    assert cluster.condition("Ready", "d1")["status"] == "True"
+    assert cluster.condition("SourceReachable", "d2")["status"] == "True"
+    cluster.engine.credentials["s3://pictures"] = NEW
+    await cluster.create_keys("k1", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("status") == "True")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")
+
+
+async def test_after_a_restart_two_secrets_that_differ_come_to_rest(cluster: Cluster) -> None:
+    await cluster.create_keys("k1", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")
+    await cluster.stop()
+    asked = counted(cluster)
+    await cluster.start()
+    for number in range(3):
+        for name in ("d1", "d2"):
+            await cluster.annotate(name, refresh=f"again {number}")
+            await cluster.until(
+                lambda name=name, told=f"again {number}": cluster.status(name).get("refreshed") == told  # type: ignore[misc]
+            )
+    assert asked["mount"] == 1
+    reasons = {cluster.condition("SourceReachable", name)["reason"] for name in ("d1", "d2")}
+    assert reasons == {"Reachable", "KeysDiffer"}
+
+
+class Keys:
+    """The secret keys that mounts and agents were given."""
+
+    def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.mounted: list[str] = []
+        self.assigned: set[str] = set()
+        mount, assign = cluster.engine.mount, cluster.agents.assign
+
+        async def mounted(*, path: str, source: Source) -> None:
+            self.mounted += [source.credentials.secret_access_key] if source.credentials else []
+            await mount(path=path, source=source)
+
+        async def assigned(*, node: str, assignments: Sequence[Assignment]) -> None:
+            self.assigned |= {one.source.secret_access_key for one in assignments if one.source is not None}
+            await assign(node=node, assignments=assignments)
+
+        monkeypatch.setattr(cluster.engine, "mount", mounted)
+        monkeypatch.setattr(cluster.agents, "assign", assigned)
+
+
+async def test_after_a_restart_revoked_keys_are_neither_mounted_nor_given_to_agents(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("reason") == "KeysDiffer")
+    cluster.engine.credentials["s3://pictures"] = (
+        NEW  # those of d1, which every list names first, are revoked
+    )
+    await cluster.stop()
+    keys = Keys(cluster, monkeypatch)
+    cluster.agents.restart("a")  # without keys, which it keeps in memory only
+    cluster.agents.evict("a", count=1)
+    await cluster.start()
+    await cluster.until(lambda: sum(cluster.held().values()) == 2 * MB)
+    assert keys.mounted == ["renewed"]
+    assert keys.assigned == {"renewed"}
+    assert cluster.condition("SourceReachable", "d1")["reason"] == "KeysDiffer"
+
+
+async def test_after_a_restart_without_the_right_secret_nothing_is_read_with_revoked_keys(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("reason") == "KeysDiffer")
+    cluster.engine.credentials["s3://pictures"] = NEW
+    await cluster.stop()
+    cluster.server.store(SECRETS).pop(("n", "k2"))
+    keys = Keys(cluster, monkeypatch)
+    cluster.agents.restart("a")
+    cluster.agents.evict("a", count=1)
+    await cluster.start()
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "SecretNotFound")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("status") == "False")
+    assert set(keys.mounted) == {"s3cr3t"}  # tried, and refused
+    assert keys.assigned == set()
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: sum(cluster.held().values()) == 2 * MB)
+    assert keys.assigned == {"renewed"}
+
+
+async def test_when_the_keys_of_the_mount_are_revoked_those_of_the_other_dataset_serve(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("reason") == "KeysDiffer")
+    cluster.engine.credentials["s3://pictures"] = OLD
+    files = cluster.engine.files
+
+    async def refused(*, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
+        (mount,) = cluster.datasets._world
+        source = mount.mounting.source
+        if source is not None and source.credentials != OLD:
+            raise SourceError(attempted="list", reason="refused", remedy="Check the keys", path=path)
+        async for page in files(path=path, refresh=refresh):
+            yield page
+
+    cluster.engine.files = refused  # type: ignore[method-assign]
+    await cluster.annotate("d1", refresh="now")
+    await cluster.until(lambda: cluster.status("d1").get("refreshed") == "now")
+    assert cluster.condition("SourceReachable", "d1")["reason"] == "Reachable"
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")
+
+
+async def test_one_of_two_secrets_that_is_deleted_takes_nothing_away(cluster: Cluster) -> None:
+    cluster.server.store(SECRETS).pop(("n", "k2"))
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "SecretNotFound")
+    assert cluster.condition("Ready", "d2")["status"] == "True"
+    assert cluster.status("d1")["state"] == "Ready"

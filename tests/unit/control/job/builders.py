@@ -1,0 +1,28 @@
+"""Jobs that were admitted, and what is decided for jobs."""
+
+from typing import Any
+
+from tests.unit.control.builders import NOW, job_spec
+
+from tdcs.api.trainingjob import TrainingJobSpec
+from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.job_phase import Decision
+from tdcs.model.observed_job import Observed
+
+ADMITTED = TrainingJobStatus.model_validate(
+    {
+        "conditions": [
+            {"type": "Admitted", "status": "True", "reason": "DatasetsReady", "lastTransitionTime": NOW}
+        ]
+    }
+)
+
+
+def decided(seen: Observed, *, now: str = NOW) -> Decision:
+    return decisions.decision_of(seen=seen, data=decisions.data(seen, now=now))
+
+
+def reading(**readiness: Any) -> TrainingJobSpec:
+    """A job that waits for its dataset as told."""
+    return job_spec(datasets=[{"name": "pictures", "mountPath": "/data", "readiness": readiness}])

@@ -1,0 +1,221 @@
+"""Places at the copies of datasets: jobs wait for one in the queue, and say behind whom."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.control.job.queue.test_schedule import enters, group, job, nodes
+from tests.unit.control.jobs import Jobs
+
+from tdcs.decide.queue.copy_places import AccessClaim, Places
+from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.job_places import claims_of
+from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.wait_message import waiting_admission
+from tdcs.model.kube_resources import DATASETS
+
+READS = [{"name": "pictures", "mountPath": "/data"}]
+
+
+def claim(mount: str = "m", *, limit: int = 1, copies: int = 1) -> AccessClaim:
+    return AccessClaim(mount=mount, dataset=f"team/{mount}", limit=limit, copies=copies)
+
+
+def queue(*waiting: QueuedJob, places: Places | None = None, gpus: int = 8, **more: Any) -> Schedule:
+    free = nodes(gpus)
+    return schedule(
+        waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=nodes(8)), places=places, **more
+    )
+
+
+def test_of_jobs_at_one_copy_as_many_enter_as_it_has_places() -> None:
+    jobs = [job(name, group(1), age=9 - i, access=(claim(limit=2),)) for i, name in enumerate("abc")]
+    found = queue(*jobs, job("free", group(1)))
+    assert enters(found) == "a b free"
+    waits = waiting_admission(found, "c")
+    assert waits.reason is Reason.AT_LIMIT
+    assert "Dataset team/m lets 2 jobs read it at once" in waits.message
+    assert "team/a, team/b read it; it is the next" in waits.message
+
+
+def test_a_second_copy_has_places_of_its_own() -> None:
+    jobs = [job(name, group(1), age=9 - i, access=(claim(copies=2),)) for i, name in enumerate("abc")]
+    found = queue(*jobs)
+    assert enters(found) == "a b"
+    assert "lets 1 job read each of its 2 copies at once" in waiting_admission(found, "c").message
+
+
+def test_jobs_that_read_the_source_by_another_dataset_count() -> None:
+    elsewhere = Places({"m": [("other", "twin")]})
+    found = queue(job("a", group(1), access=(claim(),)), places=elsewhere)
+    assert enters(found) == "nobody"
+    assert "other/twin reads it" in waiting_admission(found, "a").message
+
+
+def test_a_reader_by_another_dataset_is_named_with_that_dataset() -> None:
+    by_twin, by_both = (
+        replace(claim(), dataset="other/twin"),
+        (claim(), replace(claim(), dataset="team/also")),
+    )
+    places = Places()
+    places.take(("other", "far"), [by_twin])
+    places.take(("team", "near"), by_both)
+    waits = waiting_admission(queue(job("a", group(1), access=(claim(limit=2),)), places=places), "a")
+    readers = "other/far (of Dataset other/twin, which has the same source), team/near read it"
+    assert readers in waits.message
+
+
+def test_a_job_says_how_many_wait_before_it_and_who_is_the_last_of_them() -> None:
+    busy = Places({"m": [("team", "x")]})
+    jobs = [job(name, group(1), age=9 - i, access=(claim(),)) for i, name in enumerate("abc")]
+    found = queue(*jobs, places=busy)
+    assert "2 are before it, the last of them team/b" in waiting_admission(found, "c").message
+
+
+def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> None:
+    busy = Places({"m": [("team", "x")]})
+    found = queue(job("a", group(8), age=9, passed=1000, access=(claim(),)), job("b", group(8)), places=busy)
+    assert enters(found) == "b"
+    assert found.aside == frozenset()
+
+
+def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_datasets() -> None:
+    # It needs a place at two datasets; those that need one only would take turns before it for ever.
+    both = job("both", group(1), age=9, passed=3, access=(claim("m"), claim("k")))
+    busy = Places({"k": [("team", "x")]})
+    found = queue(both, job("single", group(1), access=(claim("m"),)), places=busy, max_passes=3)
+    assert enters(found) == "nobody"
+    waits = waiting_admission(found, "single")
+    assert "the next place at Dataset team/m is kept for team/both" in waits.message
+    passed = queue(
+        job("both", group(1), age=9, passed=2, access=(claim("m"), claim("k"))),
+        job("single", group(1), access=(claim("k", limit=2),)),
+        places=busy,
+        max_passes=3,
+    )
+    assert (enters(passed), passed.passed) == ("single", {"both": 3})
+
+
+@pytest.mark.parametrize(("readers", "expected"), [(1, "small"), (2, "nobody")])
+def test_a_job_that_waits_for_gpus_for_long_keeps_one_place_and_not_all(readers: int, expected: str) -> None:
+    big = job("big", group(1, 8), age=9, passed=3, access=(claim(limit=3),))
+    small = job("small", group(1), access=(claim(limit=3),))
+    busy = Places({"m": [("team", str(number)) for number in range(readers)]})
+    found = schedule(
+        waiting=(big, small),
+        reserved=(),
+        nodes=Nodes(free=nodes(4, 4), capacity=nodes(8, 8)),
+        places=busy,
+        max_passes=3,
+    )
+    assert enters(found) == expected
+
+
+@given(
+    jobs=st.lists(
+        st.tuples(st.sampled_from(["m", "k", "mk"]), st.integers(1, 3), st.integers(0, 5)), max_size=12
+    ),
+    limit=st.integers(1, 3),
+    copies=st.integers(1, 2),
+)
+def test_never_more_jobs_than_places_and_no_place_is_left_empty(
+    jobs: list[tuple[str, int, int]], limit: int, copies: int
+) -> None:
+    waiting = [
+        job(
+            f"j{i}",
+            group(gpus),
+            priority=priority,
+            access=tuple(claim(mount, limit=limit, copies=copies) for mount in mounts),
+        )
+        for i, (mounts, gpus, priority) in enumerate(jobs)
+    ]
+    free = nodes(100)
+    found = schedule(waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=free), places=Places())
+    for mount in "mk":
+        readers = [one for one in found.admitted if any(each.mount == mount for each in one.access)]
+        assert len(readers) <= limit * copies
+    for one in found.waiting:
+        assert one.short is not None
+        full = sum(any(each.mount == one.short.mount for each in other.access) for other in found.admitted)
+        assert full == limit * copies
+
+
+def dataset(name: str, *, path: str = "/datasets/p", **access: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"access": access}, "status": {"mountPath": path}}
+
+
+def test_claims_name_the_mount_and_the_limit_of_the_jobs_own_dataset() -> None:
+    known = {("n", "a"): dataset("a", maxConcurrentJobs=2), ("n", "new"): {"spec": {}}}
+    claims = claims_of(namespace="n", datasets=["a", "new", "missing"], known=known)
+    assert [(one.dataset, one.limit, one.copies) for one in claims] == [("n/a", 2, 1)]
+
+
+def pictures(jobs: Jobs, **access: Any) -> None:
+    """A Dataset that can be read, with its data loaded."""
+    conditions = [
+        {"type": kind, "status": "True", "reason": "Fine", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for kind in ("Mounted", "Loaded")
+    ]
+    jobs.server.store(DATASETS)["n", "pictures"] = {
+        "metadata": {"name": "pictures", "namespace": "n", "uid": "p", "generation": 1},
+        "spec": {"source": {"uri": "file:///data/pictures"}, "access": access},
+        "status": {
+            "conditions": conditions,
+            "claimName": "pictures",
+            "mountPath": "/datasets/p",
+            "loadedRatio": 1.0,
+            "totalBytes": 10,
+            "copies": [{"id": "0", "nodes": [{"name": "a", "bytes": 10}]}],
+        },
+    }
+
+
+def waits_at_limit(jobs: Jobs, name: str) -> bool:
+    return bool(jobs.condition("Queued", name).get("reason") == "DatasetAtLimit")
+
+
+@pytest.mark.parametrize("gang", [True, False])
+async def test_jobs_run_one_after_another_where_a_dataset_lets_one_read(gang: bool) -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        pictures(jobs, maxConcurrentJobs=1)
+        names = ["one", "two", "three"]
+        for name in names:
+            await jobs.create(name, workers=1, datasets=READS, scheduling={"gang": gang})
+        done: set[str] = set()
+        while len(done) < len(names):
+
+            def one_runs() -> bool:
+                active = [name for name in names if name not in done and jobs.bound(name)]
+                assert len(active) <= 1
+                return bool(active)
+
+            await jobs.until(one_runs)
+            running = next(name for name in names if name not in done and jobs.bound(name))
+            for name in set(names) - done - {running}:
+                await jobs.until(partial(waits_at_limit, jobs, name))
+                assert f"n/{running} reads it" in jobs.status(name)["message"]
+            await jobs.run(running)
+            await jobs.end(jobs.pods(running)[0])
+            await jobs.until_state("Succeeded", running)
+            done.add(running)
+
+
+async def test_a_new_operator_counts_the_jobs_that_read_before_it_admits_one() -> None:
+    jobs = Jobs(gpus={"a": 4})
+    async with jobs:
+        pictures(jobs, maxConcurrentJobs=1)
+        await jobs.create("one", workers=1, datasets=READS)
+        await jobs.until(lambda: jobs.bound("one") == 1)
+    async with jobs:
+        await jobs.create("two", workers=1, datasets=READS)
+        await jobs.until(lambda: jobs.condition("Queued", "two").get("reason") == "DatasetAtLimit")
+        assert jobs.bound("two") == 0
+        await jobs.server.merge(
+            DATASETS, name="pictures", namespace="n", patch={"spec": {"access": {"maxConcurrentJobs": 2}}}
+        )
+        await jobs.until(lambda: jobs.bound("two") == 1)

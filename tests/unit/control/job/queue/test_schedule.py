@@ -1,0 +1,350 @@
+"""The queue of jobs that start with all their pods at once, on a cluster's real nodes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.kept_nodes import LEAVE_MOST
+from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.queued_job import Growth, QueuedJob
+from tdcs.decide.queue.wait_message import waiting_admission
+
+GPU = "nvidia.com/gpu"
+
+
+def nodes(*gpus: int, cpu: int = 96_000) -> dict[str, dict[str, int]]:
+    """Nodes a, b, c, … with so many GPUs free."""
+    return {chr(ord("a") + i): {GPU: count, "cpu": cpu, "pods": 110} for i, count in enumerate(gpus)}
+
+
+def group(count: int, gpus: int = 1, **more: Any) -> PodGroup:
+    """So many pods with so many GPUs each."""
+    return PodGroup(count=count, request={GPU: gpus, "cpu": 1000, "pods": 1}, **more)
+
+
+def job(name: str, *groups: PodGroup, age: float = 0, **more: Any) -> QueuedJob:
+    """A job whose data is ready; a larger age is an older job."""
+    told = {"priority": 0, "data_ready": True, "passed": 0, **more}
+    return QueuedJob(key=("team", name), uid=name, submitted=-age, groups=groups, **told)
+
+
+def line(
+    *waiting: QueuedJob,
+    free: dict[str, dict[str, int]],
+    capacity: dict[str, dict[str, int]] | None = None,
+    lasting: dict[str, dict[str, int]] | None = None,
+    reserved: Sequence[PodGroup] = (),
+    **more: Any,
+) -> Schedule:
+    """The queue on nodes that are empty unless `capacity` says otherwise."""
+    there = Nodes(free=free, capacity=capacity or free, lasting=lasting)
+    return schedule(waiting=waiting, reserved=reserved, nodes=there, **more)
+
+
+def enters(found: Schedule) -> str:
+    return " ".join(member.uid for member in found.admitted) or "nobody"
+
+
+def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for_it() -> None:
+    first, second = job("first", group(6), age=2), job("second", group(6), age=1)
+    free = nodes(4, 4)
+    assert enters(line(first, second, free=free)) == "first"
+    # The first was let in, and none of its pods has a node yet.
+    found = line(second, free=free, reserved=[group(6)])
+    assert enters(found) == "nobody"
+    admission = waiting_admission(found, "second")
+    assert (admission.admitted, admission.reason) == (False, Reason.NO_ROOM)
+    assert "needs 6 nvidia.com/gpu at once, 2 nvidia.com/gpu free" in admission.message
+    assert "position 1 in the queue" in admission.message
+
+
+def test_priority_comes_before_age() -> None:
+    free = nodes(4)
+    old, urgent = job("old", group(4), age=9), job("urgent", group(4), priority=10)
+    found = line(old, urgent, free=free)
+    assert enters(found) == "urgent"
+    assert waiting_admission(found, "old").reason is Reason.NO_ROOM
+    held = line(old, urgent, free=nodes(4), capacity=nodes(8), reserved=[group(1)])
+    assert "position 2 in the queue; behind team/urgent" in waiting_admission(held, "old").message
+
+
+def test_a_job_that_no_node_can_ever_hold_is_not_counted_ahead() -> None:
+    giants = [job(f"giant-{number}", group(1, gpus=9), age=9 - number) for number in range(3)]
+    before, mine = job("before", group(4), age=2), job("mine", group(4), age=1)
+    found = line(*giants, before, mine, free=nodes(1, 1), capacity=nodes(4, 4))
+    assert waiting_admission(found, "giant-0").reason is Reason.NEVER
+    assert "position 1 in the queue" in waiting_admission(found, "before").message
+    assert "behind" not in waiting_admission(found, "before").message
+    assert "position 2 in the queue; behind team/before" in waiting_admission(found, "mine").message
+
+
+def test_jobs_of_one_second_enter_by_name_however_they_are_found() -> None:
+    one = replace(job("train-1", group(8)), uid="f00d")
+    other = replace(job("train-2", group(8)), uid="beef")
+    for found in (line(one, other, free=nodes(8)), line(other, one, free=nodes(8))):
+        assert enters(found) == one.uid
+
+
+def test_one_node_is_not_called_nodes() -> None:
+    busy = line(job("x", group(8)), free=nodes(2), capacity=nodes(8))
+    assert (
+        "2 nvidia.com/gpu free on the only node that its 8 pods may use"
+        in waiting_admission(busy, "x").message
+    )
+    large = job("large", group(1, gpus=4), age=9, passed=3)
+    held = line(large, job("small", group(1)), free=nodes(2), capacity=nodes(4), max_passes=3)
+    assert "1 node is set aside for team/large" in waiting_admission(held, "small").message
+
+
+def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> None:
+    free, capacity = nodes(2, 4), nodes(4, 4)
+    large, small = job("large", group(8), age=9, passed=2), job("small", group(1))
+    found = line(large, small, free=free, capacity=capacity, max_passes=3)
+    assert enters(found) == "small"
+    assert found.passed == {"large": 3}
+    large = job("large", group(8), age=9, passed=3)
+    found = line(large, small, free=free, capacity=capacity, max_passes=3)
+    assert enters(found) == "nobody"
+    assert (found.holder, found.aside) == ("large", frozenset("ab"))
+    assert "2 nodes are set aside for team/large" in waiting_admission(found, "small").message
+    # Once the nodes have emptied, it enters.
+    assert enters(line(large, small, free=capacity, capacity=capacity, holder="large")) == "large"
+
+
+def test_a_job_that_can_never_run_says_so_and_holds_up_nobody() -> None:
+    giant = job("giant", group(1, gpus=16), age=9, passed=1000)
+    found = line(giant, job("small", group(1)), free=nodes(8))
+    assert enters(found) == "small"
+    admission = waiting_admission(found, "giant")
+    assert admission.reason is Reason.NEVER
+    assert "16 nvidia.com/gpu, and the largest node that it may use has 8 nvidia.com/gpu" in admission.message
+
+
+NEVER: dict[str, tuple[PodGroup, str]] = {
+    "more pods than there is room for": (group(9, gpus=4), "even with all nodes empty only 2 of its 9 pods"),
+    "another resource": (
+        PodGroup(count=1, request={"cpu": 200_000, "pods": 1}),
+        "200 cpu, and the largest node that it may use has 96 cpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_what_makes_a_job_impossible_is_named(name: str) -> None:
+    pods, sentence = NEVER[name]
+    admission = waiting_admission(line(job("x", pods), free=nodes(4, 4)), "x")
+    assert admission.reason is Reason.NEVER
+    assert sentence in admission.message
+
+
+def test_a_pod_that_no_node_may_run_says_why_with_a_reason_of_its_own() -> None:
+    nowhere = group(1, nodes=frozenset(), nowhere="no node has the label zone=mars")
+    admission = waiting_admission(line(job("x", group(1), nowhere), free=nodes(4, 4)), "x")
+    assert (admission.reason, admission.message) == (Reason.NO_MATCH, "no node has the label zone=mars")
+
+
+def test_a_job_whose_data_is_not_there_may_be_passed_freely() -> None:
+    loading = job("loading", group(4), age=9, data_ready=False, passed=1000)
+    found = line(loading, job("small", group(4)), free=nodes(4))
+    assert enters(found) == "small"
+    assert found.passed == {}
+
+
+def test_room_that_is_spread_over_too_many_nodes_is_told_as_such() -> None:
+    admission = waiting_admission(
+        line(job("x", group(2, gpus=4)), free=nodes(2, 2, 4), capacity=nodes(4, 4, 4)), "x"
+    )
+    assert (
+        "only 1 of its 2 pods would find room at once: 8 nvidia.com/gpu are free on the 3 nodes"
+        in admission.message
+    )
+
+
+def test_roles_with_different_needs_fit_together_or_not_at_all() -> None:
+    servers = PodGroup(count=2, request={"cpu": 60_000, "pods": 1})
+    free = nodes(4, 4)
+    assert enters(line(job("x", group(8), servers), free=free)) == "x"
+    assert enters(line(job("x", group(8), PodGroup(count=3, request=servers.request)), free=free)) == "nobody"
+
+
+def test_pods_run_only_on_their_own_nodes() -> None:
+    only_b = group(4, nodes=frozenset("b"))
+    assert enters(line(job("x", only_b), free=nodes(8, 3))) == "nobody"
+    assert enters(line(job("x", only_b), free=nodes(0, 4))) == "x"
+
+
+def test_who_joins_behind_changes_nothing_of_what_those_before_are_told() -> None:
+    free, capacity = nodes(0), nodes(4)
+    first, second = job("first", group(4), age=9), job("second", group(4), age=5)
+    before = waiting_admission(line(first, second, free=free, capacity=capacity), "second")
+    after = waiting_admission(
+        line(first, second, job("third", group(4)), free=free, capacity=capacity), "second"
+    )
+    assert before == after
+
+
+def test_nodes_set_aside_never_hold_up_a_job_of_higher_priority() -> None:
+    large = job("large", group(8), age=9, passed=3)
+    urgent = job("urgent", group(4), priority=10)
+    small = job("small", group(4))
+    free, capacity = nodes(4, 0), nodes(4, 4)
+    held = line(large, small, free=free, capacity=capacity, max_passes=3)
+    assert (enters(held), held.holder) == ("nobody", "large")
+    found = line(
+        large, small, urgent, free=free, capacity=capacity, max_passes=3, holder="large", aside=held.aside
+    )
+    assert enters(found) == "urgent"
+    assert found.holder == "large"
+
+
+def test_the_job_that_holds_nodes_waits_for_one_of_higher_priority() -> None:
+    large = job("large", group(8), age=9, passed=3)
+    urgent = job("urgent", group(8), priority=10)
+    found = line(large, urgent, free=nodes(4, 4), max_passes=3, holder="large", aside={"a", "b"})
+    assert enters(found) == "urgent"
+
+
+def test_as_few_nodes_are_set_aside_as_the_pods_need_and_they_are_kept() -> None:
+    large = job("large", group(64), age=9, passed=3)
+    names = [f"n{i:02}" for i in range(16)]
+    capacity = {name: {GPU: 8, "cpu": 96_000, "pods": 110} for name in names}
+    free = {name: {**capacity[name], GPU: 3 if i < 10 else 0} for i, name in enumerate(names)}
+    found = line(large, free=free, capacity=capacity, max_passes=3)
+    assert len(found.aside) == 8
+    assert found.aside < set(names[:10])
+    # Others become free later: the nodes stay the ones that were chosen.
+    later = {name: {**capacity[name], GPU: 0 if i < 10 else 7} for i, name in enumerate(names)}
+    again = line(large, free=later, capacity=capacity, max_passes=3, holder=found.holder, aside=found.aside)
+    assert again.aside == found.aside
+
+
+def test_nodes_with_pods_of_others_are_set_aside_only_when_the_rest_is_not_enough() -> None:
+    large = job("large", group(1, gpus=4), age=9, passed=3)
+    capacity = nodes(4, 4)
+    lasting = {**capacity, "a": {**capacity["a"], GPU: 1}}
+    found = line(large, free=nodes(1, 0), capacity=capacity, lasting=lasting, max_passes=3)
+    assert found.aside == {"b"}
+    both = job("both", group(2, gpus=4), age=9, passed=3)
+    found = line(both, free=nodes(1, 0), capacity=capacity, lasting=lasting, max_passes=3)
+    assert found.aside == {"a", "b"}
+
+
+def elastic(name: str, *, least: int, most: int, **more: Any) -> QueuedJob:
+    """An elastic job that enters with `least` workers and asks for `most`."""
+    return job(name, group(least), growth=Growth(base=least, pods=group(most - least)), **more)
+
+
+def test_an_elastic_job_enters_with_its_smallest_number_and_grows_into_what_is_left() -> None:
+    found = line(elastic("train", least=2, most=8), free=nodes(4, 1))
+    assert enters(found) == "train"
+    assert found.workers == {"train": 5}
+    waiting = waiting_admission(found, "train")
+    assert waiting.message.startswith("3 more workers wait for room: needs 1 nvidia.com/gpu at once, 0 ")
+
+
+def test_growth_comes_after_jobs_of_its_priority_that_wait_to_start_and_before_lower_ones() -> None:
+    grows = elastic("train", least=2, most=6, age=9).growing()
+    assert grows is not None
+    found = line(grows, job("equal", group(3)), free=nodes(4))
+    assert enters(found) == "equal"
+    assert found.workers == {"train": 3}
+    found = line(replace(grows, priority=1), job("low", group(3)), free=nodes(4))
+    assert enters(found) == "nobody"
+    assert found.workers == {"train": 6}
+    # However many workers it grows by, it passes the others once.
+    large = job("large", group(8), priority=2)
+    assert line(grows, large, free=nodes(4), capacity=nodes(8)).passed == {"large": 1}
+
+
+def test_growth_keeps_off_nodes_that_are_set_aside() -> None:
+    grows = elastic("train", least=2, most=6, age=9).growing()
+    assert grows is not None
+    large = job("large", group(8), passed=3)
+    found = line(grows, large, free=nodes(4, 0, 1), capacity=nodes(4, 4, 1), max_passes=3)
+    assert found.aside == {"a", "b"}
+    assert found.workers == {"train": 3}
+
+
+def test_room_off_the_nodes_that_are_set_aside_is_given_once() -> None:
+    free, capacity = nodes(1, 1), nodes(4, 4)
+    large = job("large", group(1, gpus=2), age=9, passed=3)
+    small = [job(name, group(1), age=age) for name, age in (("one", 2), ("two", 1))]
+    found = line(large, *small, free=free, capacity=capacity, max_passes=3)
+    assert len(found.aside) == 1
+    assert enters(found) == "one"
+
+
+def test_a_job_leaves_empty_nodes_to_a_gang_of_whole_nodes_that_waits() -> None:
+    small, large = job("small", group(1, gpus=2)), job("large", group(3, gpus=8), age=1)
+    free, capacity = nodes(8, 8, 4), nodes(8, 8, 8)
+    found = line(small, large, free=free, capacity=capacity)
+    assert enters(found) == "small"
+    assert found.leave == {"small": {2: frozenset("ab")}}
+    assert line(small, free=free, capacity=capacity).leave == {}
+    asleep = replace(large, data_ready=False)
+    assert line(small, asleep, free=free, capacity=capacity).leave == {}
+    # A job that runs says as much of what is to come as one that waits.
+    assert line(small, free=free, capacity=capacity, running=[large]).leave == {"small": {2: frozenset("ab")}}
+    # Pods that were admitted before and have no node yet take theirs, too.
+    assert line(small, large, free=free, capacity=capacity, reserved=[group(1, gpus=8)]).leave == {
+        "small": {2: frozenset("b")}
+    }
+
+
+def test_pods_leave_the_nodes_that_are_set_aside_unless_their_job_is_more_urgent() -> None:
+    starved = job("starved", group(3, gpus=8), age=9, passed=64)
+    small = job("small", group(1, gpus=2), group(1, gpus=1))
+    free, capacity = nodes(8, 5, 4, 3), nodes(8, 8, 8, 8)
+    found = line(starved, small, free=free, capacity=capacity)
+    assert (enters(found), found.holder, found.aside) == ("small", "starved", frozenset("abc"))
+    assert found.leave == {"small": {2: frozenset("abc"), 1: frozenset("abc")}}
+    urgent = replace(small, priority=1)
+    assert line(starved, urgent, free=free, capacity=capacity, holder="starved", aside="abc").leave == {}
+
+
+def test_of_many_nodes_to_leave_those_that_are_set_aside_are_named_first() -> None:
+    begun = frozenset({"x", "y"})
+    starved = job("starved", group(2, gpus=8, nodes=begun), age=9, passed=64)
+    wide, small = job("wide", group(300, gpus=8), age=8), job("small", group(1, gpus=2))
+    empty = {f"n{number:03}": {GPU: 8, "cpu": 96_000, "pods": 110} for number in range(280)}
+    halves = {name: {GPU: 4, "cpu": 96_000, "pods": 110} for name in [*begun, *map(str, range(18))]}
+    free = {**empty, **halves}
+    capacity = {name: {**amounts, GPU: 8} for name, amounts in free.items()}
+    found = line(starved, wide, small, free=free, capacity=capacity)
+    assert (enters(found), found.aside) == ("small", begun)
+    assert found.leave["small"][2] == begun | set(sorted(empty)[: LEAVE_MOST - 2])
+
+
+def test_nodes_and_running_jobs_are_looked_at_once_however_many_jobs_are_admitted() -> None:
+    looks: list[str] = []
+
+    class Capacity(dict[str, dict[str, int]]):
+        def items(self) -> Any:
+            looks.append("nodes")
+            return super().items()
+
+    class Running:
+        priority, ready = 0, True
+
+        @property
+        def groups(self) -> list[PodGroup]:
+            looks.append("job")
+            return [group(3, gpus=8)]
+
+    small = [job(f"small-{number}", group(1, gpus=2)) for number in range(5)]
+    free, capacity = nodes(8, 8, 8, 4), nodes(8, 8, 8, 8)
+    found = line(*small, free=free, capacity=Capacity(capacity), running=cast("list[QueuedJob]", [Running()]))
+    assert len(found.admitted) == 5
+    # The first two fill the node that is begun; the third begins an empty one.
+    assert found.leave == {
+        "small-0": {2: frozenset("abc")},
+        "small-1": {2: frozenset("abc")},
+        "small-2": {2: frozenset("abc")},
+        "small-3": {2: frozenset("bc")},
+        "small-4": {2: frozenset("bc")},
+    }
+    assert sorted(looks) == ["job", "nodes"]

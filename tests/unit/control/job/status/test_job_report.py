@@ -1,0 +1,119 @@
+"""What a job's status says: its state, its pods, and how near they are to their data."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.control.builders import NOW, dataset, job_spec
+from tests.unit.control.job.builders import ADMITTED, decided, reading
+
+from tdcs.api.trainingjob import Role, RunPolicy
+from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
+from tdcs.control.job import job_status
+from tdcs.decide.job import job_phase as decisions
+from tdcs.model.job_pods import PodView
+from tdcs.model.observed_job import JobView, Observed, job_view
+
+
+def pod(name: str, node: str, *, index: str, created: str = NOW, **more: Any) -> PodView:
+    return PodView(name=name, node=node, index=index, created=created, **more)
+
+
+def seen_with(*pods: PodView, known: TrainingJobStatus = ADMITTED, job: JobView | None = None) -> Observed:
+    held = {"pictures": dataset(nodes={"a": 60, "b": 40})}
+    jobs: dict[Role, JobView] = {"Worker": job} if job is not None else {}
+    return Observed(spec=job_spec(), known=known, name="train", datasets=held, pods=pods, jobs=jobs)
+
+
+def status(seen: Observed) -> TrainingJobStatus:
+    outcome = decisions.outcome(seen, now=NOW)
+    return job_status.status_of(seen, decision=decided(seen), outcome=outcome, now=NOW)
+
+
+def test_locality_is_one_only_on_the_node_with_the_most_bytes() -> None:
+    found = status(seen_with(pod("p0", "a", index="0"), pod("p1", "c", index="1")))
+    assert [(place.node, place.cached_bytes) for place in found.placement] == [("a", 60), ("c", 0)]
+    assert found.locality == 0.5  # one pod at its best node, one without a byte
+    assert found.locality_percent == "50%"
+    assert found.local_share == 0.3
+
+
+def test_parameter_servers_do_not_count_for_locality() -> None:
+    found = status(seen_with(pod("p0", "a", index="0"), pod("s0", "c", index="0", role="PS")))
+    assert [place.pod for place in found.placement] == ["p0", "s0"]
+    assert found.locality == 1.0
+
+
+def test_a_replaced_pod_is_not_reported() -> None:
+    old = pod("p0-old", "c", index="0", created="2025-01-01T00:00:00Z")
+    found = status(seen_with(old, pod("p0-new", "a", index="0")))
+    assert [place.pod for place in found.placement] == ["p0-new"]
+
+
+def test_where_pods_ran_is_kept_when_they_and_the_data_are_gone() -> None:
+    before = status(seen_with(pod("p0", "a", index="0")))
+    known = before.model_copy(update={"conditions": ADMITTED.conditions})
+    jobs: dict[Role, JobView] = {"Worker": JobView(complete=True, completion_time=NOW)}
+    after = status(Observed(spec=job_spec(), known=known, jobs=jobs))
+    assert after.placement == [PodPlacement(pod="p0", node="a", cached_bytes=60)]
+    assert (after.locality, after.local_share) == (before.locality, before.local_share)
+    assert after.completion_time == NOW
+
+
+STATES = {
+    "Starting": JobView(active=2, ready=1),
+    "Running": JobView(active=2, ready=2),
+    "Succeeded": JobView(succeeded=2, complete=True),
+    "Failed": JobView(failed=7, failure="BackoffLimitExceeded: too many"),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_state_is_what_the_job_controller_says(state: str) -> None:
+    seen = seen_with(job=STATES[state])
+    outcome = decisions.outcome(seen, now=NOW)
+    findings = job_status.findings_of(seen, decision=decided(seen), outcome=outcome)
+    found = {finding.type: finding.status for finding in findings}
+    assert status(seen).state == state
+    assert (found["Running"] == "True") == (state == "Running")
+    assert (found.get("Succeeded"), found.get("Failed")) == (
+        "True" if state == "Succeeded" else None,
+        "True" if state == "Failed" else None,
+    )
+
+
+def test_pods_that_end_one_by_one_do_not_make_a_running_job_start_again() -> None:
+    """Between the end of the pods and the Job controller's word for it."""
+    done = [pod(f"p{i}", "a", index=str(i), phase="Succeeded") for i in range(2)]
+    assert status(seen_with(*done, job=JobView(active=0))).state == "Running"
+
+
+def test_the_ending_of_a_job_is_read_from_its_conditions() -> None:
+    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
+    view = job_view({"status": {"conditions": [{**failed, "lastTransitionTime": NOW}], "failed": 1}})
+    assert view.failure == "DeadlineExceeded: too long"
+    assert view.completion_time == NOW
+    assert job_view({"status": {"conditions": [{**failed, "status": "False"}]}}).finished is False
+    assert job_view(None) == JobView()
+
+
+def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_waits() -> None:
+    lost = {"pictures": dataset(cached=40)}
+    spec = reading(percent=100)
+    running = Observed(
+        spec=spec, known=ADMITTED, datasets=lost, present=frozenset(lost), created=NOW, jobs={}, pods=()
+    )
+    found = job_status.findings_of(running, decision=decided(running), outcome=None)
+    ready = next(one for one in found if one.type == "DataReady")
+    assert (ready.status, ready.reason) == ("False", "DatasetLoading")
+    assert ready.message == (
+        "the job runs, and Dataset pictures has 40% of its bytes cached now: the rest is being loaded again, and is "
+        "read from other nodes or the source until then"
+    )
+    admitted = next(one for one in found if one.type == "Admitted")
+    assert admitted.status == "True"
+    assert "the job waits" not in admitted.message
+    held = replace(running, spec=spec.model_copy(update={"run_policy": RunPolicy(suspend=True)}))
+    assert "the job waits for 100%" in decisions.data(held, now=NOW).message
+    # Of a gang that gives its places back nothing runs any more.
+    assert "the job waits for 100%" in decisions.data(running, now=NOW, runs=False).message

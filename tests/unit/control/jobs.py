@@ -1,0 +1,444 @@
+"""Training jobs on an API server in memory: the real controller and queue, with a small Kubernetes around them."""
+
+import asyncio
+import datetime
+import time
+from collections.abc import Callable
+from typing import Any, Self, cast
+
+from tests.support.caches import MemoryCaches
+from tests.support.kube.objects import with_roles
+from tests.support.waiting import eventually_async
+from tests.unit.control.passes import work_off
+from tests.unit.control.server import Server
+
+from tdcs.api import names
+from tdcs.api.durations import seconds_between
+from tdcs.control.clock import utc_now
+from tdcs.control.context import Context, Settings, Stores, WorkKey
+from tdcs.control.job.job_controller import TrainingJobController
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS
+from tdcs.control.job.stalled_reads import DataStalls
+from tdcs.control.node_usage import Usage, trimmed
+from tdcs.decide.queue.pod_admission import MAX_PASSES
+from tdcs.engine.memory import MemoryEngine
+from tdcs.kube.api import KubeApi
+from tdcs.kube.apply import Applier
+from tdcs.kube.events import EventRecorder
+from tdcs.kube.queue import KeyedQueue
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import (
+    DATASETS,
+    EVENTS,
+    JOBS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    RUNTIME_CLASSES,
+    TRAINING_JOBS,
+    WORKLOADS,
+    Resource,
+)
+
+GPU = "nvidia.com/gpu"
+
+
+class JobServer(Server):
+    """The server, with Jobs that do not end by themselves: the test plays their controller."""
+
+    def play(self, resource: Resource, made: Object) -> None:
+        pass
+
+
+class Mortal:
+    """The server as an operator sees it that is killed with its n-th write: that one is made, and nothing after it.
+
+    Args:
+        server: which answers.
+        killed_after: the number of the write.
+        latency: seconds until a request reaches it.
+    """
+
+    def __init__(self, server: Server, *, killed_after: int, latency: float = 0.0) -> None:
+        self._server = server
+        self._latency = latency
+        self._left = killed_after
+        self.dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._server, name)
+
+        async def maybe(*args: Any, **more: Any) -> Any:
+            await asyncio.sleep(self._latency)
+            if self.dead:
+                await asyncio.Event().wait()
+            if name in {"create", "apply", "apply_status", "merge", "merge_status", "delete"}:
+                self._left -= 1
+                self.dead = self._left == 0
+            answer = await call(*args, **more)
+            if self.dead:
+                await asyncio.Event().wait()
+            return answer
+
+        return maybe
+
+
+class Jobs:
+    """Nodes with GPUs, and an operator of jobs at work; a context manager. The test plays the rest of Kubernetes."""
+
+    def __init__(
+        self,
+        *,
+        gpus: dict[str, int],
+        max_passes: int = MAX_PASSES,
+        patience: float = PLACEMENT_SECONDS,
+        kueue: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        latency: float = 0.0,
+    ) -> None:
+        self._kueue = kueue
+        self._latency = latency
+        self._clock = clock
+        self.passes = 0
+        self._max_passes = max_passes
+        self._patience = patience
+        self.server = JobServer()
+        for name, count in gpus.items():
+            self.server.store(NODES)["", name] = {
+                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                "status": {"allocatable": {GPU: str(count), "cpu": "96", "pods": "110"}},
+            }
+        self._work: list[asyncio.Task[None]] = []
+        self.refuses: Callable[[Object], bool] = lambda pod: False
+        self._ahead = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def start(self, *, killed_after: int | None = None) -> None:
+        """An operator begins, with nothing in its memory; it dies with its write of this number."""
+        server = self.server
+        self.operator = Mortal(server, killed_after=killed_after or 0, latency=self._latency)
+        api = cast("KubeApi", self.operator)
+        usage = Usage(on_change=lambda: self.gangs.touch())
+        stores = Stores(
+            datasets=server.store(DATASETS),
+            training_jobs=server.store(TRAINING_JOBS),
+            nodes=server.store(NODES),
+            pods=server.store(PODS),
+            jobs=server.store(JOBS),
+            priority_classes=server.store(PRIORITY_CLASSES),
+            resource_quotas=server.store(RESOURCE_QUOTAS),
+            runtime_classes=server.store(RUNTIME_CLASSES),
+            usage=usage,
+        )
+        engine = MemoryEngine(sources={}, workers={})
+        self.context = Context(
+            api=api,
+            applier=Applier(api=api),
+            recorder=EventRecorder(api=api, component="test", now=utc_now),
+            caches=MemoryCaches(engine),
+            stores=stores,
+            queue=KeyedQueue(),
+            settings=Settings(kueue=self._kueue),
+            now=self.now,
+        )
+        self.usage = usage
+        self.gangs = GangQueue(
+            stores=stores,
+            queue=self.context.queue,
+            max_passes=self._max_passes,
+            patience=self._patience,
+            clock=self._clock,
+        )
+        self.stalls = DataStalls(
+            lambda job, _: self.context.queue.add_after(WorkKey(TRAINING_JOBS, *job), 0.0),
+            clock=lambda: time.monotonic() + self._ahead,
+        )
+        controller = TrainingJobController(context=self.context, gangs=self.gangs, stalls=self.stalls)
+
+        async def reconcile(key: WorkKey) -> float | None:
+            self.passes += 1
+            return await controller.reconcile(key)
+
+        self._reconcile = reconcile
+        self.gangs.start()
+        self.defects: list[Exception] = []
+        server.on_change = self._changed
+        for key, pod in server.store(PODS).items():
+            self._count(key, pod)
+        self._work = [
+            asyncio.create_task(
+                work_off(self.context.queue, self._reconcile, defects=self.defects, most_wait=30.0)
+            )
+            for _ in range(3)
+        ]
+        for namespace, name in list(server.store(TRAINING_JOBS)):
+            self.context.queue.add(WorkKey(TRAINING_JOBS, namespace, name))
+
+    async def stop(self) -> None:
+        """The operator ends as if it were killed."""
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        self.gangs.close()
+        self.context.queue.close()
+        assert not self.defects, self.defects
+
+    def _changed(self, resource: Resource, obj: Object, deleted: bool) -> None:
+        metadata = obj["metadata"]
+        key = (metadata.get("namespace", ""), metadata["name"])
+        if resource is PODS:
+            self._count(key, None if deleted else obj)
+        if resource in (PODS, JOBS, WORKLOADS):
+            job = (metadata.get("labels") or {}).get(names.LABEL_TRAINING_JOB)
+            if job:
+                self.context.queue.add(WorkKey(TRAINING_JOBS, key[0], job))
+        if resource is TRAINING_JOBS:
+            self.context.queue.add(WorkKey(TRAINING_JOBS, *key))
+        self.gangs.touch(nodes=resource is NODES, overheads=resource is RUNTIME_CLASSES)
+
+    def _count(self, key: tuple[str, str], pod: Object | None) -> None:
+        holds = pod is not None and pod["spec"].get("nodeName") and phase_of(pod) in {"Pending", "Running"}
+        self.usage.seen(key, trimmed(pod) if pod is not None and holds else None)
+
+    def now(self) -> str:
+        """The operator's time."""
+        return time_at(seconds_between(EPOCH, utc_now()) + self._ahead)
+
+    def advance(self, seconds: float) -> None:
+        """Let the operator's clock go on by so much."""
+        self._ahead += seconds
+
+    # The rest of Kubernetes.
+
+    async def play(self, *, schedule: bool = True) -> None:
+        """One round of the Job controller and the scheduler: pods are made and deleted, and get nodes with room."""
+        for (namespace, name), job in list(self.server.store(JOBS).items()):
+            own = [pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == name]
+            over = any(each["type"] in {"Complete", "Failed"} for each in conditions_of(job))
+            wanted = 0 if job["spec"]["suspend"] or over else job["spec"]["completions"]
+            for pod in own:
+                if phase_of(pod) not in {"Succeeded", "Failed"} and index_of(pod) >= wanted:
+                    await self.server.delete(PODS, name=pod["metadata"]["name"], namespace=namespace)
+            held = {index_of(pod) for pod in own if phase_of(pod) != "Failed"}
+            for index in range(wanted):
+                if index not in held:
+                    await self._make_pod(job, index)
+            await self._count_pods(job)
+        for pod in self.pods() if schedule else ():
+            if not pod["spec"].get("nodeName"):
+                await self._place(pod)
+
+    async def kubelet(self) -> None:
+        """One round of a kubelet whose pods run and end well: each that has a node goes one step on."""
+        for pod in self.pods():
+            if phase_of(pod) == "Running":
+                await self.end(pod)
+        for name in {pod["metadata"]["labels"][names.LABEL_TRAINING_JOB] for pod in self.pods()}:
+            await self.run(name)
+
+    async def _make_pod(self, job: Object, index: int) -> None:
+        template, metadata = job["spec"]["template"], job["metadata"]
+        made = sum(index_of(pod) == index for pod in self.pods())
+        labels = {**template["metadata"]["labels"], "job-name": metadata["name"]}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{metadata['name']}-{index}-{made}",
+                "namespace": metadata["namespace"],
+                "labels": labels,
+                "annotations": {names.ANNOTATION_COMPLETION_INDEX: str(index)},
+                "ownerReferences": [{"uid": metadata["uid"], "controller": True}],
+            },
+            "spec": dict(template["spec"]),
+            "status": {"phase": "Pending"},
+        }
+        await self.server.create(PODS, obj=pod)
+
+    async def _place(self, pod: Object) -> None:
+        if pod["spec"].get("schedulerName") not in (None, names.SCHEDULER_NAME, "default-scheduler"):
+            return  # nobody looks at it
+        asked = trimmed(pod)["takes"].get(GPU, 0)
+        for (_, node), obj in self.server.store(NODES).items() if not self.refuses(pod) else ():
+            free = int(obj["status"]["allocatable"][GPU]) - self.usage.taken(node).get(GPU, 0)
+            if free >= asked:
+                await self._merge(PODS, pod, {"spec": {"nodeName": node}, "status": {"conditions": []}})
+                return
+        refused = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0 nodes fit",
+        }
+        if conditions_of(pod) != [refused]:
+            await self._merge(PODS, pod, {"status": {"conditions": [refused]}})
+
+    async def stranger(self, name: str, *, node: str, gpus: int) -> None:
+        """A pod of somebody else takes GPUs of a node."""
+        container = {"name": "main", "resources": {"limits": {GPU: str(gpus)}}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "else"},
+            "spec": {"containers": [container], "nodeName": node},
+            "status": {"phase": "Running"},
+        }
+        await self.server.create(PODS, obj=pod)
+
+    async def _count_pods(self, job: Object) -> None:
+        own = [pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]]
+        done = sorted(index_of(pod) for pod in own if phase_of(pod) == "Succeeded")
+        failed = sum(phase_of(pod) == "Failed" for pod in own)
+        status: Object = {
+            "active": sum(phase_of(pod) in {"Pending", "Running"} for pod in own),
+            "succeeded": len(done),
+            "failed": failed,
+            "completedIndexes": ",".join(map(str, done)),
+        }
+        started = (job.get("status") or {}).get("startTime")
+        if started or not job["spec"]["suspend"]:
+            status["startTime"] = started or utc_now()
+        if len(done) == job["spec"]["completions"]:
+            status["conditions"] = [{"type": "Complete", "status": "True", "lastTransitionTime": utc_now()}]
+        elif failed > job["spec"].get("backoffLimit", 6):
+            told = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+            status["conditions"] = [{**told, "lastTransitionTime": utc_now()}]
+        if (job.get("status") or {}) != status:
+            await self._merge(JOBS, job, {"status": status})
+
+    async def run(self, job: str = "train") -> None:
+        """The pods of a job that have a node run."""
+        for pod in self.pods(job):
+            if pod["spec"].get("nodeName") and phase_of(pod) == "Pending":
+                ready = {"type": "Ready", "status": "True"}
+                await self._merge(PODS, pod, {"status": {"phase": "Running", "conditions": [ready]}})
+
+    async def end(self, pod: Object, *, code: int = 0) -> None:
+        """A pod ends."""
+        state = {
+            "terminated": {
+                "exitCode": code,
+                "reason": "Error" if code else "Completed",
+                "finishedAt": utc_now(),
+            }
+        }
+        status: Object = {"phase": "Failed" if code else "Succeeded", "conditions": []}
+        containers = [{"name": "main", "state": state}]
+        await self._merge(PODS, pod, {"status": {**status, "containerStatuses": containers}})
+
+    async def _merge(self, resource: Resource, obj: Object, patch: Object) -> None:
+        metadata = obj["metadata"]
+        await self.server.merge(resource, name=metadata["name"], namespace=metadata["namespace"], patch=patch)
+
+    # What users do and see.
+
+    async def create(
+        self,
+        name: str = "train",
+        *,
+        workers: int = 2,
+        gpus: int = 1,
+        labels: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        """A job of so many workers with so many GPUs each."""
+        wanted = with_roles({"roles": {"Worker": role(workers, gpus=gpus)}, **spec})
+        metadata: Object = {"name": name, "namespace": "n", **({"labels": labels} if labels else {})}
+        job = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "metadata": metadata, "spec": wanted}
+        await self.server.create(TRAINING_JOBS, obj=job)
+
+    async def change(self, name: str = "train", **spec: Any) -> None:
+        """Merge fields into a job's spec."""
+        await self.server.merge(TRAINING_JOBS, name=name, namespace="n", patch={"spec": spec})
+
+    def status(self, name: str = "train") -> Object:
+        return dict(self.server.store(TRAINING_JOBS).get(("n", name), {}).get("status") or {})
+
+    def condition(self, kind: str, name: str = "train") -> Object:
+        conditions = self.status(name).get("conditions") or ()
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    def job(self, name: str) -> Object:
+        return self.server.store(JOBS)["n", name]
+
+    def training_job(self, name: str) -> Object:
+        return self.server.store(TRAINING_JOBS)["n", name]
+
+    def pods(self, job: str = "") -> list[Object]:
+        """All pods of jobs, or those of one, by name."""
+        found = [
+            (key, (pod["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB), pod)
+            for key, pod in self.server.store(PODS).items()
+        ]
+        return [
+            pod for _, owner, pod in sorted(found, key=lambda one: one[0]) if owner and job in ("", owner)
+        ]
+
+    def bound(self, job: str) -> int:
+        """How many pods of a job have a node."""
+        return sum(bool(pod["spec"].get("nodeName")) for pod in self.pods(job))
+
+    def events(self) -> list[str]:
+        """The reasons of all events."""
+        return sorted(event["reason"] for event in self.server.store(EVENTS).values())
+
+    async def until(
+        self, holds: Callable[[], object], *, play: bool = True, kubelet: bool = False, deadline: float = 60.0
+    ) -> None:
+        """Until it holds, while the rest of Kubernetes plays on; with `kubelet`, pods run and end by themselves."""
+
+        async def look() -> bool:
+            assert not self.defects, self.defects
+            if play:
+                await self.play()
+            if kubelet:
+                await self.kubelet()
+            return bool(holds())
+
+        await eventually_async(look, deadline=deadline, interval=0.02, describe=self._describe)
+
+    async def until_state(self, state: str, name: str = "train", *, kubelet: bool = False) -> None:
+        """Until the job is in a state."""
+        await self.until(lambda: self.status(name).get("state") == state, kubelet=kubelet)
+
+    def _describe(self) -> str:
+        return "\n".join(
+            f"{resource.kind} {key}: {obj.get('status')}"
+            for resource in (TRAINING_JOBS, JOBS, PODS)
+            for key, obj in self.server.store(resource).items()
+        )
+
+
+EPOCH = "1970-01-01T00:00:00Z"
+
+
+def time_at(seconds: float) -> str:
+    """A time of the API, so many seconds after 1970."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def role(replicas: int, *, gpus: int = 0) -> Object:
+    """The pods of a role."""
+    limits = {GPU: str(gpus)} if gpus else {}
+    container = {"name": "main", "image": "train", "resources": {"limits": limits}}
+    return {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
+
+
+def phase_of(pod: Object) -> str:
+    return str(pod["status"]["phase"])
+
+
+def index_of(pod: Object) -> int:
+    return int(pod["metadata"]["annotations"][names.ANNOTATION_COMPLETION_INDEX])
+
+
+def conditions_of(obj: Object) -> list[Object]:
+    return list((obj.get("status") or {}).get("conditions") or ())

@@ -1,0 +1,112 @@
+"""What KEDA is answered about Datasets and CacheClusters."""
+
+from typing import Any
+
+import pytest
+
+from tdcs.control.context import Stores
+from tdcs.decide.scaled_metric import (
+    QuestionError,
+    ScaledMetric,
+    UnknownObjectError,
+    metric_of,
+)
+
+GB = 10**9
+
+
+def stores(*, dataset: dict[str, Any] | None = None, access: dict[str, Any] | None = None) -> Stores:
+    workers = [{"node": "a", "capacityBytes": 120 * GB}, {"node": "b", "capacityBytes": 80 * GB}]
+    cluster = {"workers": workers, "capacityBytes": 200 * GB, "wantedBytes": 120 * GB}
+    return Stores(
+        datasets={
+            ("team", "pictures"): {
+                "metadata": {"name": "pictures"},
+                "spec": {"access": access or {}},
+                "status": {"activeJobs": 3, "waitingJobs": 2} if dataset is None else dataset,
+            }
+        },
+        cache_clusters={
+            ("tdcs-system", "default"): {"metadata": {"name": "default"}, "spec": {}, "status": cluster},
+            ("tdcs-system", "new"): {"metadata": {"name": "new"}, "spec": {}, "status": {"wantedBytes": 5}},
+        },
+    )
+
+
+def asked(namespace: str = "team", *, world: Stores | None = None, **metadata: str) -> ScaledMetric:
+    known = world or stores()
+    return metric_of(
+        metadata, namespace=namespace, datasets=known.datasets, cache_clusters=known.cache_clusters
+    )
+
+
+def test_readers_are_the_jobs_that_read_a_dataset_or_wait_and_a_copy_takes_what_the_spec_lets_it() -> None:
+    assert asked(dataset="pictures") == ScaledMetric(name="readers", value=5, target=1)
+    limited = stores(access={"maxConcurrentJobs": 4})
+    assert asked(dataset="pictures", world=limited).target == 4
+    assert asked(dataset="pictures", target="2.5", world=limited).target == 2.5
+
+
+def test_nothing_to_read_is_nothing_to_scale_for() -> None:
+    assert asked(dataset="pictures").active
+    assert not asked(dataset="pictures", world=stores(dataset={"state": "Ready"})).active
+
+
+def test_wanted_bytes_are_shared_by_workers_that_each_take_most_of_what_they_hold() -> None:
+    found = asked("tdcs-system", cacheCluster="default")
+    assert found == ScaledMetric(name="wantedBytes", value=120 * GB, target=85 * GB)
+    assert asked("tdcs-system", cacheCluster="default", target="50Gi").target == 50 * 2**30
+    assert asked("tdcs-system", cacheCluster="new", target="1k").value == 5
+
+
+def test_workers_that_come_or_go_do_not_change_what_one_of_them_takes() -> None:
+    world = stores()
+    status = world.cache_clusters["tdcs-system", "default"]["status"]
+    status["workers"] += [
+        {"node": "c", "state": "Pending", "capacityBytes": 0},
+        {"node": "d", "state": "Pending"},
+        {"node": "e", "state": "Draining", "capacityBytes": 100 * GB},
+    ]
+    found = asked("tdcs-system", world=world, cacheCluster="default")
+    assert found == ScaledMetric(name="wantedBytes", value=120 * GB, target=85 * GB)
+    status["workers"] = [{"node": "c", "state": "Pending"}]
+    with pytest.raises(UnknownObjectError, match="write target"):
+        asked("tdcs-system", world=world, cacheCluster="default")
+
+
+def test_keys_that_keda_itself_puts_beside_are_left_alone() -> None:
+    assert asked(dataset="pictures", scalerAddress="tdcs-scaler.tdcs-system:8083").value == 5
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({}, "neither dataset and cacheCluster"),
+        ({"dataset": "pictures", "cacheCluster": "default"}, "both dataset and cacheCluster"),
+        ({"dataset": "pictures", "targets": "1"}, "has targets: known are"),
+        ({"dataset": "pictures", "target": "0"}, "no number above 0"),
+        ({"dataset": "pictures", "target": "nan"}, "no number above 0"),
+        ({"dataset": "pictures", "target": "inf"}, "no number above 0"),
+        ({"dataset": "pictures", "target": "many"}, "no number above 0"),
+    ],
+)
+def test_a_wrong_trigger_is_answered_with_what_to_write(metadata: dict[str, str], says: str) -> None:
+    known = stores()
+    with pytest.raises(QuestionError, match=says):
+        metric_of(metadata, namespace="team", datasets=known.datasets, cache_clusters=known.cache_clusters)
+
+
+def test_a_wrong_target_of_a_cache_is_answered_with_what_to_write() -> None:
+    with pytest.raises(QuestionError, match="no number above 0"):
+        asked("tdcs-system", cacheCluster="default", target="-1")
+
+
+def test_objects_of_other_namespaces_and_those_without_a_status_are_unknown() -> None:
+    with pytest.raises(UnknownObjectError, match="no Dataset other/pictures"):
+        asked("other", dataset="pictures")
+    with pytest.raises(UnknownObjectError, match="no CacheCluster team/default"):
+        asked(cacheCluster="default")
+    with pytest.raises(UnknownObjectError, match="nothing is known of Dataset team/pictures yet"):
+        asked(dataset="pictures", world=stores(dataset={}))
+    with pytest.raises(UnknownObjectError, match="write target"):
+        asked("tdcs-system", cacheCluster="new")

@@ -1,0 +1,104 @@
+"""What Prometheus is told agrees with the objects."""
+
+import pytest
+from prometheus_client import generate_latest
+from tests.unit.control.builders import dataset_object
+
+from tdcs.control.context import Stores
+from tdcs.control.operator_metrics import Metrics
+
+
+def told(metrics: Metrics) -> dict[str, float]:
+    """Every sample with its labels, as the text format has it."""
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
+
+
+def metrics_of(**stores: dict[tuple[str, str], object]) -> Metrics:
+    return Metrics(
+        stores=Stores(**stores),  # type: ignore[arg-type]
+        queued=lambda: 3,
+        oldest_seconds=lambda: 0.5,
+        schedule_overdue_seconds=lambda: 7.5,
+    )
+
+
+def test_the_state_of_every_object_is_told() -> None:
+    status: dict[str, object] = {"state": "Ready", "totalBytes": 10, "cachedBytes": 10, "physicalBytes": 20}
+    status["copies"] = [{"id": "0", "nodes": []}, {"id": "clone-1", "nodes": []}, {"id": "clone-2"}]
+    dataset = {**dataset_object(), "status": status}
+    job = {
+        "metadata": {"name": "train", "namespace": "n"},
+        "status": {"state": "Succeeded", "locality": 0.5},
+    }
+    workers = [{"node": "a", "state": "Ready", "capacityBytes": 8, "usedBytes": 5}, {"node": "b"}]
+    cluster = {"metadata": {"name": "default"}, "status": {"workers": workers, "wantedBytes": 12}}
+    found = told(
+        metrics_of(
+            datasets={("n", "pictures"): dataset},
+            training_jobs={("n", "train"): job},
+            cache_clusters={("tdcs-system", "default"): cluster},
+        )
+    )
+    assert found['tdcs_dataset_physical_bytes{dataset="pictures",namespace="n"}'] == 20
+    assert found['tdcs_dataset_state{dataset="pictures",namespace="n",state="Ready"}'] == 1
+    assert found['tdcs_dataset_copies{dataset="pictures",kind="spec",namespace="n"}'] == 1
+    assert found['tdcs_dataset_copies{dataset="pictures",kind="clone",namespace="n"}'] == 2
+    assert found['tdcs_trainingjob_locality{namespace="n",trainingjob="train"}'] == 0.5
+    assert found['tdcs_worker_used_bytes{cachecluster="default",node="a"}'] == 5
+    assert found['tdcs_cachecluster_wanted_bytes{cachecluster="default"}'] == 12
+    assert found['tdcs_worker_ready{cachecluster="default",node="b"}'] == 0
+    assert found["tdcs_operator_queued"] == 3
+
+
+def test_what_has_no_status_yet_is_left_out() -> None:
+    found = told(metrics_of(datasets={("n", "pictures"): dataset_object()}))
+    assert not [name for name in found if name.startswith("tdcs_dataset")]
+
+
+def test_loads_and_looks_at_the_source_are_told() -> None:
+    status = {
+        "wantedBytes": 20,
+        "loadedBytes": 5,
+        "bytesPerSecond": 7,
+        "lastSourceCheckTime": "1970-01-01T00:01:00Z",
+    }
+    preload = {
+        "metadata": {"name": "warm", "namespace": "n"},
+        "status": {"state": "Loading", "bytesTotal": 9, "bytesDone": 3},
+    }
+    found = told(
+        metrics_of(
+            datasets={("n", "pictures"): {**dataset_object(), "status": status}},
+            preloads={("n", "warm"): preload},
+        )
+    )
+    assert found['tdcs_dataset_loaded_bytes{dataset="pictures",namespace="n"}'] == 5
+    assert found['tdcs_dataset_source_checked_timestamp_seconds{dataset="pictures",namespace="n"}'] == 60
+    assert found['tdcs_preload_done_bytes{namespace="n",preload="warm"}'] == 3
+    assert found['tdcs_preload_state{namespace="n",preload="warm",state="Loading"}'] == 1
+
+
+def test_passes_and_failures_are_counted_by_kind() -> None:
+    metrics = metrics_of()
+    with metrics.timed(kind="Dataset"):
+        pass
+    with pytest.raises(ValueError, match="broken"), metrics.timed(kind="Dataset"):
+        raise ValueError("broken")
+    found = told(metrics)
+    assert found['tdcs_operator_pass_seconds_count{kind="Dataset"}'] == 2
+    assert found['tdcs_operator_pass_failures_total{kind="Dataset"}'] == 1
+
+
+def test_how_long_reads_of_a_job_waited_is_there_by_what_for() -> None:
+    job = {
+        "metadata": {"name": "train", "namespace": "n"},
+        "status": {"dataStall": {"observedSeconds": 200, "sourceSeconds": 60, "peerSeconds": 2}},
+    }
+    found = told(metrics_of(training_jobs={("n", "train"): job}))
+    waits = "tdcs_trainingjob_read_wait_seconds"
+    assert found[f'{waits}{{namespace="n",origin="source",trainingjob="train"}}'] == 60
+    assert found[f'{waits}{{namespace="n",origin="peer",trainingjob="train"}}'] == 2
+    assert f'{waits}{{namespace="n",origin="disk",trainingjob="train"}}' not in found
+    assert found['tdcs_trainingjob_read_observed_seconds{namespace="n",trainingjob="train"}'] == 200

@@ -1,0 +1,70 @@
+"""Which changes of conditions are worth an event."""
+
+from tests.unit.control.builders import NOW
+
+from tdcs.api.conditions import Condition, Finding, finding, merge
+from tdcs.control.dataset.dataset_conditions import blocked
+from tdcs.control.status_publisher import changed
+
+
+def conditions(
+    findings: list[Finding], known: list[Condition] | None = None, *, generation: int = 1
+) -> list[Condition]:
+    return merge(known=known or [], findings=findings, generation=generation, now=NOW)
+
+
+def announced(*, before: list[Condition], after: list[Condition]) -> list[tuple[str, str]]:
+    return [(condition.type, condition.reason) for condition in changed(before=before, after=after)]
+
+
+def test_one_cause_is_announced_once() -> None:
+    refused = conditions(blocked(reason="SecretNotFound", message="Secret n/keys does not exist"))
+    assert len(refused) == 3
+    assert announced(before=[], after=refused) == [("Mounted", "SecretNotFound")]
+
+
+def test_another_cause_is_announced_again_and_the_same_is_not() -> None:
+    first = conditions(blocked(reason="SecretNotFound", message="no Secret"))
+    second = conditions(blocked(reason="SecretIncomplete", message="no key"), first)
+    assert announced(before=first, after=second) == [("Mounted", "SecretIncomplete")]
+    assert announced(before=second, after=second) == []
+
+
+def test_another_spec_that_is_wrong_for_the_same_reason_is_announced_again() -> None:
+    first = conditions(blocked(reason="EndpointNotAllowed", message="10.96.0.1 is inside"))
+    other = blocked(reason="EndpointNotAllowed", message="10.96.0.2 is inside")
+    assert announced(before=first, after=conditions(other, first, generation=2)) == [
+        ("Mounted", "EndpointNotAllowed")
+    ]
+    assert announced(before=first, after=conditions(other, first)) == []
+    same = blocked(reason="EndpointNotAllowed", message="10.96.0.1 is inside")
+    assert announced(before=first, after=conditions(same, first, generation=2)) == []
+    loading = conditions([finding("Loaded", False, "Loading", "1 of 3")])
+    more = conditions([finding("Loaded", False, "Loading", "2 of 3")], loading, generation=2)
+    assert announced(before=loading, after=more) == []
+
+
+def test_conditions_with_messages_of_their_own_are_all_announced() -> None:
+    first = conditions([finding("Mounted", False, "Mounting", "x"), finding("Ready", False, "Mounting", "x")])
+    second = conditions(
+        [finding("Mounted", True, "Mounted", "it can be read"), finding("Ready", True, "Loaded", "1 MB")],
+        first,
+    )
+    assert announced(before=first, after=second) == [("Mounted", "Mounted"), ("Ready", "Loaded")]
+
+
+def test_a_message_that_another_one_of_the_same_reason_contains_is_not_announced() -> None:
+    few = "only 1 node has room"
+    findings = [
+        finding("Placed", False, "TooFewNodes", few),
+        finding("Loaded", True, "TooFewNodes", f"9 MB on 1 node; {few}"),
+        finding("Ready", True, "TooFewNodes", f"9 MB on 1 node; {few}"),
+    ]
+    assert announced(before=[], after=conditions(findings)) == [("Loaded", "TooFewNodes")]
+    assert announced(before=[], after=conditions(findings[::-1])) == [("Ready", "TooFewNodes")]
+
+
+def test_what_is_unknown_is_not_told_even_when_it_was_known() -> None:
+    loaded = conditions([finding("Loaded", True, "Loaded", "all")])
+    unknown = conditions([finding("Loaded", None, "CacheUnavailable", "cannot be known")], loaded)
+    assert announced(before=loaded, after=unknown) == []

@@ -1,0 +1,118 @@
+"""Builders of what placements and assignments are made from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdcs.decide.cache.wants import Want
+from tdcs.decide.place.agent_assignments import AssignmentInput
+from tdcs.decide.place.copy_nodes import CacheNode
+from tdcs.decide.place.slot_nodes import Candidate, PlacementInput, WantPlacement, place
+from tdcs.decide.place.slot_sources import AgentView
+from tdcs.model import slots
+from tdcs.model.agent_state import MountState, Part, PartState
+from tdcs.model.manifest_format import Totals
+
+MOUNT = "/datasets/1"
+DIGEST = "0" * 32
+GIB = 1 << 30
+
+Below = dict[tuple[str, ...], Totals]
+
+
+def totals_of(sizes: Sequence[int], *, unknown: tuple[str, ...] = (), empty: int = 0) -> Totals:
+    """Files of one block, one in each of the first slots; and so many empty ones."""
+    slot_bytes, slot_files = np.zeros(slots.SLOTS, dtype="<i8"), np.zeros(slots.SLOTS, dtype="<u4")
+    slot_bytes[: len(sizes)] = sizes
+    slot_files[: len(sizes)] = 1
+    slot_files[0] += empty
+    return Totals(
+        files=len(sizes) + empty,
+        blocks=len(sizes),
+        block_bytes=sum(sizes),
+        file_bytes=sum(sizes),
+        largest_block=max(sizes, default=0),
+        slot_bytes=slot_bytes.tobytes(),
+        slot_files=slot_files.tobytes(),
+        unknown_paths=unknown,
+    )
+
+
+def candidate(name: str, *, capacity: int = GIB, free: int | None = None, held: int = 0) -> Candidate:
+    """A node with a label `zone` of its own name."""
+    node = CacheNode(
+        name=name,
+        capacity_bytes=capacity,
+        free_bytes=capacity if free is None else free,
+        held_bytes=held,
+        free_gpus=2,
+    )
+    return Candidate(node=node, labels={"zone": name})
+
+
+def placed(
+    totals: Totals,
+    *wants: Want,
+    candidates: Sequence[Candidate] | None = None,
+    below: Mapping[tuple[str, ...], Totals] | None = None,
+    held_before: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
+) -> tuple[WantPlacement, ...]:
+    """Where wants come to lie."""
+    return place(
+        PlacementInput(
+            mount=MOUNT,
+            manifest=DIGEST,
+            wants=wants,
+            totals={(): totals, **(below or {})},
+            candidates=tuple(candidates or map(candidate, "abcd")),
+            held_before=held_before or {},
+        )
+    )
+
+
+def agent(
+    node: str,
+    *,
+    complete: Sequence[int] = (),
+    present: Sequence[int] | None = None,
+    parts: Mapping[str, tuple[bytes, int, int]] | None = None,
+    draining: bool = False,
+    **state: Any,
+) -> AgentView:
+    """An agent that has these slots; `parts` by name: slots, wanted and held bytes."""
+    known = parts or {}
+    return AgentView(
+        node=node,
+        address=f"{node}:29991",
+        draining=draining,
+        room=GIB,
+        capacity=GIB,
+        state=MountState(
+            mount=MOUNT,
+            version=1,
+            manifest=DIGEST,
+            complete=slots.bitmap(complete),
+            present=slots.bitmap(complete if present is None else present),
+            parts=tuple(
+                PartState(name=name, wanted_bytes=wanted, held_bytes=held)
+                for name, (_, wanted, held) in known.items()
+            ),
+            **state,
+        ),
+        parts=tuple(Part(name=name, slots=held) for name, (held, _, _) in known.items()),
+    )
+
+
+def assignment_input(
+    totals: Totals, placements: Sequence[WantPlacement], *agents: AgentView, **changes: Any
+) -> AssignmentInput:
+    """What the assignments of the mount are made from."""
+    return AssignmentInput(
+        mount=MOUNT,
+        manifest=DIGEST,
+        totals=totals,
+        placements=tuple(placements),
+        agents=agents,
+        **changes,
+    )

@@ -1,0 +1,103 @@
+"""When a training job's pods may exist."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.decide.queue.pod_admission import DatasetReadiness, Reason, decide
+
+
+def dataset(
+    *, found: bool = True, readable: bool = True, cached: float = 1.0, required: float = 1.0
+) -> DatasetReadiness:
+    return DatasetReadiness(
+        name="imagenet", found=found, readable=readable, cached_ratio=cached, required_ratio=required
+    )
+
+
+def test_a_job_whose_datasets_are_cached_enters() -> None:
+    decision = decide(suspended=False, datasets=[dataset(), dataset(cached=0.5, required=0.5)])
+    assert decision.admitted
+    assert decision.message == "2 datasets ready"
+
+
+def test_a_job_without_datasets_enters() -> None:
+    assert decide(suspended=False, datasets=[]).admitted
+
+
+@pytest.mark.parametrize(
+    ("blocker", "reason", "words"),
+    [
+        (dataset(found=False), Reason.MISSING, "no Dataset imagenet"),
+        (dataset(readable=False), Reason.UNREADABLE, "not mounted yet"),
+        (dataset(cached=0.4), Reason.LOADING, "40% of its bytes cached, the job waits for 100%"),
+    ],
+)
+def test_the_dataset_that_is_not_ready_names_the_reason(
+    blocker: DatasetReadiness, reason: Reason, words: str
+) -> None:
+    decision = decide(suspended=False, datasets=[dataset(), blocker])
+    assert (decision.admitted, decision.data_ready, decision.reason) == (False, False, reason)
+    assert words in decision.message
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason", "words"),
+    [
+        (
+            dataset(cached=0.4),
+            Reason.LOADING,
+            "has 40% of its bytes cached now: the rest is being loaded again",
+        ),
+        (dataset(readable=False), Reason.UNREADABLE, "is not mounted just now"),
+        (dataset(found=False), Reason.MISSING, "is gone from the job's namespace"),
+        (
+            dataclasses.replace(dataset(), deleting=True),
+            Reason.DELETING,
+            "is being deleted, which waits for the job's",
+        ),
+    ],
+)
+def test_a_job_that_runs_is_not_told_to_wait(lost: DatasetReadiness, reason: Reason, words: str) -> None:
+    decision = decide(suspended=False, datasets=[lost], runs=True)
+    assert (decision.data_ready, decision.reason) == (False, reason)
+    assert words in decision.message
+    assert "the job runs" in decision.message
+    assert "waits for 1" not in decision.message
+
+
+def test_a_suspended_job_waits_although_its_data_is_ready() -> None:
+    decision = decide(suspended=True, datasets=[dataset()])
+    assert (decision.admitted, decision.data_ready, decision.reason) == (False, True, Reason.SUSPENDED)
+    assert "spec.runPolicy.suspend" in decision.message
+
+
+def test_a_rounding_error_does_not_hold_a_job() -> None:
+    assert decide(suspended=False, datasets=[dataset(cached=0.1 + 0.2, required=0.3)]).admitted
+    assert decide(suspended=False, datasets=[dataset(cached=0.3 - 1e-12, required=0.3)]).admitted
+
+
+parts = st.floats(min_value=0.0, max_value=1.0)
+readiness = st.builds(dataset, found=st.booleans(), readable=st.booleans(), cached=parts, required=parts)
+
+
+@given(datasets=st.lists(readiness, max_size=5), suspended=st.booleans())
+def test_a_job_enters_only_when_every_dataset_is_as_it_asks_and_nobody_holds_it(
+    datasets: list[DatasetReadiness], suspended: bool
+) -> None:
+    decision = decide(suspended=suspended, datasets=datasets)
+    ready = all(
+        one.found and one.readable and one.cached_ratio >= one.required_ratio - 1e-9 for one in datasets
+    )
+    assert decision.data_ready == ready
+    assert decision.admitted == (ready and not suspended)
+    assert decision.message
+
+
+@given(datasets=st.lists(readiness, min_size=1, max_size=5), more=parts)
+def test_more_cached_bytes_never_send_a_job_back(datasets: list[DatasetReadiness], more: float) -> None:
+    fuller = [dataclasses.replace(one, cached_ratio=max(one.cached_ratio, more)) for one in datasets]
+    before = decide(suspended=False, datasets=datasets)
+    assert decide(suspended=False, datasets=fuller).admitted >= before.admitted

@@ -1,0 +1,25 @@
+"""What is advised to a job that waits for its data."""
+
+import pytest
+
+from tdcs.decide.queue.data_stall import Advice, Stall, advice_of, explained
+
+
+@pytest.mark.parametrize(
+    ("stall", "share", "advice"),
+    [
+        (Stall(seconds=100), 0, "ComputeBound"),
+        (Stall(seconds=0, source=3), 0, "ComputeBound"),
+        (Stall(seconds=100, source=2, peer=2, disk=0.9), 0.049, "ComputeBound"),
+        (Stall(seconds=100, source=30, peer=20, disk=10), 0.6, "CacheMore"),
+        (Stall(seconds=100, source=10, peer=40), 0.5, "Replicate"),
+        (Stall(seconds=100, source=10, peer=5, disk=45), 0.6, "FasterDisk"),
+        (Stall(seconds=10, source=50), 1, "CacheMore"),
+    ],
+)
+def test_what_a_job_waits_for_most_is_what_is_to_be_changed(
+    stall: Stall, share: float, advice: Advice
+) -> None:
+    assert stall.share == pytest.approx(share)
+    assert advice_of(stall) == advice
+    assert explained(advice)

@@ -1,0 +1,263 @@
+"""The manifest of a version: what it keeps, what it leaves out, when it changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.model.manifest_format import BadManifestError, decoded
+from tdcs.model.slots import slot_of
+
+NAMES = st.text(
+    st.characters(blacklist_categories=["Cs"], blacklist_characters="/\0"), min_size=1, max_size=20
+).filter(lambda name: name not in (".", ".."))
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+TREES = st.dictionaries(PATHS, st.lists(st.integers(1, 2**40), max_size=3), max_size=25)
+
+
+def listed(path: str, *lengths: int, first_block: int = 1, tag: str = "") -> CachedFile:
+    """A file with a block of each of these lengths."""
+    offsets = itertools.accumulate(lengths, initial=0)
+    blocks = tuple(
+        Block(
+            id=first_block + number,
+            length=length,
+            offset=offset,
+            source_path=f"s3://bucket/{path}",
+            mount_id=7,
+        )
+        for number, (length, offset) in enumerate(zip(lengths, offsets, strict=False))
+    )
+    return CachedFile(path=path, length=sum(lengths), blocks=blocks, tag=tag)
+
+
+def manifest_of(*pages: Iterable[CachedFile] | CachedFile) -> Manifest:
+    builder = ManifestBuilder(path="/datasets/1f", source="s3://bucket")
+    for page in pages:
+        builder.add([page] if isinstance(page, CachedFile) else page)
+    return builder.manifest()
+
+
+def tree_of(tree: dict[str, list[int]]) -> list[CachedFile]:
+    return [
+        listed(path, *lengths, first_block=100 * number, tag=f'"{number}"')
+        for number, (path, lengths) in enumerate(tree.items())
+    ]
+
+
+def without_folders(paths: Iterable[str]) -> set[str]:
+    """The paths that no other path has for a folder."""
+    every = set(paths)
+    return every - {path.rsplit("/", depth)[0] for path in every for depth in range(1, path.count("/") + 1)}
+
+
+@settings(deadline=None)
+@given(TREES, st.randoms())
+def test_every_file_comes_back_whatever_the_order_of_the_listing(
+    tree: dict[str, list[int]], random: object
+) -> None:
+    files = tree_of(tree)
+    manifest = manifest_of(files)
+    random.shuffle(files)  # type: ignore[attr-defined]
+    kept = without_folders(tree)
+
+    assert manifest_of(files).digest == manifest.digest
+    assert {decoded(manifest.file_path(file)) for file in range(len(manifest))} == kept
+    assert manifest.header.skipped_count == len(tree) - len(kept)
+    for number, (path, lengths) in enumerate(tree.items()):
+        if path not in kept:
+            continue
+        file = manifest.file_at(path.encode())
+        assert file is not None
+        assert manifest.tag(file) == f'"{number}"'
+        assert int(manifest.lengths[file]) == sum(lengths)
+        blocks = manifest.blocks_of(file)
+        assert [int(manifest.block_lengths[block]) for block in blocks] == lengths
+        for index, block in enumerate(blocks):
+            assert int(manifest.block_ids[block]) == 100 * number + index
+            assert int(manifest.block_slots[block]) == slot_of(path.encode(), index)
+            assert manifest.offset(block) == sum(lengths[:index])
+            assert manifest.file_of(block) == file
+            assert manifest.block_at(100 * number + index) == block
+
+
+@settings(deadline=None)
+@given(TREES, st.lists(PATHS, max_size=3))
+def test_sums_agree_with_the_files_that_a_selection_names(
+    tree: dict[str, list[int]], more: list[str]
+) -> None:
+    manifest = manifest_of(tree_of(tree))
+    kept = without_folders(tree)
+    paths = [*(path.rpartition("/")[0] for path in list(tree)[:2]), *list(tree)[2:4], *more]
+    chosen = {
+        path
+        for path in kept
+        if not any(paths) or any(path == each or path.startswith(each + "/") for each in filter(None, paths))
+    }
+
+    totals = manifest.totals(paths)
+
+    lengths = [length for path in chosen for length in tree[path]]
+    assert (totals.files, totals.blocks, totals.block_bytes) == (len(chosen), len(lengths), sum(lengths))
+    assert totals.largest_block == max(lengths, default=0)
+    assert int(totals.sizes.sum()) == sum(lengths)
+    assert int(totals.counts.sum()) == len(chosen)
+    for path in chosen:
+        if tree[path]:
+            assert totals.sizes[slot_of(path.encode(), 0)] >= tree[path][0]
+            assert totals.counts[slot_of(path.encode(), 0)] >= 1
+
+
+def test_paths_that_name_nothing_are_told() -> None:
+    manifest = manifest_of(listed("train/a", 1), listed("train-2/b", 2, first_block=5))
+
+    totals = manifest.totals(["train", "/val/", "train/a"])
+
+    assert (totals.files, totals.block_bytes) == (1, 1)
+    assert totals.unknown_paths == ("val",)
+
+
+def test_a_folder_is_selected_without_its_neighbours_of_a_similar_name() -> None:
+    names = ["a", "a-b/x", "a/x", "a/b/c/x", "a b/x", "ab/x"]
+    manifest = manifest_of([listed(f"top/{name}", 1, first_block=i) for i, name in enumerate(names)])
+
+    chosen, _ = manifest.selected(["top/a"])
+
+    assert {manifest.file_path(int(file)) for file in np.flatnonzero(chosen)} == {b"top/a/x", b"top/a/b/c/x"}
+
+
+def test_parents_come_before_what_lies_in_them() -> None:
+    manifest = manifest_of(
+        listed("x/y/z/f", 1), listed("x-1/f", 1, first_block=2), listed("f", 1, first_block=3)
+    )
+
+    assert manifest.folders == [b"", b"x", b"x/y", b"x/y/z", b"x-1"]
+    assert [manifest.entries(range(3)).__next__()] == [(0, b"", b"f")]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("a//b", "''"),
+        ("a/", "''"),
+        ("../a", "'..'"),
+        ("a/./b", "'.'"),
+        ("x" * 256, "255"),
+        ("/".join(["y" * 200] * 21), "4000"),
+        ("a\0b", "NUL"),
+    ],
+)
+def test_entries_that_no_folder_can_hold_are_left_out_and_named(path: str, reason: str) -> None:
+    manifest = manifest_of(listed("good", 1), listed(path, 1, first_block=2))
+
+    assert len(manifest) == 1
+    assert manifest.header.skipped_count == 1
+    assert manifest.header.skipped[0].path == path.encode()
+    assert reason in manifest.header.skipped[0].reason
+
+
+def test_a_thousand_bad_names_are_counted_and_the_first_hundred_named() -> None:
+    manifest = manifest_of([listed(f"bad//{number}", 1) for number in range(1000)])
+
+    assert manifest.header.skipped_count == 1000
+    assert len(manifest.header.skipped) == 100
+
+
+def test_a_name_of_255_bytes_is_kept() -> None:
+    assert len(manifest_of(listed("d/" + "x" * 255, 1))) == 1
+
+
+def test_names_that_are_no_unicode_come_back_as_they_were() -> None:
+    raw = b"d\xff/\xfe\x80.jpg"
+    manifest = manifest_of(listed(raw.decode("utf-8", "surrogateescape"), 1))
+
+    assert manifest.file_path(0) == raw
+    assert manifest.file_at(raw) == 0
+
+
+def test_of_two_files_of_one_name_the_later_one_counts() -> None:
+    manifest = manifest_of(listed("b", 1), listed("a", 2, first_block=3), listed("b", 5, first_block=9))
+
+    assert len(manifest) == 2
+    assert manifest.block_ids[manifest.blocks_of(manifest.file_at(b"b") or 0)].tolist() == [9]
+    assert manifest.block_at(1) is None
+
+
+def test_a_file_of_which_the_master_lacks_blocks_has_none() -> None:
+    whole = listed("f", 5, 5)
+    manifest = manifest_of(
+        CachedFile(path="f", length=10, blocks=whole.blocks[1:]), listed("g", 3, first_block=9)
+    )
+
+    assert manifest.header.incomplete == 1
+    assert list(manifest.blocks_of(0)) == []
+    assert list(manifest.blocks_of(1)) == [0]
+    assert (manifest.totals().block_bytes, manifest.totals().file_bytes) == (3, 13)
+
+
+def test_the_digest_changes_with_names_lengths_tags_and_blocks_alone() -> None:
+    first = manifest_of(listed("a", 1, first_block=1), listed("b", 2, first_block=2))
+
+    for other in (
+        manifest_of(listed("a", 1, first_block=1)),
+        manifest_of(listed("a", 1, first_block=7), listed("b", 2, first_block=2)),
+        manifest_of(listed("a", 1, first_block=1), listed("c", 2, first_block=2)),
+        manifest_of(listed("a", 1, first_block=1), listed("b", 1, 1, first_block=2)),
+        manifest_of(listed("a", 1, first_block=1, tag='"x"'), listed("b", 2, first_block=2)),
+    ):
+        assert other.digest != first.digest
+    assert len(first.digest) == 32
+
+
+def test_ids_that_are_unknown_have_no_block() -> None:
+    manifest = manifest_of(listed("a", 1, first_block=10), listed("b", 1, first_block=5))
+
+    assert manifest.blocks_at(np.array([5, 6, 10, -1, 2**62])).tolist() == [1, -1, 0, -1, -1]
+    assert manifest_of().blocks_at(np.array([5])).tolist() == [-1]
+
+
+def test_a_mount_without_files_has_a_manifest_too() -> None:
+    manifest = manifest_of()
+
+    assert len(manifest) == 0
+    assert manifest.folders == [b""]
+    assert manifest.totals().block_bytes == 0
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 2000), st.integers(0, 255))
+def test_damaged_content_is_refused_and_never_read_beyond_its_end(
+    noise: bytes, place: int, value: int
+) -> None:
+    content = bytearray()
+    builder = ManifestBuilder(path="/datasets/1f", source="s3://bucket")
+    builder.add([listed("a/b", 1), listed("a/c", 5, 6, first_block=9)])
+    builder.finish(content.extend)
+    for length in {0, 7, 15, 20, place % len(content), len(content) - 1}:
+        with pytest.raises(BadManifestError):
+            Manifest(bytes(content[:length]), digest="0")
+    with pytest.raises(BadManifestError):
+        Manifest(noise, digest="0")
+    header = 16 + int.from_bytes(content[8:16], "little")
+    content[place % header] = value
+    try:
+        manifest = Manifest(bytes(content), digest="0")
+    except BadManifestError:
+        return
+    manifest.totals()
+
+
+def test_large_sums_are_exact() -> None:
+    manifest = manifest_of(
+        [listed(f"{number}", 2**50 + number, first_block=number) for number in range(5000)]
+    )
+
+    assert int(manifest.totals().sizes.sum()) == 5000 * 2**50 + sum(range(5000))

@@ -1,0 +1,38 @@
+"""Reading what the kernel says is mounted."""
+
+from pathlib import Path
+
+from tdcs.node.csi import mountinfo
+
+LINES = [
+    "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw",
+    "80 22 0:50 / /var/lib/tdcs/fuse/default rw,nosuid shared:9 master:2 - fuse.alluxio-fuse alluxio rw,user_id=0",
+    r"81 22 0:51 /a\040b /mnt/with\040space ro - tmpfs none rw",
+    "90 80 0:60 / /var/lib/tdcs/fuse/default ro - tmpfs again rw",
+]
+
+
+def test_fields_are_found_with_any_number_of_optional_fields() -> None:
+    first, fuse, spaced, _ = mountinfo.parse(lines=LINES)
+
+    assert (first.device, first.filesystem, first.options) == ("254:0", "ext4", frozenset({"rw", "relatime"}))
+    assert (fuse.id, fuse.filesystem) == (80, "fuse.alluxio-fuse")
+    assert (spaced.root, spaced.point, spaced.filesystem) == ("/a b", "/mnt/with space", "tmpfs")
+
+
+def test_of_stacked_mounts_the_last_one_is_seen() -> None:
+    seen = mountinfo.top(mounts=mountinfo.parse(lines=LINES), point="/var/lib/tdcs/fuse/default")
+
+    assert seen is not None
+    assert seen.id == 90
+
+
+def test_nothing_is_mounted_below_a_mount_point_by_itself() -> None:
+    assert (
+        mountinfo.top(mounts=mountinfo.parse(lines=LINES), point="/var/lib/tdcs/fuse/default/datasets")
+        is None
+    )
+
+
+def test_this_process_sees_its_root() -> None:
+    assert mountinfo.top(mounts=mountinfo.read(), point=str(Path("/"))) is not None

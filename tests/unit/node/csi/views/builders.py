@@ -1,0 +1,98 @@
+"""Listings and worker folders for tests of views."""
+
+import itertools
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tdcs.api import names
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.csi.views.overlay import unsupported
+
+
+def _overlays_unsupported() -> str:
+    try:
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            return unsupported(folder)
+    except OSError as error:
+        return str(error)
+
+
+needs_overlays = pytest.mark.skipif(
+    bool(_overlays_unsupported()),
+    reason="views cannot be overlays here: see tdcs.node.csi.views.overlay.unsupported",
+)
+PATH = "/datasets/0123456789abcdef"
+
+
+def listed(path: str, *lengths: int, first_block: int = 1, tag: str = "") -> CachedFile:
+    """A file with a block of each of these lengths."""
+    offsets = itertools.accumulate(lengths, initial=0)
+    return CachedFile(
+        path=path,
+        length=sum(lengths),
+        blocks=tuple(
+            Block(
+                id=first_block + number,
+                length=length,
+                offset=offset,
+                source_path=f"s3://b/{path}",
+                mount_id=1,
+            )
+            for number, (length, offset) in enumerate(zip(lengths, offsets, strict=False))
+        ),
+        tag=tag,
+    )
+
+
+def manifest_of(*files: CachedFile) -> Manifest:
+    """The manifest of a dataset with these files."""
+    return builder_of(*files).manifest()
+
+
+def builder_of(*files: CachedFile) -> ManifestBuilder:
+    """What makes it."""
+    builder = ManifestBuilder(path=PATH, source="s3://b")
+    builder.add(files)
+    return builder
+
+
+def put_blocks(tier: Path, blocks: Mapping[int, bytes], *, folder: str = names.BLOCK_FOLDER) -> None:
+    """Blocks as a worker has them: readable and writable by everyone."""
+    place = tier / folder
+    place.mkdir(parents=True, exist_ok=True)
+    for identifier, content in blocks.items():
+        # As the worker does it: written elsewhere, then moved in.
+        file = tier / f".{identifier}"
+        file.write_bytes(content)
+        file.chmod(0o777)
+        file.rename(place / str(identifier))
+
+
+def enter_journal(tier: Path, journal: str) -> None:
+    """What `tdcs agent prepare` does: blocks of another journal go, and then the tier is one of this journal."""
+    disk = Disk(tier)
+    disk.prepare()
+    enter_epoch(disk, journal=journal)
+
+
+def drop_block(tier: Path, identifier: int) -> None:
+    """What RemoveBlock or an eviction does on the disk."""
+    (tier / names.BLOCK_FOLDER / str(identifier)).unlink()
+
+
+def refuse_block(tier: Path, identifier: int, *, mount: str = PATH) -> None:
+    """What the agent does when it has found a block wrong; its file may stay for a while."""
+    RefusedBlocks(tier).add(mount, (identifier,))
+
+
+def admit_block(tier: Path, identifier: int, *, mount: str = PATH) -> None:
+    """What it does when the block may be read again."""
+    RefusedBlocks(tier).discard(mount, (identifier,))

@@ -1,0 +1,70 @@
+"""What the node plugin removes of datasets that have no version on the node any more."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tdcs.node.csi.views.leftovers import QUIET_SECONDS, clear_abandoned
+from tdcs.node.csi.views.view_folders import NOTICED, STAGING
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a dataset whose last version went a while ago."""
+    made = tmp_path / "caches" / "default" / "views" / "datasets%2Fpictures"
+    made.mkdir(parents=True)
+    (made / NOTICED).write_text("a version")
+    (made.parent / STAGING).mkdir()
+    rest(made)
+    return made
+
+
+def rest(folder: Path, *, seconds: float = QUIET_SECONDS + 5) -> None:
+    """Nothing was made or removed in it for so long."""
+    then = folder.stat().st_mtime - seconds
+    os.utime(folder, (then, then))
+
+
+def tidy(folder: Path, *, read: tuple[str, ...] = ()) -> None:
+    root = folder.parents[2]
+    clear_abandoned(cache_root=str(root), pods=str(root / "pods"), known=(), mounts=[], read=read)
+
+
+def test_the_folder_of_a_dataset_without_versions_goes(folder: Path) -> None:
+    """Else each Dataset that a node ever showed would leave one for ever."""
+    tidy(folder)
+    assert os.listdir(folder.parent) == [STAGING]
+
+
+def test_one_of_which_a_version_may_be_made_this_moment_stays(folder: Path) -> None:
+    rest(folder, seconds=-QUIET_SECONDS)
+    tidy(folder)
+    assert (folder / NOTICED).exists()
+
+
+def test_one_that_pods_read_without_a_version_stays(folder: Path) -> None:
+    tidy(folder, read=(str(folder),))
+    assert (folder / NOTICED).exists()
+
+
+def test_one_with_a_version_stays(folder: Path) -> None:
+    (folder / "version").mkdir()
+    (folder / "version" / "manifest").write_bytes(b"")
+    rest(folder)
+    tidy(folder)
+    assert (folder / NOTICED).exists()
+
+
+def test_a_link_in_its_place_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / NOTICED).write_text("of somebody else")
+    rest(foreign)
+    planted = folder.parent / "datasets%2Fplanted"
+    planted.symlink_to(foreign)
+    tidy(folder)
+    assert (foreign / NOTICED).exists()
+    assert planted.is_symlink()

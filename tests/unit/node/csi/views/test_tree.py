@@ -1,0 +1,374 @@
+"""Trees of links on a real disk."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.node.csi.views.builders import (
+    PATH,
+    admit_block,
+    drop_block,
+    enter_journal,
+    listed,
+    manifest_of,
+    put_blocks,
+    refuse_block,
+)
+
+from tdcs.api import names
+from tdcs.model.manifest import Manifest
+from tdcs.node.csi import bind_mount
+from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.view_plan import Form, plan
+from tdcs.node.csi.views.view_tree import Outcome, Tree
+
+STRANGE = ["with space", "ünïcode-ß-日本", "a:b", "100%", "new\nline", "x" * 255, "d:e/f g/%41"]
+
+
+class Disk:
+    """A tier with one view in it."""
+
+    def __init__(self, tier: Path, manifest: Manifest) -> None:
+        self.tier = tier
+        self.manifest = manifest
+        self.store = Store(tiers=[str(tier)], mount=PATH)
+        self.root = tier / "tree"
+        self.tree = self.reopened()
+
+    def reopened(self) -> Tree:
+        """The tree as a new process finds it."""
+        self.tree = Tree(
+            folder=str(self.root),
+            scratch=str(self.tier / "scratch"),
+            manifest=self.manifest,
+            store=self.store,
+        )
+        self.tree.prepare()
+        return self.tree
+
+    def follow(self, *, release: bool = False) -> Outcome:
+        """One round."""
+        return self.tree.apply(
+            plan(
+                kinds=self.tree.kinds,
+                forms=self.tree.forms,
+                linked=self.tree.linked,
+                blocks=self.store.scan(manifest=self.manifest, kinds=self.tree.kinds),
+                release=release,
+            )
+        )
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """Block 1 is on the node, block 2 is not, blocks 3 and 4 are one file's, the last file is empty."""
+    put_blocks(tmp_path, {1: b"here"})
+    disk = Disk(
+        tmp_path,
+        manifest_of(
+            listed("d/here", 4, first_block=1),
+            listed("d/away", 4, first_block=2),
+            listed("parts", 4, 4, first_block=3),
+            listed("d/e/empty"),
+        ),
+    )
+    yield disk
+    disk.tree.gateway.remove()
+
+
+def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
+    disk.follow()
+
+    here = disk.root / "d/here"
+    assert here.read_text() == "here"
+    assert here.stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
+    assert os.readlink(disk.root / "d/away") == "../d/e/.tdcs/way/data/d/away"
+    assert os.readlink(disk.root / "parts") == "d/e/.tdcs/way/data/parts"
+    assert (disk.root / "d/e/empty").read_bytes() == b""
+
+
+def test_nothing_in_the_tree_can_be_written_to_and_neither_can_the_block(disk: Disk) -> None:
+    disk.follow()
+    disk.tree.gateway.make()
+
+    for folder, _, files in os.walk(disk.root):
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o555
+        for name in files:
+            found = os.lstat(os.path.join(folder, name))
+            assert stat.S_ISLNK(found.st_mode) or stat.S_IMODE(found.st_mode) == 0o444
+    assert stat.S_IMODE((disk.tier / names.BLOCK_FOLDER / "1").stat().st_mode) == 0o444
+
+
+def test_a_block_that_comes_replaces_the_way_to_the_client(disk: Disk) -> None:
+    disk.follow()
+    put_blocks(disk.tier, {2: b"away"})
+
+    disk.follow()
+
+    assert not (disk.root / "d/away").is_symlink()
+    assert (disk.root / "d/away").read_text() == "away"
+
+
+def test_a_block_that_goes_is_kept_until_it_is_released(disk: Disk) -> None:
+    disk.follow()
+    drop_block(disk.tier, 1)
+
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
+    disk.follow(release=True)
+
+    assert os.readlink(disk.root / "d/here") == "../d/e/.tdcs/way/data/d/here"
+
+
+def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: Disk) -> None:
+    disk.follow()
+    with (disk.root / "d/here").open() as reader:
+        drop_block(disk.tier, 1)
+        put_blocks(disk.tier, {1: b"here"})
+        disk.follow()
+
+        assert (disk.root / "d/here").stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
+        assert reader.read() == "here"
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_no_view_links_a_block_that_its_agent_has_refused(disk: Disk, dropped: bool) -> None:
+    refuse_block(disk.tier, 1)
+    disk.follow()
+    assert (disk.root / "d/here").is_symlink()
+
+    admit_block(disk.tier, 1)
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
+
+    refuse_block(disk.tier, 1)  # after it was linked
+    if dropped:
+        drop_block(disk.tier, 1)  # a link that keeps a good block is left, this one is not
+    disk.reopened()
+    disk.follow()
+    assert (disk.root / "d/here").is_symlink()
+
+    put_blocks(disk.tier, {1: b"good"})
+    disk.follow()
+    assert (disk.root / "d/here").is_symlink()
+    admit_block(disk.tier, 1)
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "good"
+
+
+@pytest.mark.parametrize("name", ["", "99", "not a block"])
+def test_what_lies_beside_refused_blocks_does_no_harm(disk: Disk, name: str) -> None:
+    refuse_block(disk.tier, 2)
+    folder = disk.tier / names.refused_folder(mount=PATH)
+    if name:
+        (folder / name).touch()
+    else:
+        (folder / "2").unlink()
+        folder.rmdir()
+        folder.symlink_to("/etc")
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
+
+
+@pytest.mark.parametrize("content", [b"", b"short"[:3], b"longer than it was listed"])
+def test_a_block_of_another_length_is_not_linked_and_named(disk: Disk, content: bytes) -> None:
+    put_blocks(disk.tier, {2: content})
+
+    outcome = disk.follow()
+
+    assert outcome.wrong_length == (2,)
+    assert (disk.root / "d/away").is_symlink()
+    assert disk.follow().wrong_length == (2,)
+    put_blocks(disk.tier, {2: b"good"})
+    assert disk.follow().wrong_length == ()
+    assert (disk.root / "d/away").read_text() == "good"
+
+
+def test_a_link_in_the_workers_folder_is_not_taken_for_a_block(disk: Disk) -> None:
+    secret = disk.tier / "secret"
+    secret.write_text("1234")
+    (disk.tier / names.BLOCK_FOLDER / "2").symlink_to(secret)
+
+    disk.follow()
+
+    assert (disk.root / "d/away").is_symlink()
+
+
+def test_a_new_process_finds_what_is_there_and_changes_nothing(disk: Disk) -> None:
+    disk.follow()
+    before = {path: path.lstat().st_ino for path in disk.root.rglob("*")}
+    (disk.tier / "scratch" / "left").write_text("by a process that was killed")
+
+    disk.reopened()
+
+    assert disk.follow() == Outcome()
+    assert {path: path.lstat().st_ino for path in disk.root.rglob("*")} == before
+    assert sorted(disk.tree.forms.tolist()) == [Form.EMPTY, Form.REMOTE, Form.REMOTE, Form.LINK]
+    assert not (disk.tier / "scratch" / "left").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("d/away", "link to another file"),
+        ("d/away", "plain file"),
+        ("d/e/empty", "plain file"),
+        ("d/e/empty", "link to another file"),
+        ("d/here", "plain file"),
+        ("parts", "plain file"),
+    ],
+)
+def test_what_is_not_as_a_view_makes_it_is_replaced(disk: Disk, name: str, wrong: str) -> None:
+    disk.follow()
+    before = {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in files_of(disk)}
+    file = disk.root / name
+    file.unlink()
+    if wrong == "plain file":
+        file.write_text("of another length")
+    else:
+        file.symlink_to(disk.root / "d" / "here")
+    disk.reopened()
+
+    disk.follow()
+
+    after = {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in files_of(disk)}
+    assert after == before
+
+
+def files_of(disk: Disk) -> list[Path]:
+    return [path for path in disk.root.rglob("*") if path.is_symlink() or path.is_file()]
+
+
+def test_a_block_in_the_spool_of_the_agent_is_linked_and_stays_when_the_worker_has_it(disk: Disk) -> None:
+    put_blocks(disk.tier, {2: b"away"}, folder=names.AGENT_SPOOL)
+
+    disk.follow()
+    assert (disk.root / "d/away").read_text() == "away"
+    spooled = disk.tier / names.AGENT_SPOOL / "2"
+    os.link(spooled, disk.tier / names.BLOCK_FOLDER / "2")
+    spooled.unlink()
+
+    assert disk.follow(release=True) == Outcome()
+    assert (disk.root / "d/away").read_text() == "away"
+
+
+def test_a_tree_that_was_made_half_is_completed(disk: Disk) -> None:
+    disk.follow()
+    (disk.root / "d/here").unlink()
+    (disk.root / "d/e/empty").unlink()
+    (disk.root / "d/e").rmdir()
+
+    disk.reopened()
+    disk.follow()
+
+    assert (disk.root / "d/here").read_text() == "here"
+    assert (disk.root / "d/e/empty").exists()
+
+
+def test_names_of_all_kinds_are_linked_and_led_to(tmp_path: Path) -> None:
+    put_blocks(tmp_path, {number: b"%d" % number for number in range(0, len(STRANGE), 2)})
+    manifest = manifest_of(*(listed(name, 1, first_block=number) for number, name in enumerate(STRANGE)))
+    disk = Disk(tmp_path, manifest)
+
+    disk.follow()
+
+    for number, name in enumerate(STRANGE):
+        shown = disk.root / name
+        assert shown.is_symlink() == bool(number % 2)
+        if number % 2:
+            target = Path(disk.tree.gateway.fuse) / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(str(number))
+        assert shown.read_text() == str(number)
+
+
+def test_the_place_of_the_clients_mount_comes_and_goes(disk: Disk) -> None:
+    for _ in range(2):
+        disk.tree.gateway.make()
+        assert Path(disk.tree.gateway.fuse).is_dir()
+    for _ in range(2):
+        disk.tree.gateway.remove()
+        assert not (disk.root / "d/e/.tdcs").exists()
+
+
+def test_without_overlays_the_way_is_a_plain_folder(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(**_: object) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(bind_mount, "overlay", refused)
+    for _ in range(2):
+        disk.tree.gateway.make()
+        assert Path(disk.tree.gateway.fuse).is_dir()
+    assert stat.S_IMODE((disk.root / "d/e/.tdcs").stat().st_mode) == 0o111
+    for _ in range(2):
+        disk.tree.gateway.remove()
+        assert not (disk.root / "d/e/.tdcs").exists()
+
+
+def test_a_block_of_another_journal_is_not_linked_though_id_and_length_are_the_same(disk: Disk) -> None:
+    noted = disk.tier / "noted"
+    disk.store = Store(tiers=[str(disk.tier)], mount=PATH, journal=str(noted))
+    enter_journal(disk.tier, "one")
+    noted.write_text("one\n")
+    put_blocks(disk.tier, {1: b"here"})
+    disk.reopened()
+    disk.follow()
+
+    enter_journal(disk.tier, "two")  # the cache was deleted and made anew
+    put_blocks(disk.tier, {1: b"xxxx", 2: b"yyyy"})
+    refuse_block(disk.tier, 1)
+    disk.follow()
+
+    assert disk.store.foreign
+    assert (disk.root / "d/here").read_text() == "here"
+    assert (disk.root / "d/away").is_symlink()
+    disk.follow(release=True)
+    assert (disk.root / "d/here").is_symlink()
+    noted.write_text("two\n")  # the new cache has the version, too
+    assert disk.store.stamp() == -1  # so it is looked at again
+    admit_block(disk.tier, 1)
+    disk.follow()
+    assert ((disk.root / "d/here").read_text(), (disk.root / "d/away").read_text()) == ("xxxx", "yyyy")
+
+
+def test_a_block_that_was_seen_before_the_journal_changed_is_not_linked_after_it(disk: Disk) -> None:
+    """The steps were planned by what was there; what is linked is looked at again."""
+    noted = disk.tier / "noted"
+    disk.store = Store(tiers=[str(disk.tier)], mount=PATH, journal=str(noted))
+    enter_journal(disk.tier, "one")
+    noted.write_text("one\n")
+    put_blocks(disk.tier, {1: b"here"})
+    tree = disk.reopened()
+    steps = plan(
+        kinds=tree.kinds,
+        forms=tree.forms,
+        linked=tree.linked,
+        blocks=disk.store.scan(manifest=disk.manifest, kinds=tree.kinds),
+        release=False,
+    )
+    enter_journal(disk.tier, "two")
+    put_blocks(disk.tier, {1: b"xxxx"})
+
+    tree.apply(steps)
+
+    assert (disk.root / "d/here").is_symlink()
+
+
+def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
+    store = Store(tiers=[str(tmp_path)], mount=PATH)
+    assert store.stamp() == 0
+    seen = {0}
+    for folder in (names.BLOCK_FOLDER, names.AGENT_SPOOL):
+        put_blocks(tmp_path, {1: b"x"}, folder=folder)
+        assert store.stamp() == -1  # too young to be relied on
+        for second in (1, 2):
+            os.utime(tmp_path / folder, (second, second))
+            assert store.stamp() == store.stamp() not in {-1, *seen}
+            seen.add(store.stamp())
+    refuse_block(tmp_path, 1)
+    assert store.stamp() == -1
+    os.utime(tmp_path / names.refused_folder(mount=PATH), (3, 3))
+    assert store.stamp() not in {-1, *seen}

@@ -1,0 +1,199 @@
+"""Versions of a dataset as views show them: the old one, the new one, and that of a cache that was made anew."""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.support.waiting import eventually_async
+from tests.unit.node.csi.views.builders import PATH, enter_journal
+from tests.unit.node.csi.views.node_world import URI, VOLUME, World, watching
+
+from tdcs.api import names
+from tdcs.engine.memory import MemoryEngine
+from tdcs.node.csi.volume_folder import SourceNotReadyError
+from tdcs.node.reader.serving.registration import Registration
+
+
+async def test_a_question_that_has_just_ended_is_asked_again(world: World) -> None:
+    await world.mount()
+    await world.load()
+    await world.opened()
+    versions = world.views._versions
+    ended = asyncio.create_task(asyncio.sleep(0, result=await versions.current(volume=VOLUME)))
+    await ended
+    versions._running[VOLUME] = ended  # as it is until its callbacks have run
+    async with asyncio.timeout(10):
+        await versions.renewed(volume=VOLUME, listing=False)
+    assert VOLUME not in versions._running
+
+
+async def test_a_version_of_a_cache_that_was_made_anew_gets_none_of_the_new_blocks(world: World) -> None:
+    enter_journal(world.tier, "one")
+    await world.mount()
+    before = await world.load()
+    old = await world.opened()
+
+    enter_journal(world.tier, "two")
+    world.files = {"train/7.jpg": 3, "train/8.jpg": 4}
+    world.engine = MemoryEngine(sources={URI: lambda: world.files}, workers={"node-a": 1 << 20})
+    await world.mount()
+    assert (await world.load())["train/7.jpg"] == before["train/1.jpg"]
+
+    async with watching(world.views):
+        # A question that was under way before answers the first volumes still.
+        new = old
+        async with asyncio.timeout(10):
+            while new == old:
+                with contextlib.suppress(SourceNotReadyError):
+                    new = await world.opened()
+                await asyncio.sleep(0.01)
+        for file in ("train/1.jpg", "train/2.jpg"):
+            await eventually_async((old / file).is_symlink, deadline=10)
+        await eventually_async((new / "train/7.jpg").exists, deadline=10)
+    assert (new / "train/7.jpg").read_text() == "777"
+
+
+async def test_a_version_that_the_new_cache_has_too_gets_its_blocks_again(world: World) -> None:
+    enter_journal(world.tier, "one")
+    await world.mount()
+    await world.load()
+    tree = await world.opened()
+
+    enter_journal(world.tier, "two")
+    ids = await world.load()
+    block = world.tier / names.BLOCK_FOLDER / str(ids["train/1.jpg"])
+    async with watching(world.views):
+        file = tree / "train/1.jpg"
+        await eventually_async(lambda: file.exists() and os.path.samefile(file, block), deadline=10)
+
+
+async def test_the_remote_read_client_hears_which_journal_a_version_belongs_to(world: World) -> None:
+    enter_journal(world.tier, "one")
+    world.restarted(reader_root=world.root / "reader", overlays=False)
+    await world.mount()
+
+    with pytest.raises(SourceNotReadyError, match="not mounted"):
+        await world.views.open(volume=VOLUME)
+
+    (file,) = (world.root / "reader" / names.READER_VERSIONS).iterdir()
+    assert msgspec.json.decode(file.read_bytes(), type=Registration).journal == "one"
+
+
+async def test_a_new_version_is_for_new_pods_and_the_old_one_stays_as_it_is(world: World) -> None:
+    await world.mount()
+    await world.load()
+    old = await world.opened()
+    world.files = {**world.files, "train/3.jpg": 5}
+    async for _ in world.engine.files(path=PATH, refresh=True):
+        pass
+    await world.load()
+
+    async def renewed() -> Path | None:
+        tree = await world.opened()
+        return None if tree == old else tree
+
+    new = await eventually_async(renewed, deadline=60)
+
+    assert new is not None
+    assert (new / "train/3.jpg").exists()
+    assert not (old / "train/3.jpg").exists()
+    assert (old / "train/1.jpg").samefile(new / "train/1.jpg")
+
+
+async def test_old_versions_that_nobody_uses_go(world: World) -> None:
+    await world.mount()
+    await world.load()
+    await world.opened()
+    world.files = {**world.files, "more": 5}
+    async for _ in world.engine.files(path=PATH, refresh=True):
+        pass
+    await world.load()
+
+    async with watching(world.restarted(keep_old_seconds=0.0)):
+        new = await world.opened()
+        await eventually_async(lambda: world.trees() == [new], deadline=60)
+
+
+async def test_what_has_changed_is_found_by_a_listing_that_begins_after_it_was_told(world: World) -> None:
+    await world.mount()
+    await world.load()
+    world.restarted(fresh_seconds=600.0)
+    await world.opened()
+    world.files = {**world.files, "train/1.jpg": 9, "more": 5}
+    del world.files["train/2.jpg"]
+    async for _ in world.engine.files(path=PATH, refresh=True):
+        pass
+    asked: list[bytes] = []
+
+    async def forget(_: object, *, changed: list[bytes], open_too: bool) -> None:
+        assert open_too
+        asked.extend(changed)
+
+    world.views._client.forget = forget  # type: ignore[method-assign, assignment]
+    await world.views._forget_changed(VOLUME)
+    assert asked == [b"train/1.jpg", b"train/2.jpg"]
+
+    world.engine.available = False
+    with pytest.raises(SourceNotReadyError):
+        await world.views._forget_changed(VOLUME)
+
+
+async def test_links_of_a_view_in_use_go_only_while_its_version_is_the_current_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.mount()
+    await world.load()
+    views = world.restarted(fresh_seconds=600.0)
+    await world.opened()
+    (view,) = views._views.values()
+
+    async def bind(_: object) -> None: ...
+
+    monkeypatch.setattr(views, "_bind", bind)
+    monkeypatch.setattr(views, "_all_see", lambda _: True)
+    assert await views._may_release(view)
+    world.engine.available = False
+    assert not await views._may_release(view)
+    world.engine.available = True
+    monkeypatch.setattr(views, "_all_see", lambda _: False)
+    assert not await views._may_release(view)
+    monkeypatch.setattr(views, "_all_see", lambda _: True)
+    assert not await views._may_release(view)  # it is not tried again at once
+    view.blind_until = 0.0
+    assert await views._may_release(view)
+
+    # Its blocks went because the file has changed; the last listing is young, and does not know it.
+    world.files = {**world.files, "train/1.jpg": 9}
+    async for _ in world.engine.files(path=PATH, refresh=True):
+        pass
+    assert not await views._may_release(view)
+
+
+async def test_a_client_that_comes_into_a_view_in_use_is_asked_for_what_has_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.mount()
+    await world.load()
+    await world.opened()
+    (view,) = world.views._views.values()
+    client, done = world.views._client, list[str]()
+
+    async def bind(_: object) -> None:
+        done.append("bound")
+
+    async def freshen(_: object, **__: object) -> None:
+        done.append("freshened")
+
+    monkeypatch.setattr(client, "bind", bind)
+    monkeypatch.setattr(client, "freshen", freshen)
+    monkeypatch.setattr(world.views, "_outdated", lambda *_, **__: True)
+    view.fresh = True
+    view.unbind()
+    assert not view.fresh  # what changes while nobody reads through it is not followed
+
+    await world.views._care(view)
+
+    assert done == ["bound", "freshened"]

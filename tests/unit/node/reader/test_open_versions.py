@@ -1,0 +1,59 @@
+"""Which table of holders a version goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from tests.support.dataplane.readers import (
+    CLUSTER,
+    HERE,
+    JOURNAL,
+    ReaderNode,
+    reader_node,
+    small_version,
+    table_of,
+)
+
+from tdcs.engine.holder_table import Holder
+from tdcs.node.reader.serving.open_versions import OpenVersions
+from tdcs.node.reader.serving.registration import write_atomically
+
+
+@pytest.fixture
+def node() -> Iterator[ReaderNode]:
+    with reader_node() as found:
+        yield found
+
+
+MALFORMED = {
+    "no table": b"\x93nonsense",
+    "a bitmap that is too short": msgspec.msgpack.encode(
+        table_of(Holder(node="false", address="10.0.0.2:1", complete=b"", present=b"\x80"))
+    ),
+    "a text that is none": msgspec.msgpack.encode(table_of(HERE)).replace(b"here", b"\xff\xff\xff\xff"),
+}
+
+
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_table_is_said_once_and_the_last_one_is_gone_by(
+    node: ReaderNode, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    version = small_version(node.folder, {"a": b"a"})
+    node.register(version, tables=table_of(HERE), journal=JOURNAL)
+    versions, name = OpenVersions(folder=node.own, node="elsewhere"), f"{CLUSTER}.{version.manifest.digest}"
+    opened = versions.named(name)
+    assert opened is not None
+    assert opened.holders(100) == (HERE.address,)
+
+    write_atomically(node.own.holders / name, content)
+    versions.refresh()
+    versions.refresh()
+    assert opened.holders(100) == (HERE.address,)
+    assert len([text for text in caplog.messages if "the last one is used" in text]) == 1
+
+    other = Holder(node="other", address="10.0.0.3:1", present=HERE.present)
+    node.table(version, table_of(other))
+    versions.refresh()
+    assert opened.holders(100) == (other.address,)

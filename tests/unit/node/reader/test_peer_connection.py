@@ -1,0 +1,144 @@
+"""A connection of the remote-read client to an agent: plain and by TLS, for answers of all sizes."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import xxhash
+from tests.support.certificates import TestAuthority
+
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.wire import frames
+from tdcs.node.wire.block_service import BlockService
+from tdcs.node.wire.frames import News, Piece, SourceWanted, Wanted
+from tdcs.node.wire.reader_connection import Asked, PeerConnection, kept
+from tdcs.trust.contexts import Contexts
+from tdcs.trust.roles import Role
+
+SIZES = (0, 1, 1000, 16_384, 100_000, (1 << 20) - 1, 1 << 20)
+CONTENTS = {number: os.urandom(size) for number, size in enumerate(SIZES, start=1)}
+
+
+class Question(NamedTuple):
+    block: int
+    length: int
+
+    def request(self) -> bytes:
+        return frames.read_request([Wanted(self.block)])
+
+
+class SourceQuestion(NamedTuple):
+    block: int
+    length: int
+
+    def request(self) -> bytes:
+        wanted = SourceWanted(
+            mount="/m", path=b"f", block=self.block, offset=0, length=self.length, size=self.length, tag=""
+        )
+        return frames.source_request(wanted)
+
+
+@contextmanager
+def read_source(wanted: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
+    """What is asked for, after a while."""
+    for _ in range(3):
+        waiting()
+    yield memoryview(CONTENTS[wanted.block])
+
+
+@contextmanager
+def giver(tier: Path, tls: Contexts | None) -> Iterator[str]:
+    disk = Disk(tier)
+    disk.prepare()
+    disk.blocks.mkdir()
+    for number, content in CONTENTS.items():
+        (disk.blocks / str(number)).write_bytes(content)
+    service = BlockService(
+        disk=disk,
+        journal="j",
+        feed=lambda *_: News(1, 0, ()),
+        read_source=read_source,
+        tls=tls.server if tls is not None else None,
+    )
+    try:
+        yield f"127.0.0.1:{service.start(host='127.0.0.1', port=0)}"
+    finally:
+        service.close()
+
+
+def read(address: str, questions: Sequence[Asked], tls: Contexts | None) -> list[bytes]:
+    """Ask all at once, and take the answers as they come; raises what `PeerConnection` raises."""
+    found: list[bytes | memoryview] = []
+
+    def deliver(_: PeerConnection, asked: Asked, piece: Piece, content: memoryview) -> None:
+        assert xxhash.xxh3_64_intdigest(content) == piece.hash
+        found.append(kept(content))
+
+    connection = PeerConnection(
+        address=address,
+        journal="j",
+        deliver=deliver,
+        now=0.0,
+        tls=tls.client() if tls is not None else None,
+    )
+    epoll = select.epoll()
+    epoll.register(connection.fd, select.EPOLLIN | select.EPOLLOUT)
+    try:
+        for question in questions:
+            connection.ask(question, now=0.0)
+        connection.flush()
+        until = time.monotonic() + 20
+        while len(found) < len(questions) and time.monotonic() < until:
+            epoll.modify(connection.fd, select.EPOLLIN | (select.EPOLLOUT if connection.unsent else 0))
+            if epoll.poll(5):
+                connection.ready(now=0.0)
+    finally:
+        epoll.close()
+        connection.close()
+    return [bytes(each) for each in found]  # none was overwritten by those that came after it
+
+
+@pytest.fixture(scope="module")
+def authority() -> TestAuthority:
+    return TestAuthority()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_answers_of_all_sizes_come_whole_and_in_order(
+    tmp_path: Path, authority: TestAuthority, secure: bool
+) -> None:
+    server = authority.contexts(Role.AGENT) if secure else None
+    client = authority.contexts(Role.READER) if secure else None
+    order = [*CONTENTS, *reversed(CONTENTS), 2, 7, 2, 7, 3]
+    questions = [Question(number, len(CONTENTS[number])) for number in order]
+    with giver(tmp_path, server) as address:
+        assert read(address, questions, client) == [CONTENTS[number] for number in order]
+
+
+def test_an_agent_that_says_that_an_answer_will_come_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "WAITING_SECONDS", 0.0)
+    questions: list[Asked] = [SourceQuestion(5, len(CONTENTS[5])), Question(3, 1000), SourceQuestion(2, 1)]
+    with giver(tmp_path, None) as address:
+        assert read(address, questions, None) == [CONTENTS[5], CONTENTS[3], CONTENTS[2]]
+
+
+@pytest.mark.parametrize(
+    ("server", "client"), [(Role.READER, Role.READER), (Role.AGENT, Role.WORKER)], ids=["server", "client"]
+)
+def test_a_side_with_another_role_is_refused(
+    tmp_path: Path, authority: TestAuthority, server: Role, client: Role
+) -> None:
+    with (
+        giver(tmp_path, authority.contexts(server)) as address,
+        pytest.raises((OSError, frames.FrameError)),
+    ):
+        read(address, [Question(2, 1)], authority.contexts(client))
