@@ -12,7 +12,7 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 venv: $(VENV)/.ready ## the Python environment, from the lock
-$(VENV)/.ready: requirements-dev.txt pyproject.toml training/pyproject.toml
+$(VENV)/.ready: requirements-dev.txt pyproject.toml labs/pyproject.toml training/pyproject.toml
 	@deploy/local/venv.sh $(PYTHON) $(VENV)
 
 up: venv ## the local cluster: kind, one control plane and three workers with fake GPUs

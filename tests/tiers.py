@@ -36,6 +36,7 @@ KEPT_RIGHTS = 5
 TYPED = (
     "operator/tdcs",
     "scheduler_plugin/tdcs_scheduler",
+    "labs/tdcs_labs",
     "training/tdcs_train",
     "deploy/local/tdcs_local",
     "deploy/examples",

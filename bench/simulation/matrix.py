@@ -22,10 +22,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tdcs.simulate.run import simulate
-from tdcs.simulate.scenario import Scenario
-from tdcs.simulate.trace import TraceJob, read_trace
-from tdcs.simulate.workload import Sharing, assign_work
+from tdcs_labs.run import simulate
+from tdcs_labs.scenario import Scenario
+from tdcs_labs.trace import TraceJob, read_trace
+from tdcs_labs.workload import Sharing, assign_work
 
 WEEK = 7 * 86_400.0
 SCHEMES = ("tdcs", "oracle", "alluxio-lru", "fluid-like", "direct")

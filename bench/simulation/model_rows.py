@@ -3,10 +3,10 @@
 import json
 import sys
 
-from tests.unit.simulate.published_runs import RUNS
+from tdcs.decide.job_time.prediction import predict
+from tests.unit.labs.published_runs import RUNS
 
-from tdcs.simulate import paper
-from tdcs.simulate.predict import predict
+from tdcs_labs import paper
 
 BAR = 0.05
 

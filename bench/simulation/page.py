@@ -37,9 +37,9 @@ from bench.simulation.tables import (
 from click.testing import CliRunner
 
 from tdcs.cli.main import main as main_command
-from tdcs.simulate import paper
-from tdcs.simulate.plots import plot_bars
-from tdcs.simulate.workload import BURST_GAP, CORPORA, MIXES, MODELS
+from tdcs_labs import paper
+from tdcs_labs.plots import plot_bars
+from tdcs_labs.workload import BURST_GAP, CORPORA, MIXES, MODELS
 
 
 def shown_weeks(results: Results, *, mix: str) -> list[int]:

@@ -20,7 +20,7 @@ PARTS = {
     ),
     "agent": ("tdcs.node.agent",),
     "extender": ("tdcs_scheduler",),
-    "simulator": ("tdcs.simulate",),
+    "simulator": ("tdcs_labs", "tdcs.decide.job_time"),
 }
 
 
@@ -114,11 +114,18 @@ def callers() -> dict[str, list[str]]:
     for part, packages in PARTS.items():
         used: set[str] = set()
         for package in packages:
-            for _, tree in sources(package):
-                used |= named(tree) & known.keys()
+            for name, tree in sources(package):
+                if not _is_of_another(name, package):
+                    used |= named(tree) & known.keys()
         for rule in reached(used, inner):
             found[rule].append(part)
     return found
+
+
+def _is_of_another(module: str, package: str) -> bool:
+    """Whether a package below this one is another part's."""
+    inner = (one for packages in PARTS.values() for one in packages if one.startswith(f"{package}."))
+    return any(module == one or module.startswith(f"{one}.") for one in inner)
 
 
 def main() -> int:

@@ -58,10 +58,10 @@ def wanted(*groups: str) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
-def wanted_by_training() -> list[Requirement]:
-    """What the distribution tdcs-train asks for, without its extras."""
-    project = tomllib.loads((ROOT / "training" / "pyproject.toml").read_text())
-    return [Requirement(line) for line in project["project"]["dependencies"]]
+def wanted_by(folder: str) -> list[Requirement]:
+    """What the distribution in a folder asks for, without its extras and TDCS itself."""
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
+    return [Requirement(line) for line in project["project"]["dependencies"] if line != "tdcs"]
 
 
 def test_no_file_names_the_host_of_a_package_registry() -> None:
@@ -80,7 +80,7 @@ def test_no_file_holds_a_path_of_a_development_machine() -> None:
 )
 def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, ...]) -> None:
     versions = locked(lock)
-    for requirement in wanted(*groups) + (wanted_by_training() if groups else []):
+    for requirement in wanted(*groups) + ([*wanted_by("training"), *wanted_by("labs")] if groups else []):
         name = canonicalize_name(requirement.name)
         assert name in versions, f"{name} is not in {lock}: run `make lock`"
         assert requirement.specifier.contains(versions[name]), f"{lock} holds another {name}: run `make lock`"

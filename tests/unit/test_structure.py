@@ -10,6 +10,7 @@ PACKAGES = (
     "operator/tdcs",
     "scheduler_plugin/tdcs_scheduler",
     "deploy/local/tdcs_local",
+    "labs/tdcs_labs",
     "training/tdcs_train",
 )
 

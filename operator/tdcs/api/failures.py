@@ -1,4 +1,4 @@
-"""Files that cannot be loaded, as statuses name them."""
+"""Failures as people see them: files that cannot be loaded, in statuses, and wrong input of commands."""
 
 from tdcs.api.base import Model
 
@@ -13,6 +13,13 @@ class FailedFile(Model):
     """The file, relative to the source."""
     reason: str
     """Why."""
+
+
+class InputError(Exception):
+    """A file or an option of a command that cannot be used.
+
+    The message names the file and the row or key, what is wrong with it, and what to do.
+    """
 
 
 def printable(text: str) -> str:

@@ -2,14 +2,20 @@
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import click
 
-from tdcs.simulate.errors import InputError
+from tdcs.api.failures import InputError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def shown_name(path: Path) -> str:
+    """The name of a file in messages; `-` is standard input."""
+    return "standard input" if str(path) == "-" else str(path)
 
 
 class BadInput(click.ClickException):
@@ -19,7 +25,7 @@ class BadInput(click.ClickException):
 
 
 def inputs_checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn the simulator's input errors into messages without a traceback."""
+    """Turn errors in the input into messages without a traceback."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,6 +1,7 @@
 """The command `tdcs`. Each subcommand is imported when it is used: the CSI plugin must not load the operator."""
 
 import importlib
+from importlib.metadata import entry_points
 from typing import Any
 
 import click
@@ -30,7 +31,6 @@ COMMANDS = {
     "operator": ("tdcs.control.operator.operator_command", "Run the operator."),
     "plan": ("tdcs.cli.plan.plan_command", "Say what would become of a training job, before it is applied."),
     "reader": ("tdcs.node.reader.reader_command", "Show pods what of their datasets is not on the node."),
-    "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
     "roles": ("tdcs.cli.roles_reference", "Write the reference of roles and rights."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),
     "status": (
@@ -39,9 +39,16 @@ COMMANDS = {
     ),
     "top": ("tdcs.cli.live.top", "Show nodes, data and jobs, live in the terminal."),
     "ui": ("tdcs.cli.live.ui", "Serve a live page about nodes, data and jobs, for this machine alone."),
-    "simulate": ("tdcs.cli.simulate", "Simulate a trace of jobs, or the paper's figure."),
 }
 """Subcommand to the module that has it as its attribute `command`, and its line in the help."""
+
+LABS_COMMANDS = {
+    "predict": "Predict what a training job takes with and without the cache.",
+    "simulate": "Simulate a trace of jobs, or the paper's figure.",
+}
+"""Subcommands of the distribution tdcs-labs, found by their entry points, and their lines in the help."""
+ENTRY_POINTS = "tdcs.commands"
+"""The group of these entry points."""
 
 OF_PODS = frozenset(
     {
@@ -56,9 +63,11 @@ class LazyGroup(click.Group):
     """A group that imports a subcommand only to run it or to show its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *COMMANDS])
+        return sorted([*super().list_commands(ctx), *COMMANDS, *LABS_COMMANDS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in LABS_COMMANDS:
+            return _labs_command(cmd_name)
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), "command", None)
@@ -80,10 +89,25 @@ class LazyGroup(click.Group):
         """The list of subcommands, without importing any of them."""
         own = {name: command.get_short_help_str() for name, command in self.commands.items()}
         lazy = {name: text for name, (_, text) in COMMANDS.items()}
-        lines = sorted({**own, **lazy}.items())
+        lines = sorted({**own, **lazy, **LABS_COMMANDS}.items())
         for title, of_pods in (("Commands", False), ("Run by the chart's pods", True)):
             with formatter.section(title):
                 formatter.write_dl([line for line in lines if (line[0] in OF_PODS) == of_pods])
+
+
+def _labs_command(name: str) -> click.Command:
+    """A command of tdcs-labs.
+
+    Raises:
+        ClickException: it is not installed.
+    """
+    for point in entry_points(group=ENTRY_POINTS, name=name):
+        found: click.Command = point.load()
+        return found
+    raise click.ClickException(
+        f"tdcs {name} is in the distribution tdcs-labs, which is not installed: run pip install 'tdcs[labs]', or in "
+        "a checkout of TDCS pip install ./labs"
+    )
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

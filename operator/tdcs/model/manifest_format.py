@@ -4,13 +4,14 @@ All numbers are little-endian: eight bytes `TDCSMAN` and the format's number, th
 (msgpack, `Header`), then the columns, each at a multiple of 64 bytes, at the places that the header names.
 """
 
+from functools import cache
 from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tdcs.model.slots import Sizes
+from tdcs.model.slots import SLOTS, Sizes
 
 FORMAT: Final = 1
 MAGIC: Final = b"TDCSMAN" + bytes([FORMAT])
@@ -111,6 +112,22 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     def counts(self) -> npt.NDArray[np.uint32]:
         """Files in each slot."""
         return np.frombuffer(self.slot_files, dtype="<u4")
+
+
+@cache
+def totals_of(size: int) -> Totals:
+    """A dataset of so many bytes, spread evenly over the slots, a file and block for each."""
+    sizes = np.full(SLOTS, size // SLOTS, dtype="<i8")
+    sizes[: size % SLOTS] += 1
+    return Totals(
+        files=SLOTS,
+        blocks=SLOTS,
+        block_bytes=size,
+        file_bytes=size,
+        largest_block=int(sizes[0]),
+        slot_bytes=sizes.tobytes(),
+        slot_files=np.ones(SLOTS, dtype="<u4").tobytes(),
+    )
 
 
 def encoded(path: str) -> bytes:

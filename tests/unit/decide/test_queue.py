@@ -18,7 +18,7 @@ from tdcs.decide.queue.pod_admission import (
     nodes_to_set_aside,
     queue_key,
 )
-from tdcs.simulate.scheduling import place_pods
+from tdcs_labs.scheduling import place_pods
 
 
 @dataclass

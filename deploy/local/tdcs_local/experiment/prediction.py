@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping
 
-from tdcs.simulate.job_scenario import parse_scenario
-from tdcs.simulate.predict import predict
-from tdcs.simulate.run import simulate
-from tdcs.simulate.scenario import Scenario
-from tdcs.simulate.store import StoreLimits
-from tdcs.simulate.trace import TraceJob
-from tdcs.simulate.workload import Dataset, Kind, Model, WorkItem
+from tdcs.decide.job_time.prediction import predict
+from tdcs.decide.job_time.scenario import parse_scenario
+
+from tdcs_labs.run import simulate
+from tdcs_labs.scenario import Scenario
+from tdcs_labs.store import StoreLimits
+from tdcs_labs.trace import TraceJob
+from tdcs_labs.workload import Dataset, Kind, Model, WorkItem
 from tdcs_local.experiment.plan import Configuration, Run, Setting, payload_rate
 
 _CERTIFICATES = 0.86

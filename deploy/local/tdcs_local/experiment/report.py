@@ -7,7 +7,7 @@ from typing import Literal
 from rich.table import Table
 
 from tdcs.model.humanize import counted
-from tdcs.simulate.plots import plot_bars
+from tdcs_labs.plots import plot_bars
 from tdcs_local.experiment.analysis import Row
 from tdcs_local.experiment.plan import Configuration
 from tdcs_local.progress import print_whole

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from tdcs.api.failures import InputError
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.cli.plan.planned_world import PLANNED_UID
 from tdcs.control.job import job_children
@@ -13,7 +14,6 @@ from tdcs.kube.apply import PredecessorError, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, NotFoundError
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import JOBS, TRAINING_JOBS
-from tdcs.simulate.errors import InputError
 
 _NO_RIGHT: Final = re.compile(r"\bcannot (?:get|create|patch) resource\b")
 """What the API server says to those without a right; quotas and policies say something else."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api.dataset import Dataset
+from tdcs.decide.job_time.prediction import predict
+from tdcs.decide.job_time.scenario import parse_scenario
 from tdcs.model.humanize import human
-from tdcs.simulate.job_scenario import parse_scenario
-from tdcs.simulate.predict import predict
 
 _OPTIONS: Final[Mapping[str, str]] = {
     "epochs": "--epochs",

@@ -10,11 +10,11 @@ import yaml
 from pydantic import ValidationError
 
 from tdcs.api import names
+from tdcs.api.failures import InputError
 from tdcs.api.trainingjob import NAME_LIMIT, TrainingJobSpec
+from tdcs.cli.input import shown_name
 from tdcs.model.humanize import wrong_fields
 from tdcs.model.kube_objects import Object
-from tdcs.simulate.errors import InputError
-from tdcs.simulate.job_scenario import shown_name
 
 _MOST_BYTES: Final = 2_000_000
 """The API server takes no larger object."""

@@ -9,6 +9,7 @@ import click
 from rich.markup import escape
 
 from tdcs.api import names
+from tdcs.api.failures import InputError
 from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.console import Console
 from tdcs.cli.input import inputs_checked
@@ -21,11 +22,9 @@ from tdcs.control.clock import utc_now
 from tdcs.control.dataset.installed_policies import installed_policies
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError
-from tdcs.model.humanize import human
+from tdcs.model.humanize import duration, human, times
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import TRAINING_JOBS
-from tdcs.simulate.errors import InputError
-from tdcs.simulate.wording import duration, times
 
 
 @click.command(name="plan")

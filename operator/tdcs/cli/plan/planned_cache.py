@@ -26,7 +26,7 @@ from tdcs.decide.place.data_location import copies_of
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO, Candidate
 from tdcs.model import slots
 from tdcs.model.kube_objects import Key
-from tdcs.simulate.schemes.ledger import totals_of
+from tdcs.model.manifest_format import totals_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,145 @@
+"""A job while it is simulated: its place, its speed, and what it has read from where."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tdcs.api.names import GPU_RESOURCE
+from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.queue.reading_speed import estimate, page_cache_hit_ratio
+from tdcs_labs.workload import Dataset
+
+#: Remaining bytes below which a job or an epoch counts as done.
+EPSILON_BYTES = 1.0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SimJob:
+    """A job and its progress. Rates are bytes of training data per second.
+
+    Attributes:
+        number: its place in the trace.
+        compute: what its GPUs take when data never lacks.
+        work: bytes that it reads in all.
+        miss: share of its reads that go to the store.
+        local: share of its reads that its own nodes' caches serve.
+        ceiling: its rate when the store gives all that it asks for.
+        need: parts of the store per second that it takes at its ceiling.
+        mark: when it will have ended, or ended its epoch, at its present rate.
+        cost: parts of the store that one byte takes.
+        ready: whether it could start, had it room.
+        short: whether it has no place at a copy of its dataset.
+        copy: the copy that it reads; the first one has no name.
+    """
+
+    number: int
+    submitted: float
+    gpus: int
+    pods: tuple[int, ...]
+    dataset: Dataset
+    compute: float
+    work: float
+    cost: float
+    priority: int = 0
+    ready: bool = True
+    passed: int = 0
+    short: bool = False
+    copy: str = ""
+    nodes: tuple[str, ...] = ()
+    started: float = -1.0
+    ended: float = -1.0
+    remaining: float = 0.0
+    epoch: int = 1
+    epoch_left: float = 0.0
+    page_hit: float = 0.0
+    cache_hit: float = 0.0
+    cache_local: float = 0.0
+    cache_rate: float = math.inf
+    nic_rate: float = math.inf
+    miss: float = 1.0
+    local: float = 0.0
+    ceiling: float = 0.0
+    need: float = 0.0
+    rate: float = 0.0
+    since: float = 0.0
+    mark: float = math.inf
+    version: int = 0
+    remote_bytes: float = 0.0
+    local_bytes: float = 0.0
+    read_bytes: float = 0.0
+
+    @property
+    def groups(self) -> tuple[PodGroup, ...]:
+        """Its pods, as the operator's queue counts them."""
+        return _groups(self.pods)
+
+    @property
+    def reads(self) -> str:
+        """What it reads: its dataset, or a further copy of it."""
+        return f"{self.dataset.name}#{self.copy}" if self.copy else self.dataset.name
+
+    def start(self, *, now: float, nodes: tuple[str, ...]) -> None:
+        """Begin to run."""
+        self.nodes, self.started, self.since = nodes, now, now
+        self.remaining, self.epoch_left = self.work, min(self.dataset.size_bytes, self.work)
+        self.epoch = 1
+
+    def advance(self, *, now: float) -> None:
+        """Account for what was read since the last change of speed."""
+        read = min(self.rate * (now - self.since), self.remaining)
+        self.since = now
+        if read <= 0.0:
+            return
+        self.remaining -= read
+        self.epoch_left -= read
+        self.read_bytes += read
+        self.remote_bytes += read * self.miss
+        self.local_bytes += read * self.local
+
+    def pace(self, *, rate: float, now: float) -> None:
+        """Change the speed, and reckon when the next mark is reached: the end of the job or of an epoch."""
+        self.advance(now=now)
+        self.rate = rate
+        self.mark = now + self.epoch_left / rate if rate > 0 else math.inf
+
+    def next_epoch(self, *, page_fraction: float) -> None:
+        """Begin the next pass over the data; `page_fraction` of it fits into a node's page cache."""
+        self.epoch += 1
+        nodes = len(self.nodes)
+        self.page_hit = page_cache_hit_ratio(epoch=self.epoch, nodes=nodes, fraction=page_fraction)
+        later = page_cache_hit_ratio(epoch=self.epoch + 1, nodes=nodes, fraction=page_fraction)
+        # Once the page cache has settled nothing changes any more: no need to stop at every epoch.
+        settled = later - self.page_hit < 1e-3
+        self.epoch_left = self.remaining if settled else min(self.dataset.size_bytes, self.remaining)
+
+    def see(self, *, now: float, hit: float, local: float, cache_rate: float, nic_rate: float) -> None:
+        """Set what the shared cache gives: hits, the local part of them, and the rates of cache and links.
+
+        The page cache of the job's nodes stands before the shared cache, so it takes its part first.
+        """
+        self.advance(now=now)
+        self.cache_hit, self.cache_local, self.cache_rate, self.nic_rate = hit, local, cache_rate, nic_rate
+        self.look()
+
+    def look(self) -> None:
+        """Renew the ceiling after the hits of the page cache or of the shared cache have changed."""
+        page = self.page_hit
+        from_cache = (1.0 - page) * self.cache_hit
+        self.miss = (1.0 - page) * (1.0 - self.cache_hit)
+        self.local = page + from_cache * self.cache_local
+        # The links carry all that neither the page cache nor the node's own part of the cache holds.
+        self.ceiling = estimate(
+            compute=self.compute,
+            cache=self.cache_rate,
+            nic=self.nic_rate / max(1.0 - page, 1e-12),
+            hit=from_cache,
+            local=self.cache_local * (1.0 - page) if page else self.cache_local,
+        ).rate
+        self.need = self.ceiling * self.miss * self.cost
+
+
+@lru_cache(maxsize=4096)
+def _groups(pods: tuple[int, ...]) -> tuple[PodGroup, ...]:
+    """Pods of so many GPUs; jobs of one shape share them."""
+    sizes = sorted(set(pods), reverse=True)
+    return tuple(PodGroup(count=pods.count(size), request={GPU_RESOURCE: size}) for size in sizes)

@@ -1,0 +1,101 @@
+"""Run a trace under a scheme and say what came out."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tdcs_labs.engine import Progress, Simulation
+from tdcs_labs.scenario import Scenario
+from tdcs_labs.schemes.alluxio import AlluxioLru
+from tdcs_labs.schemes.base import Scheme
+from tdcs_labs.schemes.fluid import Fluid
+from tdcs_labs.schemes.tdcs import Tdcs, TdcsOptedOut
+from tdcs_labs.schemes.upper_bound import UpperBound
+from tdcs_labs.workload import WorkItem
+
+SCHEMES: dict[str, type[Scheme]] = {
+    scheme.name: scheme for scheme in (Scheme, AlluxioLru, Fluid, Tdcs, TdcsOptedOut, UpperBound)
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What a run came to. Times are seconds, sizes bytes.
+
+    Attributes:
+        scheme: how data reached the jobs.
+        jobs: jobs that ran, which is all of them.
+        mean_jct: mean time from a job's submission to its end.
+        p50_jct: the median of it.
+        p99_jct: its 99th percentile.
+        makespan: from the first submission to the last end.
+        gpu_idle_fraction: of the GPU time that jobs held, the part in which they waited for data.
+        remote_bytes: bytes that the store sent, to jobs and to loads.
+        local_fraction: of the bytes that jobs read, the part that came from their own nodes.
+        evictions: times that a dataset lost bytes to make room.
+        wall: seconds that the simulation took.
+        completions: the time from submission to end of each job, in the order of the trace.
+    """
+
+    scheme: str
+    jobs: int
+    mean_jct: float
+    p50_jct: float
+    p99_jct: float
+    makespan: float
+    gpu_idle_fraction: float
+    remote_bytes: float
+    local_fraction: float
+    evictions: int
+    wall: float
+    completions: Sequence[float]
+
+    def document(self) -> dict[str, object]:
+        """The result as the command prints it."""
+        return {
+            "scheme": self.scheme,
+            "jobs": self.jobs,
+            "meanJctSeconds": round(self.mean_jct, 3),
+            "p50JctSeconds": round(self.p50_jct, 3),
+            "p99JctSeconds": round(self.p99_jct, 3),
+            "makespanSeconds": round(self.makespan, 3),
+            "gpuIdleFraction": round(self.gpu_idle_fraction, 6),
+            "remoteBytes": int(self.remote_bytes),
+            "localFraction": round(self.local_fraction, 6),
+            "evictions": self.evictions,
+            "wallSeconds": round(self.wall, 3),
+        }
+
+
+def simulate(
+    *, work: Sequence[WorkItem], scenario: Scenario, scheme: str, progress: Progress | None = None
+) -> Result:
+    """Run a workload under the scheme of that name."""
+    began = time.perf_counter()
+    simulation = Simulation(work=work, scenario=scenario, scheme=SCHEMES[scheme], progress=progress)
+    simulation.run()
+    jobs = simulation.jobs
+    times = [job.ended - job.submitted for job in jobs]
+    ordered = sorted(times)
+    useful = sum(item.job.duration * item.job.gpus for item in work)
+    read = sum(job.read_bytes for job in jobs)
+    return Result(
+        scheme=scheme,
+        jobs=len(jobs),
+        mean_jct=sum(times) / len(times),
+        p50_jct=_percentile(ordered, 0.50),
+        p99_jct=_percentile(ordered, 0.99),
+        makespan=max(job.ended for job in jobs) - min(job.submitted for job in jobs),
+        gpu_idle_fraction=max(1.0 - useful / simulation.busy_gpu_seconds, 0.0),
+        remote_bytes=sum(job.remote_bytes for job in jobs) + simulation.scheme.loaded_bytes,
+        local_fraction=sum(job.local_bytes for job in jobs) / read,
+        evictions=simulation.scheme.evictions,
+        wall=time.perf_counter() - began,
+        completions=times,
+    )
+
+
+def _percentile(ordered: Sequence[float], part: float) -> float:
+    """The smallest value that at least this part of all do not exceed."""
+    return ordered[max(math.ceil(part * len(ordered)) - 1, 0)]

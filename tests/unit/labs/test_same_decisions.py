@@ -1,0 +1,339 @@
+"""The simulator and the operator come to the same decisions from equal states.
+
+Both walk through the same random story: jobs are submitted, start and end. The simulator decides by its own state, the
+operator by objects as the API server and the agents have them.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tdcs.api import names
+from tdcs.api.dataset import Copy, DatasetStatus
+from tdcs.api.dataset import Dataset as DatasetObject
+from tdcs.control.context import WorkKey
+from tdcs.control.dataset import claimants
+from tdcs.control.dataset.cache_manager import CacheManager
+from tdcs.control.dataset.mount.mount_readers import Reader, all_wants
+from tdcs.decide.cache.grants import MountDemand
+from tdcs.decide.cache.mount_standing import standing
+from tdcs.decide.place import placement_input
+from tdcs.decide.place.slot_nodes import NodeView
+from tdcs.decide.queue.copy_places import AccessClaim, Places
+from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.queue.gang_turn import Nodes, schedule
+from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.model.agent_state import AgentState, MountState
+from tdcs.model.cache_engine import WorkerInfo
+from tdcs.model.cache_view import CacheView
+from tdcs.model.kube_resources import DATASETS
+from tdcs.model.manifest_format import totals_of
+from tdcs_labs.cluster import Cluster
+from tdcs_labs.job import SimJob
+from tdcs_labs.scenario import Scenario, pods_of
+from tdcs_labs.schemes.cache_plan import POLICIES, spec_of, time_at
+from tdcs_labs.schemes.tdcs import Tdcs
+from tdcs_labs.workload import Dataset
+
+GPU = names.GPU_RESOURCE
+
+
+def sim_job(*, number: int, submitted: float, gpus: int, dataset: Dataset, passed: int = 0) -> SimJob:
+    job = SimJob(
+        number=number,
+        submitted=submitted,
+        gpus=gpus,
+        pods=pods_of(gpus=gpus, gpus_per_node=8),
+        dataset=dataset,
+        compute=1e8,
+        work=1e12,
+        cost=1e-9,
+    )
+    job.passed = passed
+    return job
+
+
+# --- the queue
+
+
+def queued(job: SimJob, *, access: tuple[AccessClaim, ...] = ()) -> QueuedJob:
+    """The job as the operator's queue has it."""
+    groups = tuple(
+        PodGroup(count=job.pods.count(size), request={GPU: size})
+        for size in sorted(set(job.pods), reverse=True)
+    )
+    return QueuedJob(
+        key=("n", f"job-{job.number:04}"),
+        uid=f"{job.number:04}",
+        priority=job.priority,
+        submitted=job.submitted,
+        data_ready=True,
+        passed=job.passed,
+        groups=groups,
+        access=access,
+    )
+
+
+def _left_by(job: SimJob, *, cluster: Cluster) -> dict[int, frozenset[str]]:
+    """Which nodes a job of the simulator keeps off that starts now: nodes that are set aside are closed to it, too."""
+    left = cluster.nodes_to_leave(job)
+    if not cluster.aside:
+        return dict(left)
+    return {gpus: left.get(gpus, frozenset()) | set(cluster.aside) for gpus in job.pods}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    nodes=st.integers(2, 6),
+    passes=st.sampled_from([0, 40, 63]),
+    limited=st.booleans(),
+)
+def test_from_equal_queues_the_same_jobs_are_admitted_and_the_same_nodes_set_aside(
+    seed: int, nodes: int, passes: int, limited: bool
+) -> None:
+    draw = random.Random(seed)
+    cluster = Cluster(scenario=Scenario(nodes=nodes))
+    known = [Dataset(name=name, size_bytes=1e9, object_bytes=1e5) for name in ("pictures", "tables")]
+    limits = {one.name: draw.randint(1, 3) if limited else 0 for one in known}
+    copies = {one.name: draw.randint(1, 2) for one in known}
+
+    def claims(job: SimJob) -> tuple[AccessClaim, ...]:
+        name = job.dataset.name
+        return (AccessClaim(mount=name, dataset=name, limit=limits[name], copies=copies[name]),)
+
+    if limited:
+        cluster.claims = claims
+    sizes = {node: {GPU: 8} for node in cluster.free}
+    holder, aside = "", frozenset[str]()
+    number = 0
+    for step in range(12):
+        for _ in range(draw.randint(0, 6)):
+            gpus = draw.choice([1, 1, 2, 4, 8, 8 * nodes, draw.randint(1, 8 * nodes)])
+            passed = draw.randint(0, passes)
+            cluster.enqueue(
+                sim_job(
+                    number=number,
+                    submitted=float(step * 10 + number),
+                    gpus=gpus,
+                    dataset=draw.choice(known),
+                    passed=passed,
+                )
+            )
+            number += 1
+        running = list(cluster.running.values())
+        for job in draw.sample(running, k=draw.randint(0, len(running))):
+            cluster.release(job)
+        reading: dict[str, list[tuple[str, str]]] = {}
+        for job in cluster.running.values():
+            reading.setdefault(job.dataset.name, []).append(("n", str(job.number)))
+        found = schedule(
+            waiting=[queued(job, access=claims(job) if limited else ()) for job in cluster.queue],
+            places=Places(reading),
+            reserved=[],
+            running=[queued(job) for job in cluster.running.values()],
+            nodes=Nodes(free={node: {GPU: gpus} for node, gpus in cluster.free.items()}, capacity=sizes),
+            holder=holder,
+            aside=aside,
+        )
+        holder, aside = found.holder, found.aside
+        admitted, leave = [], {}
+        while (entering := cluster.next_to_admit()) is not None:
+            uid = f"{entering.number:04}"
+            admitted.append(uid)
+            if kept := _left_by(entering, cluster=cluster):
+                leave[uid] = kept
+            cluster.place(entering, scores={}, now=float(step))
+        assert admitted == [job.uid for job in found.admitted]
+        assert leave == found.leave
+        assert {f"{job.number:04}": job.passed for job in cluster.queue} == {
+            job.uid: job.passed for job in found.waiting
+        }
+        assert frozenset(cluster.aside) == aside
+        assert (f"{cluster.holder.number:04}" if cluster.holder is not None else "") == holder
+
+
+# --- the cache
+
+
+@dataclass
+class Operator:
+    """The operator's side: objects, what agents say, and its cache manager."""
+
+    scenario: Scenario
+    manager: CacheManager = field(default_factory=lambda: CacheManager(on_change=lambda cluster, path: None))
+    datasets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str, DatasetStatus] = field(default_factory=dict)
+    held: dict[str, dict[str, int]] = field(default_factory=dict)
+    jobs: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    before: dict[str, dict[str, dict[str, frozenset[str]]]] = field(default_factory=dict)
+
+    def create(self, dataset: Dataset, *, now: str) -> None:
+        self.datasets[dataset.name] = {
+            "metadata": {"name": dataset.name, "namespace": "n", "creationTimestamp": now},
+            "spec": spec_of(dataset, scenario=self.scenario),
+        }
+        self.sizes[dataset.name] = int(dataset.size_bytes)
+
+    def job(self, job: SimJob, condition: str) -> None:
+        """A TrainingJob that waits, was admitted, or has ended."""
+        conditions = [{"type": condition, "status": "True", "reason": "x"}] if condition else []
+        self.jobs["n", f"job-{job.number}"] = {
+            "metadata": {
+                "name": f"job-{job.number}",
+                "namespace": "n",
+                "creationTimestamp": time_at(job.submitted),
+            },
+            "spec": {"datasets": [{"name": job.dataset.name, "mountPath": "/data"}]},
+            "status": {
+                "conditions": conditions,
+                "copies": [{"dataset": job.dataset.name, "copy": job.copy or "0"}],
+            },
+        }
+
+    def grants(self, *, free: dict[str, int], now: str) -> dict[str, dict[str, int]]:
+        """One pass over all mounts: bytes on each node, by dataset."""
+        active = {
+            job["spec"]["datasets"][0]["name"]
+            for job in self.jobs.values()
+            if [one["type"] for one in job["status"]["conditions"]] == [names.ADMITTED]
+        }
+        stores = SimpleNamespace(
+            training_jobs=self.jobs,
+            preloads={},
+            usage=SimpleNamespace(is_mounted=lambda claim: claim[1] in active),
+        )
+        settings = SimpleNamespace(clone_idle_seconds=self.scenario.clone_idle_seconds)
+        context: Any = SimpleNamespace(stores=stores, now=lambda: now, settings=settings)
+        nodes = {name: NodeView(name=name, labels={}, free_gpus=gpus) for name, gpus in free.items()}
+        known = placement_input.cache_nodes(view=self._view(), nodes=nodes, cluster=None)
+        demands, idle = [], {}
+        for name, obj in self.datasets.items():
+            dataset = DatasetObject.model_validate(obj).model_copy(update={"status": self.statuses.get(name)})
+            user = Reader(key=WorkKey(DATASETS, "n", name), obj=obj, dataset=dataset)
+            claims = claimants.of_mount(context=context, users=[user], queue=[])
+            use = claims[user.own_want].use
+            further = claimants.clones_of(context=context, users=[user], claims=claims)
+            idle[name] = {one.id: one.idle_since for one in further[user.own_want]}
+            self.statuses[name] = DatasetStatus(
+                in_use=use.mounted, active_jobs=len(use.jobs.active), last_used_time=use.last_used
+            )
+            hosts = placement_input.hosts(path=name, known=known, expected=(), now=1.0, patience=1.0)
+            totals = totals_of(self.sizes[name])
+            stands = standing(list(claims.values()), size=totals.block_bytes, policies=POLICIES, now=now)
+            wants = all_wants(stores=stores, users=[user], now=now)  # type: ignore[arg-type]
+            wants += claimants.clone_wants([user], wants, further)
+            demands.append(
+                MountDemand(
+                    path=name,
+                    manifest=name,
+                    wants=tuple(wants),
+                    totals={(): totals},
+                    candidates=hosts.candidates,
+                    tier=stands.tier,
+                    value=stands.value,
+                    held_before=self.before.get(name, {}),
+                )
+            )
+        self.manager.register(cluster="c", demands=demands)
+        if demands:
+            asyncio.run(self.manager.grant(cluster="c", demand=demands[0], nodes=known.spaces, quotas={}))
+        found = self.manager.grants("c").mounts
+        for name, one in found.items():
+            self.held[name] = {node: size for node, size in one.node_bytes.items() if size}
+            nodes_of = {
+                placed.want.key: {copy.id: frozenset(node for node in copy.nodes if placed.bytes_for(node))}
+                for placed in one.placements
+                for copy in placed.copies
+            }
+            self.before[name] = {key: held for key, held in nodes_of.items() if all(held.values())}
+            # As its status says it.
+            copies = [
+                Copy(id=id_, idle_since=idle[name].get(id_))
+                for held in self.before[name].values()
+                for id_ in held
+            ]
+            self.statuses[name] = self.statuses[name].model_copy(update={"copies": copies})
+        return self.held
+
+    def _view(self) -> CacheView:
+        capacity = int(self.scenario.cache_bytes)
+        states = {
+            node: AgentState(
+                node=node,
+                instance="i",
+                revision=1,
+                capacity_bytes=capacity,
+                mounts={
+                    name: MountState(mount=name, held_bytes=held[node])
+                    for name, held in self.held.items()
+                    if held.get(node)
+                },
+            )
+            for node in self.scenario.node_names()
+        }
+        workers = tuple(
+            WorkerInfo(name=node, address="", capacity_bytes=capacity, used_bytes=0, live=True)
+            for node in states
+        )
+        return CacheView(since=0.0, answered=True, workers=workers, agents=states)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), nodes=st.integers(1, 5))
+def test_from_equal_states_every_dataset_is_granted_the_same_bytes_on_the_same_nodes(
+    seed: int, nodes: int
+) -> None:
+    draw = random.Random(seed)
+    limit = draw.choice([0, 0, 1, 2])
+    scenario = Scenario(
+        nodes=nodes,
+        cache_bytes=draw.choice([1e6, 3e6, 1e7]),
+        jobs_per_copy=limit,
+        clones=limit > 0 and draw.random() < 0.7,
+        clone_idle_seconds=draw.choice([0.0, 150.0]),
+    )
+    cluster = Cluster(scenario=scenario)
+    scheme, operator = Tdcs(scenario=scenario, cluster=cluster), Operator(scenario)
+    known = [
+        Dataset(name=f"d{number}", size_bytes=float(draw.randint(1, 8_000_000)), object_bytes=1e5)
+        for number in range(draw.randint(1, 5))
+    ]
+    number = 0
+    for step in range(10):
+        now = 60.0 * step
+        for _ in range(draw.randint(0, 3)):
+            job = sim_job(
+                number=number, submitted=now, gpus=draw.choice([1, 2, 8]), dataset=draw.choice(known)
+            )
+            number += 1
+            if job.dataset.name not in operator.datasets:
+                operator.create(job.dataset, now=time_at(now))
+            cluster.enqueue(job)
+            scheme.arrived(job, now=now)
+            operator.job(job, "")
+        running = list(cluster.running.values())
+        for job in draw.sample(running, k=draw.randint(0, len(running))):
+            cluster.release(job)
+            scheme.finished(job, now=now)
+            operator.job(job, names.SUCCEEDED)
+        while (entering := cluster.next_to_admit()) is not None:
+            scheme.admitted(entering, now=now)
+            cluster.place(entering, scores=scheme.scores(entering), now=now)
+            scheme.started(entering, now=now)
+            operator.job(entering, names.ADMITTED)
+        scheme._plan(now=now)
+        for cached in scheme.cached.values():
+            cached.filled = cached.planned  # all is loaded until the next step
+        mine: dict[str, dict[str, int]] = {}
+        for cached in scheme.cached.values():
+            held = mine.setdefault(cached.dataset.name, {})
+            for node, size in cached.nodes.items():
+                held[node] = held.get(node, 0) + int(size)
+        assert mine == operator.grants(free=dict(cluster.free), now=time_at(now))
