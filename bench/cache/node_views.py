@@ -22,10 +22,10 @@ from pathlib import Path
 
 import click
 from bench.cache.manifest_memory import anonymous
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 
 from tdcs.api import names
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.model.cache_engine import Block, CachedFile, Source

@@ -37,6 +37,7 @@ import aiohttp
 import click
 import psutil
 from bench.control_plane.agent_fleet import SIZE, digest_of, run_fleet, totals_of
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import Cluster
 from tests.unit.control.server import Server
@@ -45,7 +46,6 @@ from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.context import Settings, WorkKey
 from tdcs.control.dataset.mount.mount_snapshot import UNHEARD_SECONDS
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.memory import MemoryEngine
 from tdcs.garbage import spare_lasting_objects
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister

@@ -1,4 +1,4 @@
-"""The command `tdcs operator` as a process with exactly the rights that the chart grants."""
+"""The operator as a process, on an engine in memory, with exactly the rights that the chart grants."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.kube import Kube, Object
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 
+ROOT = Path(__file__).resolve().parents[2]
 TDCS = Path(sys.executable).parent / "tdcs"
-
 
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingWebhookConfiguration")
 
@@ -94,8 +94,7 @@ def start_operator(
     return plane.run(
         name=name,
         argv=[
-            str(TDCS),
-            "operator",
+            *(sys.executable, "-m", "tests.support.twins.operator", str(described)),
             f"--namespace={namespace}",
             f"--health-port={port}",
             "--metrics-port=0",
@@ -104,11 +103,9 @@ def start_operator(
             f"--secrets-role={release}-dataset-secrets",
             f"--service-account={release}-operator",
             f"--reader-plugin={release}-csi",  # as the chart's default
-            "--engine=memory",
-            f"--memory-engine={described}",
             *options,
         ],
-        env=env,
+        env={"PYTHONPATH": str(ROOT), **(env or {})},
         kubeconfig=plane.kubeconfig_as(service_account=f"{release}-operator", namespace=namespace),
         ready=healthy,
     )

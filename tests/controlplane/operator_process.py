@@ -14,13 +14,13 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry
 from tests.support.caches import MemoryCaches, caches_of
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.support.waiting import eventually_async
 
 from tdcs.control.context import Settings
 from tdcs.control.operator import kopf_adapter
 from tdcs.control.operator.operator import Operator
 from tdcs.control.operator.scaler_service import serve_scaler
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ApiAccess, load_access
 from tdcs.model.kube_objects import Object

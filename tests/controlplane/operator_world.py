@@ -14,9 +14,8 @@ from tests.support.controlplane.fixtures import TEST_LABEL, FakeNodes
 from tests.support.kube import Kube, Object, condition
 from tests.support.kube.describe import describe
 from tests.support.kube.objects import with_roles
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually
-
-from tdcs.engine.memory import MemoryEngine
 
 CHECKOUT = Path(__file__).parents[2]
 API_VERSION = "tdcs.io/v1alpha2"

@@ -4,12 +4,13 @@ import tempfile
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from tests.support.twins.agents import MemoryAgents
+from tests.support.twins.engine import MemoryEngine
+
 from tdcs.control.cache_registry import Cache, CachePool
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.model.listing_limit import CheckSize, uncounted
-from tdcs.node.agent.twin.agents import MemoryAgents
 
 
 class MemoryCaches(CachePool):

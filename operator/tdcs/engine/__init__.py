@@ -1,1 +1,1 @@
-"""The cache engine: a narrow protocol, Alluxio behind it, and an in-memory twin for tests."""
+"""The cache engine: a narrow protocol and Alluxio behind it."""

@@ -300,7 +300,7 @@ class AgentError(Exception):
 class Agents(Protocol):
     """The agents of one cache cluster, as the operator sees them. Calls are bounded in time.
 
-    Implementations: `tdcs.engine.agent_client.HttpAgents` and the twin `tdcs.node.agent.twin.agents.MemoryAgents`.
+    `tdcs.engine.agent_client.HttpAgents` implements it, and so do the tests' agents in memory.
     """
 
     def states(self) -> Mapping[str, AgentState]:

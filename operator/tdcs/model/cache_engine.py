@@ -1,9 +1,8 @@
 """What the rest of the product knows of a cache engine: one narrow asynchronous protocol over plain, frozen
 values.
 
-Implementations are `tdcs.engine.memory.MemoryEngine` (a twin for tests) and
-`tdcs.alluxio.AlluxioEngine`. Both pass the same contract tests, so code written against this file runs
-on either.
+`tdcs.alluxio.AlluxioEngine` implements it, and so does the tests' engine in memory. Both pass the same contract
+tests, so code written against this file runs on either.
 
 Words: a *path* is absolute in the engine's own name space (`/datasets/<identity>`); a *source* is where the
     data is at home; a

@@ -15,10 +15,10 @@ from tests.attacks.unit.victim import (
     victims,
     volume_of_the_victim,
 )
+from tests.support.twins.engine import Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.engine.memory import Operation
 from tdcs.model.cache_engine import SourceError
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 

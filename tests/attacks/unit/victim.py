@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.api import names
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.cache_engine import Credentials
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, NAMESPACES, PERSISTENT_VOLUMES, SECRETS

@@ -30,9 +30,9 @@ from tests.support.dataplane.readers import Giver, holder_of, reader_node, small
 from tests.support.kube import Object
 from tests.support.programs.monitoring import Prometheus
 from tests.support.programs.ports import free_ports
+from tests.support.twins.engine import Operation
 from tests.support.waiting import eventually
 
-from tdcs.engine.memory import Operation
 from tdcs.node.agent.disk.epoch import enter_epoch
 
 __all__ = ["jobs"]

@@ -11,9 +11,9 @@ from tests.controlplane.operator_process import Gate, RunningOperator
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, message_of, reason_of, world
 from tests.support.kube import Object, condition
 from tests.support.kube.objects import counts_of
+from tests.support.twins.engine import Operation
 from tests.support.waiting import eventually
 
-from tdcs.engine.memory import Operation
 from tdcs.model.cache_engine import Source
 
 __all__ = ["world"]

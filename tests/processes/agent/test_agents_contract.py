@@ -13,10 +13,11 @@ import pytest
 from tests.support.dataplane.agent_processes import AgentProcess
 from tests.support.dataplane.agents import JOURNAL, MOUNT, Version, fill, folder_version
 from tests.support.programs.ports import free_ports
+from tests.support.twins.agents import MemoryAgents
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agent_client import HttpAgents
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.model.agent_state import (
@@ -33,7 +34,6 @@ from tdcs.model.agent_state import (
 )
 from tdcs.model.cache_engine import Source
 from tdcs.node.agent.disk.epoch import enter_epoch
-from tdcs.node.agent.twin.agents import MemoryAgents
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(60)} | {"empty": b""}
 URI = "s3://bucket/data"

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, cast
 
 from tests.support.caches import MemoryCaches
+from tests.support.twins.agents import MemoryAgents
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.control.passes import work_off
 from tests.unit.control.server import Key, Server, copied
@@ -21,7 +23,6 @@ from tdcs.control.dataset.dataset_controller import DatasetController
 from tdcs.control.node_usage import Usage
 from tdcs.control.preload.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
-from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.queue import KeyedQueue
@@ -42,7 +43,6 @@ from tdcs.model.kube_resources import (
     TRAINING_JOBS,
     Resource,
 )
-from tdcs.node.agent.twin.agents import MemoryAgents
 from tdcs.trust.settings import TrustSettings
 
 QUICK = Settings(

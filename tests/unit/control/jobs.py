@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 
 from tests.support.caches import MemoryCaches
 from tests.support.kube.objects import with_roles
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.control.passes import work_off
 from tests.unit.control.server import Server
@@ -22,7 +23,6 @@ from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS
 from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.node_usage import Usage, trimmed
 from tdcs.decide.queue.pod_admission import MAX_PASSES
-from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder

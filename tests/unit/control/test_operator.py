@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.caches import MemoryCaches
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.control.builders import dataset_object
 from tests.unit.kube.fake import ScriptedApi, error
@@ -17,7 +18,6 @@ from tdcs.control.operator import startup
 from tdcs.control.operator.operator import Operator
 from tdcs.control.operator.operator_health import StaleError
 from tdcs.control.release_certificates import Certificates
-from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import ObjectList, WatchEvent
 from tdcs.kube.errors import ForbiddenError, KubeError, UnavailableError
 from tdcs.kube.lease import Lease, LeaseLostError

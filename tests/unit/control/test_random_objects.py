@@ -13,10 +13,10 @@ from functools import partial
 
 import pytest
 from tests.support.generators.random_resources import random_object, spec_schema
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, Resource
 
 COUNT = int(os.environ.get("TDCS_RANDOM_OBJECTS", "25"))

@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Self
 
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 from tests.unit.control.server import Key, Server
 
 from tdcs.api import names
 from tdcs.control.node_usage import trimmed
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, JOBS, STATEFUL_SETS, Resource
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, mounts
+from tests.support.twins.engine import MemoryEngine, Operation
 
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.model.cache_engine import Block, Credentials, Engine, EngineUnavailableError, Source
 
 __all__ = ["mounts"]

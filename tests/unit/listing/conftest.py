@@ -9,8 +9,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.support.twins.engine import MemoryEngine
 
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.model.cache_engine import Source
 

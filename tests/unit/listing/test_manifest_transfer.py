@@ -13,11 +13,11 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.listing.conftest import MOUNT, Serve, mounted
 
 from tdcs.control.cache_registry import Cache, CachePool, Published
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url

@@ -1,13 +1,9 @@
-"""The caches behind `tdcs operator`: real Alluxio clusters with their agents, or an engine in memory for tests."""
+"""The caches behind `tdcs operator`: Alluxio clusters with their agents."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -17,18 +13,16 @@ from tdcs.api import names
 from tdcs.control.cache_registry import PATIENCE, Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.read_failure_service import Report, read_failure_routes
 from tdcs.engine.read_waits_service import TakeWaits, read_waits_routes
 from tdcs.engine.role_check import check_roles
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
-from tdcs.listing.lister import LocalLister, ProcessLister
+from tdcs.listing.lister import ProcessLister
 from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.model.cache_engine import WorkerInfo
-from tdcs.node.agent.twin.agents import MemoryAgents
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
 from tdcs.trust.rights import OPERATOR_REQUESTS
@@ -133,27 +127,3 @@ async def serve_manifests(
         yield
     finally:
         await runner.cleanup()
-
-
-def memory_caches(description: Path, *, folder: ManifestFolder) -> CachePool:
-    """An engine without a cache behind it, for tests: sources, workers and speed come from a JSON file."""
-    given: dict[str, Any] = json.loads(description.read_text())
-    speed = float(given.get("bytesPerSecond", 0))
-    engine = MemoryEngine(
-        sources=given["sources"], workers=given["workers"], before=_paced(speed) if speed else None
-    )
-    cache = Cache(
-        engine=engine,
-        agents=MemoryAgents(engine=engine, manifests=folder.open),
-        lister=LocalLister(engine=engine, folder=folder),
-        check_keys=engine.check_keys,
-    )
-    return CachePool(make=lambda _: cache, folder=folder)
-
-
-def _paced(speed: float) -> Callable[[Operation], Awaitable[None]]:
-    async def pace(operation: Operation) -> None:
-        if operation.name == "put":
-            await asyncio.sleep(operation.length / speed)
-
-    return pace

@@ -15,7 +15,7 @@ from tdcs.api import names
 from tdcs.control.context import Settings
 from tdcs.control.dataset.read_failures import ReadFailures
 from tdcs.control.operator import kopf_adapter
-from tdcs.control.operator.cache_factory import alluxio_caches, memory_caches, serve_manifests
+from tdcs.control.operator.cache_factory import alluxio_caches, serve_manifests
 from tdcs.control.operator.operator import Operator
 from tdcs.control.operator.operator_health import serve_health
 from tdcs.control.operator.operator_log import configure_log
@@ -213,8 +213,6 @@ from tdcs.trust.settings import TrustSettings
 )
 @click.option("--log-format", type=click.Choice(["plain", "json"]), default="plain", show_default=True)
 @click.option("--verbose", is_flag=True, help="Log what the framework does, too.")
-@click.option("--engine", type=click.Choice(["alluxio", "memory"]), default="alluxio", hidden=True)
-@click.option("--memory-engine", type=click.Path(path_type=Path, exists=True), hidden=True)
 def command(
     namespace: str,
     scope: str,
@@ -245,13 +243,9 @@ def command(
     kubeconfig: Path | None,
     log_format: str,
     verbose: bool,
-    engine: str,
-    memory_engine: Path | None,
 ) -> None:
     """Run the operator, until a signal comes."""
     configure_log(log_format, verbose=verbose)
-    if (engine == "memory") != (memory_engine is not None):
-        raise click.UsageError("--engine memory and --memory-engine FILE belong together")
     if scope == "cluster" and (dataset_namespaces or job_namespaces):
         raise click.UsageError("--dataset-namespace and --job-namespace belong to --scope namespaces")
     try:
@@ -301,20 +295,16 @@ def command(
         tls = certificates.contexts if certificates is not None else None
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
         async with http_answers.open_session(connector) as session:
-            caches = (
-                memory_caches(memory_engine, folder=folder)
-                if memory_engine
-                else alluxio_caches(
-                    namespace=namespace,
-                    folder=folder,
-                    manifest_url=operator_url(
-                        address=f"{manifest_address}:{manifest_port}", secure=tls is not None
-                    )
-                    if manifest_port
-                    else "",
-                    session=session,
-                    identify=certificates.identify if certificates is not None else None,
+            caches = alluxio_caches(
+                namespace=namespace,
+                folder=folder,
+                manifest_url=operator_url(
+                    address=f"{manifest_address}:{manifest_port}", secure=tls is not None
                 )
+                if manifest_port
+                else "",
+                session=session,
+                identify=certificates.identify if certificates is not None else None,
             )
             operator = Operator(
                 api=api,

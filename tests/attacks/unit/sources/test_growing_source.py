@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from tests.support.caches import MemoryCaches
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.cache_engine import CachedFile, Source
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.attacks.unit.sources.listed_store import Store, set_limits
 from tests.support.dataplane.agents import running_agent
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import Cluster
 
@@ -17,7 +18,6 @@ from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.lister import LocalLister

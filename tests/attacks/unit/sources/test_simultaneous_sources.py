@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from tests.attacks.unit.sources.listed_store import set_limits
 from tests.support.caches import MemoryCaches
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.cache_engine import Source
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize, uncounted
 

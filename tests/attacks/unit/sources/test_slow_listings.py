@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, SECRETS
 

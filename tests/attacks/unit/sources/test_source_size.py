@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from tests.attacks.unit.sources.listed_store import Store, listing, set_limits
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
 from tdcs.alluxio import profile
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.result import Failed

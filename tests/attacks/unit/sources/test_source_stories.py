@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.cache_engine import Source
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, NODES, PERSISTENT_VOLUMES, SECRETS
 

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.api import names
 from tdcs.control.clock import utc_now
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DAEMON_SETS, DATASETS, EVENTS, JOBS, STATEFUL_SETS
 
 NODES = ("a", "b", "c")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cachecluster.test_cachecluster_stories import cleaned, worker_sets
 from tests.unit.control.cluster import QUICK, Cluster
 from tests.unit.control.killer import Killer
@@ -14,7 +15,6 @@ from tests.unit.control.server import Server
 
 from tdcs.api import names
 from tdcs.control.cachecluster.draining import since_when
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, STATEFUL_SETS
 
 NAMES = ("a", "b", "c")

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 from tests.unit.kube.fake import error
 
 from tdcs.api import names
 from tdcs.control.cachecluster import isolation_probe
 from tdcs.control.cachecluster.isolation_probe import ProbeReport, conclusion
-from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.kube_resources import CACHE_CLUSTERS, JOBS, PODS, Resource
 

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
-
-from tdcs.engine.memory import MemoryEngine, Operation
 
 MB = 1_000_000
 TOTAL = 20 * MB

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import Operation
 from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import QUICK, Cluster
 from tests.unit.control.dataset.conftest import MB, TOTAL, ZONES, engine_of, slow
 from tests.unit.kube.fake import error
 
 from tdcs.control.context import WorkKey
-from tdcs.engine.memory import Operation
 from tdcs.kube.errors import ForbiddenError
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister

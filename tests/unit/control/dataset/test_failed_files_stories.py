@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.model.cache_engine import Block
 from tdcs.model.kube_resources import PRELOADS
 

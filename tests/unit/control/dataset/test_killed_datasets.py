@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 from tests.unit.control.killer import Killer
 
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PRELOADS
 
 MB = 1_000_000
@@ -16,7 +16,7 @@ FILES = {f"f{number:02d}": MB for number in range(10)}
 @pytest.fixture
 async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     # On a busy machine a peer may be late, and then an agent reads what the peer should bring from the source, too.
-    monkeypatch.setattr("tdcs.node.agent.twin.work.PEER_PATIENCE", 10.0)
+    monkeypatch.setattr("tests.support.twins.agent_work.PEER_PATIENCE", 10.0)
     engine = MemoryEngine(sources={"s3://pictures": FILES}, workers=dict.fromkeys("ab", 100 * MB))
     async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "ab"}) as made:
         await made.create_cache()

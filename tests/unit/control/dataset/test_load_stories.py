@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.caches import MemoryCaches
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.control.context import WorkKey
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.model.agent_state import ALL_SLOTS, Assignment
 from tdcs.model.cache_engine import EngineError
 from tdcs.model.kube_resources import DATASETS, NODES, PRELOADS

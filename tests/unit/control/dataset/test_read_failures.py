@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
 from tdcs.control.dataset.read_failures import PAUSE_SECONDS, ReadFailures
-from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.read_failure import ReadFailure
 
 

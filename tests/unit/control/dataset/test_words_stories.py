@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.model.cache_engine import Credentials
 from tdcs.model.kube_resources import DATASETS, PRELOADS, SECRETS
 
@@ -178,7 +178,7 @@ async def test_the_rate_tells_what_the_source_sends_from_what_nodes_copy(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine a peer may be late, and then an agent reads what the peer should bring from the source, too.
-    monkeypatch.setattr("tdcs.node.agent.twin.work.PEER_PATIENCE", 60.0)
+    monkeypatch.setattr("tests.support.twins.agent_work.PEER_PATIENCE", 60.0)
     slow(cluster, put=0.05, copy=0.05)
     seen: list[dict[str, Any]] = []
     await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 3})

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from tests.support.caches import MemoryCaches
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.builders import NOW
 from tests.unit.control.kueue.test_verdict import at, known
 from tests.unit.control.server import Server
@@ -12,7 +13,6 @@ from tests.unit.kube.fake import error
 
 from tdcs.control.context import Context, Stores
 from tdcs.control.kueue.datacheck_controller import KueueChecks
-from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError

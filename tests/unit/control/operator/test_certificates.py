@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.certificates import DAY, TestAuthority
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 from tests.unit.control.server import Server
 from tests.unit.kube.fake import error
@@ -20,7 +21,6 @@ from tdcs.api.conditions import Finding
 from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.release_certificates import LOOK_SECONDS, Certificates
-from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.kube_resources import CACHE_CLUSTERS, SECRETS, STATEFUL_SETS, Resource
 from tdcs.trust.certificates import Subject, is_signed_by, matches_subject

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 from tests.unit.control.dataset.conftest import slow
 
 from tdcs.api.dataset import KEPT_PRELOADS
 from tdcs.control.dataset.mount.path_settings import READ_TYPE
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.model.kube_resources import DATASETS, PRELOADS
 
 MB = 1_000_000

@@ -4,6 +4,7 @@ import base64
 from typing import Any
 
 from tests.support.caches import MemoryCaches
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.builders import dataset_object
 from tests.unit.kube.fake import ScriptedApi, error
 
@@ -11,7 +12,6 @@ from tdcs.api.dataset import Dataset, DatasetSpec
 from tdcs.control.context import Context, Settings
 from tdcs.control.dataset.access.credentials import read_credentials
 from tdcs.control.operator.operator import Operator
-from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.cache_engine import Credentials

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.api import names
 from tdcs.control.context import WorkKey
 from tdcs.control.node_usage import trimmed
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.kube_resources import (
     CACHE_CLUSTERS,
     DATASETS,

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 from tests.unit.control.dataset.grants.test_cache_manager_stories import ends, job, on_disk
 
@@ -22,7 +23,6 @@ from tdcs.control.dataset.bandwidth import (
 )
 from tdcs.decide.cache.load_order import Load
 from tdcs.decide.cache.source_rate import Timing
-from tdcs.engine.memory import MemoryEngine
 
 MB = 1_000_000
 RATE = 256 * MB

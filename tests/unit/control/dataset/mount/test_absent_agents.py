@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 from tests.unit.control.jobs import Jobs
 from tests.unit.decide.builders import candidate, placed, totals_of
@@ -13,7 +14,6 @@ from tdcs.control.context import WorkKey
 from tdcs.decide.cache.load_order import Subset
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.placement_input import Hosts, informed
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model import slots
 from tdcs.model.agent_state import AgentState, FileFailure, MountState, Part
 from tdcs.model.kube_objects import Object
@@ -43,7 +43,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def cluster(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     """A Dataset that is Ready on two of three nodes."""
-    monkeypatch.setattr("tdcs.node.agent.twin.agents.RATE_SECONDS", 0.01)
+    monkeypatch.setattr("tests.support.twins.agents.RATE_SECONDS", 0.01)
     engine = MemoryEngine(
         sources={"s3://pictures": {f"{number:03d}.jpg": MB for number in range(20)}},
         workers=dict.fromkeys("abc", 10 * SIZE),

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import Cluster
 
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.mount import unused_manifests
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.api import ObjectList
 from tdcs.model.agent_state import Assignment
 from tdcs.model.kube_resources import (

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.caches import MemoryCaches
+from tests.support.twins.agents import MemoryAgents
+from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.control.cache_registry import Cache
 from tdcs.control.context import WorkKey
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.listing.lister import LocalLister
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
-from tdcs.node.agent.twin.agents import MemoryAgents
 
 MB = 1_000_000
 HOLES = [f"hole{number}" for number in range(6)]

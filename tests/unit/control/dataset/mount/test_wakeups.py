@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.control.context import WorkKey
 from tdcs.decide.place import holdings
 from tdcs.decide.place.agent_assignments import assign
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model.agent_state import Assignment
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS
@@ -59,7 +59,7 @@ async def test_a_version_that_is_overwritten_at_the_master_is_set_right(cluster:
 async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tdcs.node.agent.twin.agents.RATE_SECONDS", 0.1)
+    monkeypatch.setattr("tests.support.twins.agents.RATE_SECONDS", 0.1)
     monkeypatch.setattr("tdcs.control.dataset.wakes.ROOM_SECONDS", 0.1)
     cluster.engine.sources["s3://pictures"] = {f"{n}.jpg": MB for n in range(10)}
     cluster.agents.foreign["n1"] = 94 * MB

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.support.caches import MemoryCaches
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.control.jobs import Jobs, role
 from tests.unit.control.test_operator import ScriptedLease
@@ -18,7 +19,6 @@ from tdcs.control.operator import operator as module
 from tdcs.control.operator.operator import Operator
 from tdcs.control.operator.operator_health import StaleError
 from tdcs.decide.queue import gang_turn as schedule_module
-from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.errors import InvalidError
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import TRAINING_JOBS

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.node.csi.views.builders import PATH, put_blocks
 
 from tdcs.api import names
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.result import Listed

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.node.csi.views.builders import PATH
 
-from tdcs.engine.memory import MemoryEngine
 from tdcs.node.csi.views.version_watch import VersionWatch
 from tdcs.node.csi.volume import Volume
 from tdcs.node.csi.volume_folder import SourceNotReadyError

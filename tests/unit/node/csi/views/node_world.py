@@ -6,10 +6,10 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.node.csi.views.builders import PATH, put_blocks
 
 from tdcs.api import names
-from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.lister import LocalLister
 from tdcs.model.cache_engine import Source
 from tdcs.node.csi.hang_guard import HangGuard

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.node.csi.views.builders import PATH, enter_journal
 from tests.unit.node.csi.views.node_world import URI, VOLUME, World, watching
 
 from tdcs.api import names
-from tdcs.engine.memory import MemoryEngine
 from tdcs.node.csi.volume_folder import SourceNotReadyError
 from tdcs.node.reader.serving.registration import Registration
 

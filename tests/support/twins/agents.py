@@ -14,8 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
+from tests.support.twins.agent_mount import TwinFailure, TwinMount, TwinNode, part_state, stop
+from tests.support.twins.agent_work import FAILURES_NAMED, TwinWork
+from tests.support.twins.engine import MemoryEngine
 
-from tdcs.engine.memory import MemoryEngine
 from tdcs.model import slots
 from tdcs.model.agent_state import (
     AgentError,
@@ -29,8 +31,6 @@ from tdcs.model.agent_state import (
 from tdcs.model.cache_engine import SourceError
 from tdcs.model.file_blocks import block_count
 from tdcs.model.manifest import Manifest
-from tdcs.node.agent.twin.mount import TwinFailure, TwinMount, TwinNode, part_state, stop
-from tdcs.node.agent.twin.work import FAILURES_NAMED, TwinWork
 
 RATE_SECONDS = 1.0
 CALL_SECONDS = 5.0

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from tests.support.twins.agent_mount import CannotError, Mask, TwinFailure, TwinMount, TwinNode
+from tests.support.twins.engine import MemoryEngine, Operation
 
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.model import slots
 from tdcs.model.agent_state import CheckState, FailureCode, FileFailure
 from tdcs.model.cache_engine import EngineError
-from tdcs.node.agent.twin.mount import CannotError, Mask, TwinFailure, TwinMount, TwinNode
 
 FAILURES_NAMED = 20
 TICK = 0.02

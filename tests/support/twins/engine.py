@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
+from tests.support.twins.engine_state import Files, MemoryState, MemoryWorker
+
 from tdcs.api import names
-from tdcs.engine.memory.state import Files, MemoryState, MemoryWorker
 from tdcs.model.cache_engine import (
     Block,
     CachedFile,

@@ -1,1 +1,0 @@
-"""Agents in memory, for tests and simulation."""
