@@ -1,4 +1,4 @@
-"""The shape of the code: names of modules, sizes of folders, and what says that it is pure."""
+"""The shape of the code: commands in its messages, sizes of folders, and what says that it is pure."""
 
 import ast
 import re

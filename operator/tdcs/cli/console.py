@@ -9,7 +9,7 @@ from rich.segment import Segment
 from tdcs.api.failures import printable
 
 
-class Console(rich.console.Console):
+class Console(rich.console.Console):  # noqa: TID251  the one place
     """Rich's, but control characters in texts are shown and not obeyed.
 
     Messages of conditions have words of stores and of tenants' objects in them, and `rich.markup.escape` lets an escape

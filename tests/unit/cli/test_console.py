@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
 import click
 import pytest
@@ -12,7 +11,6 @@ from click.testing import CliRunner
 from rich.live import Live
 from rich.table import Table
 
-import tdcs.cli
 from tdcs.cli.console import Console
 from tdcs.cli.explain.listed_objects import World
 from tdcs.cli.explain.status_command import show
@@ -72,14 +70,3 @@ def test_the_sentence_with_which_a_command_ends_is_shown_so_too(kind: type[click
     assert r"limits[\x1bc\x1b]0;title\x07" in found.output
     assert found.output.endswith("\nsee there\n")
     assert not re.search(r"[\x1b\x07\x9b]", found.output)
-
-
-def test_every_command_writes_to_that_console() -> None:
-    """Those of the local cluster are a program of their own."""
-    others = [
-        str(path)
-        for path in Path(tdcs.cli.__file__).parent.rglob("*.py")
-        if path.name != "console.py"
-        and re.search(r"rich\.console import .*\bConsole\b", path.read_text("utf-8"))
-    ]
-    assert others == []
