@@ -103,7 +103,6 @@ class Extender:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             return
         method, path = scope["method"], scope["path"]

@@ -33,7 +33,6 @@ class LogFormat(logging.Formatter):
         super().__init__(names.LOG_LINE)
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
         return record.getMessage() if record.name == EXPLANATIONS else super().format(record)
 
 

@@ -58,7 +58,6 @@ class Tier(Model):
 
     @property
     def capacity_bytes(self) -> int:
-        """The capacity in bytes."""
         return to_bytes(self.capacity)
 
 

@@ -126,5 +126,4 @@ class Selection(Model):
 
     @property
     def amount_bytes(self) -> int | None:
-        """The amount in bytes."""
         return None if self.amount is None else to_bytes(self.amount)

@@ -215,7 +215,6 @@ class CacheQuota(Model):
 
     @property
     def limit_bytes(self) -> int:
-        """The quota in bytes."""
         return to_bytes(self.bytes)
 
 

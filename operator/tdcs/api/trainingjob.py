@@ -372,7 +372,6 @@ class TrainingJobSpec(Model):
 
     @property
     def worker(self) -> RolePods:
-        """The workers."""
         return self.by_role()["Worker"]
 
     def datasets_of(self, role: Role, index: int | None) -> list[DatasetUse]:

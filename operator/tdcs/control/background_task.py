@@ -24,7 +24,6 @@ class BackgroundTask(Generic[T]):
 
     @property
     def running(self) -> bool:
-        """Whether it is still under way."""
         return not self._task.done()
 
     @property

@@ -91,9 +91,7 @@ class Caches(Protocol):
         of them. Raises `ManifestUnavailableError` when no URL gives it."""
         ...
 
-    async def close(self) -> None:
-        """Close all of them."""
-        ...
+    async def close(self) -> None: ...
 
 
 class CachePool:
@@ -136,7 +134,6 @@ class CachePool:
         return self._caches[cluster]
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
-        """See `Caches`."""
         if self._fetcher is not None:
             # The first of those that others are given is this process, which would wait for its own answer.
             others = tuple(
@@ -186,12 +183,10 @@ class CachePool:
             await fetcher.fetch(digest=digest, urls=urls, most=most, seconds=TRANSFER_SECONDS)
 
     async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
-        """See `Caches`."""
         await self.fetch(digest=digest, urls=urls)
         return await asyncio.to_thread(lambda: listed(self.folder.open(digest)))
 
     async def close(self) -> None:
-        """Close all of them."""
         transfers = list(self._transfers.values())
         for transfer in transfers:
             transfer.cancel()

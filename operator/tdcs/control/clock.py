@@ -6,7 +6,6 @@ import time
 
 
 def utc_now() -> str:
-    """The time now."""
     return _written(int(time.time()))
 
 

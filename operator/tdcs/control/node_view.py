@@ -61,5 +61,4 @@ class NodeDirectory:
 
 
 def gpus_of(node: Mapping[str, Any]) -> int:
-    """GPUs that a node offers."""
     return amounts((node.get("status") or {}).get("allocatable")).get(names.GPU_RESOURCE, 0)

@@ -20,14 +20,10 @@ class MountReader(Protocol):
     """A Dataset that reads a mount."""
 
     @property
-    def namespace(self) -> str:
-        """Its namespace."""
-        ...
+    def namespace(self) -> str: ...
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        ...
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

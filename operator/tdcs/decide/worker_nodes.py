@@ -63,7 +63,6 @@ def fitting_nodes(
 
 
 def gpus(node: Mapping[str, Any]) -> int:
-    """GPUs that a node has."""
     return amounts((node.get("status") or {}).get("allocatable")).get(names.GPU_RESOURCE, 0)
 
 

@@ -86,7 +86,6 @@ class Connection:
             response.close()
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._rest is not None:
             await self._rest.close()
 

@@ -57,7 +57,6 @@ class ManifestFolder:
         return self.path / digest
 
     def has(self, digest: str) -> bool:
-        """Whether a manifest is here."""
         name = self.file(digest).name
         try:
             with self._opened() as folder:
@@ -66,7 +65,6 @@ class ManifestFolder:
             return False
 
     def digests(self) -> frozenset[str]:
-        """All manifests that are here."""
         return frozenset(filter(is_digest, self._names()))
 
     def open(self, digest: str) -> Manifest:

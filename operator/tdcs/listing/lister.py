@@ -80,7 +80,6 @@ class LocalLister:
         self._folder: Final = folder
 
     async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
-        """See `Lister`."""
         return await list_mount(
             engine=self._engine, path=path, refresh=refresh, folder=self._folder, limit=limit
         )
@@ -121,7 +120,6 @@ class ProcessLister:
         self._secrets: Final = secrets
 
     async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
-        """See `Lister`."""
         identity = None
         if self._identify is not None:
             try:

@@ -55,7 +55,6 @@ class SourceKeys:
         self._share = NamespaceShare(_OF_ONE_NAMESPACE)
 
     async def __call__(self, source: Source, *, namespace: str) -> bool:
-        """See `CheckKeys`."""
         if parse_source_uri(source.uri).scheme != "s3" or source.credentials is None:
             return False
         try:

@@ -164,7 +164,6 @@ class ManifestFetcher:
         return digest in self._running
 
     async def close(self) -> None:
-        """End what is under way."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

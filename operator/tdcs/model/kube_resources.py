@@ -30,7 +30,6 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """The ``apiVersion`` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:

@@ -67,7 +67,6 @@ class Manifest:
         self._check()
 
     def __len__(self) -> int:
-        """How many files there are."""
         return len(self.lengths)
 
     @property
@@ -102,7 +101,6 @@ class Manifest:
         return int(np.searchsorted(self.folder_files, file, side="right")) - 1
 
     def name(self, file: int) -> bytes:
-        """The file's own name."""
         ends = self._name_ends
         return bytes(self._names[ends[file - 1] if file else 0 : ends[file]])
 

@@ -119,7 +119,6 @@ class ManifestBuilder:
         return digest.hexdigest()[:DIGEST_LENGTH]
 
     def manifest(self) -> Manifest:
-        """The manifest in memory."""
         content = bytearray()
         digest = self.finish(content.extend)
         return Manifest(bytes(content), digest=digest)

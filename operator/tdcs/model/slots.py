@@ -38,7 +38,6 @@ def slot_of(path: bytes, block: int) -> int:
 
 
 def bitmap(slots: Iterable[int] | npt.NDArray[np.integer]) -> bytes:
-    """The bitmap of some slots."""
     mask = np.zeros(SLOTS, dtype=bool)
     mask[np.fromiter(slots, dtype=np.int64) if not isinstance(slots, np.ndarray) else slots] = True
     return of_mask(mask)
@@ -62,7 +61,6 @@ def members(slots: bytes) -> npt.NDArray[np.int64]:
 
 
 def count(slots: bytes) -> int:
-    """How many slots are in a bitmap."""
     return int.from_bytes(slots, "big").bit_count()
 
 
@@ -103,7 +101,6 @@ def prefix_within(sizes: Sizes, limit: float) -> int:
 
 
 def bytes_in(slots: bytes, sizes: Sizes) -> int:
-    """Bytes of the slots in a bitmap."""
     return int(sizes[mask_of(slots)].sum())
 
 

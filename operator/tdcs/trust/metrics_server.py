@@ -110,7 +110,6 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one caller."""
         try:
             super().process_request_thread(request, client_address)
         finally:

@@ -21,7 +21,6 @@ _END: Final = b"-----END CERTIFICATE-----\n"
 
 
 def identity_data(identity: Identity) -> dict[str, str]:
-    """The data of a process's Secret."""
     return {
         CERTIFICATE_FILE: _encoded(identity.certificate),
         KEY_FILE: _encoded(identity.key),
@@ -36,7 +35,6 @@ def identity_of(data: Mapping[str, Any] | None) -> Identity | None:
 
 
 def authority_data(authority: Authority) -> dict[str, str]:
-    """The data of the authority's Secret."""
     data = {
         CERTIFICATE_FILE: _encoded(authority.signing.certificate),
         KEY_FILE: _encoded(authority.signing.key),

@@ -37,7 +37,6 @@ class Webhook:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             return
         if (scope["method"], scope["path"]) != ("POST", PATH):

@@ -116,7 +116,6 @@ async def _read_dataset(api: KubeApi, name: str, namespace: str) -> list[str]:
 
 
 def show(report: Report, *, console: Console) -> None:
-    """Print a report for people."""
     console.print(f"[bold]TrainingJob {escape(report.job)}[/bold]: {escape(report.state)}")
     console.print(escape(report.headline), soft_wrap=True)
     if report.datasets:

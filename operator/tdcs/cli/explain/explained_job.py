@@ -81,8 +81,6 @@ class PodPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The answer."""
-
     job: str
     state: str
     headline: str
@@ -92,7 +90,6 @@ class Report:
 
 
 def explain(world: World) -> Report:
-    """The whole answer for one job."""
     metadata = world.job["metadata"]
     job = TrainingJob.model_validate(world.job)
     status = job.status or TrainingJobStatus()

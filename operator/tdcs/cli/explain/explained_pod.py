@@ -79,7 +79,6 @@ def datasets_to_read(pod: Object) -> list[str]:
 
 
 def explain_pod(world: PodWorld) -> PodReport:
-    """The whole answer for one pod."""
     pod, request = world.pod, request_of(world.pod)
     view = DatasetView()
     for name, dataset in world.datasets.items():

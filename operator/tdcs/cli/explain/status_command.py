@@ -143,7 +143,6 @@ def clusters(objects: Sequence[Object]) -> Table:
 
 
 def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
-    """One row a dataset."""
     table = _table("Name", "State", "Reason", "Loaded", _BARS, "Rate", "Size", "Files", "Nodes")
     for obj in objects:
         status = _status(obj)
@@ -194,7 +193,6 @@ def uses(objects: Sequence[Object], *, everywhere: bool, now: str) -> Table:
 
 
 def preloads(objects: Sequence[Object], *, everywhere: bool) -> Table:
-    """One row a preload."""
     table = _table("Name", "Dataset", "State", "Reason", "Done", _BARS, "Rate", "Bytes", "Files")
     for obj in objects:
         status = _status(obj)
@@ -214,7 +212,6 @@ def preloads(objects: Sequence[Object], *, everywhere: bool) -> Table:
 
 
 def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:
-    """One row a training job."""
     table = _table("Name", "State", "Reason", "Workers", "Locality", "Datasets")
     for obj in objects:
         status, spec = _status(obj), obj.get("spec", {})

@@ -167,7 +167,6 @@ def trimmed_node(node: Object) -> Object:
 
 
 def document(world: World) -> Document:
-    """All rows."""
     held = _held(world.datasets)
     readers = _readers(world)
     objects = {

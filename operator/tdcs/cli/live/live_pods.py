@@ -45,7 +45,6 @@ def kept_pod(pod: Object) -> Object:
 
 
 def pod_row(pod: Object) -> PodRow:
-    """The row of a pod."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
     job = labels.get(names.LABEL_TRAINING_JOB, "")

@@ -67,7 +67,6 @@ class LiveServer:
         self._changed = asyncio.Event()
 
     def application(self) -> web.Application:
-        """The aiohttp application."""
         app = web.Application(middlewares=[self._guarded])
         for path in PAGES:
             app.router.add_get(path, self._page)

@@ -45,7 +45,6 @@ class View:
         self._lines: Final = lines
 
     def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:  # noqa: TID251  rich calls it
-        """The whole view."""
         layout = _Layout(width=options.max_width)
         document = self._document
         jobs = cast("Mapping[str, JobRow]", document.get("jobs", {}))

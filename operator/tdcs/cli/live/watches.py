@@ -94,7 +94,6 @@ class Watches:
         return all(event.is_set() for event in self._settled.values())
 
     def world(self) -> World:
-        """The objects as they are known now."""
         pods = self._stored(PODS)
         revoked = {
             resource.plural: f"you may not list {resource.plural} any more; what is shown is old"

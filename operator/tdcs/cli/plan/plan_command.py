@@ -201,8 +201,6 @@ async def _create(api: KubeApi, job: Object, forecast: Forecast | None) -> None:
 
 
 def show(found: JobPlan, *, created: bool, console: Console) -> None:
-    """Print a plan for people."""
-
     def line(text: str, *, indent: str = "  ") -> None:
         console.print(f"{indent}{escape(text)}", soft_wrap=True, highlight=False)
 

@@ -63,12 +63,10 @@ class PlanWorld:
 
     @property
     def namespace(self) -> str:
-        """The job's."""
         return str(self.job["metadata"]["namespace"])
 
     @property
     def name(self) -> str:
-        """The job's."""
         return str(self.job["metadata"]["name"])
 
     def of(self, resource: Resource) -> Sequence[Object]:

@@ -146,7 +146,6 @@ class Assigner:
                 yield node, state.mounts[path].version, sent
 
     async def close(self) -> None:
-        """Stop sending."""
         tasks = list(self._senders.values())
         for task in tasks:
             task.cancel()

@@ -33,7 +33,6 @@ class Blueprint:
 
     @property
     def cluster(self) -> str:
-        """The cache cluster's name."""
         return str(self.owner["metadata"]["name"])
 
     @property
@@ -64,7 +63,6 @@ def labels_of(*, cluster: str, component: str) -> dict[str, str]:
 
 
 def metadata_of(plan: Blueprint, *, name: str, component: str) -> Object:
-    """Metadata of a child."""
     return {
         "name": name,
         "namespace": plan.namespace,

@@ -125,7 +125,6 @@ class CacheObserver:
         self._asked.pop(cluster, None)
 
     async def close(self) -> None:
-        """Stop looking."""
         tasks = [task for each in self._tasks.values() for task in each] + [*self._looks]
         for task in tasks:
             task.cancel()

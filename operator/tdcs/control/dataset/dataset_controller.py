@@ -174,7 +174,6 @@ class DatasetController:
         await remove_unused(self._world)
 
     async def close(self) -> None:
-        """Stop what goes on in the background."""
         await self.observer.close()
         await self._endpoints.close()
         await self._key_checks.close()

@@ -156,7 +156,6 @@ class KeyChecks:
         self._checks.pop(key, None)
 
     async def close(self) -> None:
-        """Stop what is under way."""
         for known in list(self._checks.values()):
             if known.work is not None:
                 await known.work.cancel()

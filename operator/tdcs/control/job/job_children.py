@@ -59,7 +59,6 @@ def labels_of(*, job: str, role: Role) -> dict[str, str]:
 
 
 def selector_of(*, job: str, role: Role) -> str:
-    """Selects the pods of one role."""
     return f"{names.LABEL_TRAINING_JOB}={job},{names.LABEL_ROLE}={role.lower()}"
 
 

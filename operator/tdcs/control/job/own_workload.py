@@ -28,7 +28,6 @@ def queue_of(obj: Object) -> str:
 
 
 def workload_name(job: str) -> str:
-    """Name of a TrainingJob's Workload."""
     return names.dns_label(f"trainingjob-{job}", limit=_LONGEST)
 
 

@@ -56,7 +56,6 @@ class StoreResync:
             self._looking[resource] = asyncio.create_task(self._look(resource))
 
     async def close(self) -> None:
-        """Look no more."""
         tasks = list(self._looking.values())
         for task in tasks:
             task.cancel()

@@ -56,7 +56,6 @@ class WantProgress:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes that are still to come."""
         return max(self.wanted_bytes - self.placed_bytes, 0)
 
     @property

@@ -276,7 +276,6 @@ class _Room:
         self._known: dict[DemandKey, bool] = {}
 
     def holds(self, job: QueuedJob) -> bool:
-        """Whether the job fits."""
         key = job.demand_key
         if key not in self._known:
             self._known[key] = fits(job, self._free)

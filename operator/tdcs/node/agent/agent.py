@@ -136,7 +136,6 @@ class Agent:
 
     @property
     def state(self) -> AgentState:
-        """The last state."""
         return self._feed.state
 
     async def state_after(self, *, instance: str, revision: int, wait_seconds: float) -> AgentState:

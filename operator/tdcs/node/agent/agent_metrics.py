@@ -23,14 +23,11 @@ def registry_of(agent: Agent, *, sent_bytes: Callable[[], int] = int) -> Collect
 
 
 class AgentCollector(Collector):
-    """Makes the metrics of an agent."""
-
     def __init__(self, agent: Agent, *, sent_bytes: Callable[[], int]) -> None:
         self._agent = agent
         self._sent_bytes = sent_bytes
 
     def collect(self) -> Iterable[Metric]:
-        """All of them, as of now."""
         state = self._agent.state
         mounts = list(state.mounts.values())
         prefix = f"{names.METRICS_PREFIX}agent_"

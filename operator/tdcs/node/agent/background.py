@@ -67,7 +67,6 @@ class BackgroundWork:
             await asyncio.wait([self._tasks[name]])
 
     async def cancel(self) -> None:
-        """End everything."""
         for task in list(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -47,14 +47,11 @@ def registry_of(counters: Counters, *, versions: Mapping[int, tuple[str, str, st
 
 
 class ReaderCollector(Collector):
-    """Makes the reader's metrics."""
-
     def __init__(self, counters: Counters, *, versions: Mapping[int, tuple[str, str, str]]) -> None:
         self._counters: Final = counters
         self._versions: Final = versions
 
     def collect(self) -> Iterable[Metric]:
-        """All of them, as of now."""
         get, versions = self._counters.get, dict(self._versions)
         reads = CounterMetricFamily(
             f"{_PREFIX}reads", "Reads answered, by origin.", labels=[*_LABELS, "origin"]

@@ -158,7 +158,6 @@ class Endpoints:
                 host.work.cancel()
 
     async def close(self) -> None:
-        """Stop what is under way."""
         works = [host.work for host in self._hosts.values() if host.work is not None]
         for work in works:
             work.cancel()

@@ -96,7 +96,6 @@ class World:
         await mount.close()
 
     async def close(self) -> None:
-        """Stop what goes on in the background."""
         for look in self._first_looks:
             look.cancel()
         await asyncio.gather(*self._first_looks, return_exceptions=True)

@@ -82,7 +82,6 @@ class MountPass:
 
     @property
     def stores(self) -> Stores:
-        """The live views."""
         return self.world.context.stores
 
     @property

@@ -204,7 +204,6 @@ def with_ids(
 
 
 def job_is_over(job: Object) -> bool:
-    """Whether a TrainingJob has ended."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     ends = {names.SUCCEEDED, names.FAILED}
     return any(one.get("type") in ends and one.get("status") == "True" for one in conditions)

@@ -97,7 +97,6 @@ class PathSettings:
         self._applied, self._version = None, ""
 
     async def close(self) -> None:
-        """Stop what is under way."""
         if self._work is not None:
             await self._work.cancel()
 

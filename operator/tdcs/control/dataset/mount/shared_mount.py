@@ -66,7 +66,6 @@ class Mount:
         self.settings.forget()
 
     async def close(self) -> None:
-        """Stop what goes on in the background."""
         await self.mounting.close()
         await self.manifests.close()
         await self.settings.close()

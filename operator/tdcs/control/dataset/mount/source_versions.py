@@ -236,7 +236,6 @@ class MountManifests:
         self._again_at = self.clock() + self.pause
 
     async def close(self) -> None:
-        """Stop what is under way."""
         listing, self._listing = self._listing, None
         if listing is not None:
             await listing.work.cancel()

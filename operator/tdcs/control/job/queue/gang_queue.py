@@ -116,7 +116,6 @@ class GangQueue:
             self._set_timer(max(PAUSE, 4 * self._cost))
 
     def close(self) -> None:
-        """Stop."""
         self._started = False
         if self._timer is not None:
             self._timer.cancel()

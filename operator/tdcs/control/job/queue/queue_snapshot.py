@@ -184,5 +184,4 @@ def conditions_by_type(obj: Object) -> dict[str, str]:
 
 
 def is_over(conditions: Mapping[str, str]) -> bool:
-    """Whether the job has ended."""
     return conditions.get(names.SUCCEEDED) == "True" or conditions.get(names.FAILED) == "True"

@@ -84,7 +84,6 @@ class CheckRun:
 
     @property
     def state(self) -> CheckState:
-        """How far it is."""
         return CheckState(
             id=self.check.id,
             done=self.done,

@@ -68,7 +68,6 @@ class Ledger:
 
     @property
     def held(self) -> Mask:
-        """Blocks that lie here."""
         return np.asarray(self.in_spool | self.registered)
 
     @property
@@ -355,7 +354,6 @@ class Ledger:
         return not self.left() and not self.failures.failed.any()
 
     def held_bytes(self) -> int:
-        """Bytes of the blocks that lie here."""
         return int(self.manifest.block_lengths[self.held].sum())
 
     def state(self) -> MountState:
