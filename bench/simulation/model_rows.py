@@ -3,9 +3,9 @@
 import json
 import sys
 
-from tdcs.decide.job_time.prediction import predict
 from tests.unit.labs.published_runs import RUNS
 
+from tdcs.decide.job.job_time import predict
 from tdcs_labs import paper
 
 BAR = 0.05

@@ -20,7 +20,7 @@ PARTS = {
     ),
     "agent": ("tdcs.node.agent",),
     "extender": ("tdcs_scheduler",),
-    "simulator": ("tdcs_labs", "tdcs.decide.job_time"),
+    "simulator": ("tdcs_labs",),
 }
 
 

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from tdcs.decide.job_time.prediction import Prediction
-
+from tdcs.decide.job.job_time import Prediction
 from tdcs.decide.queue.reading_speed import Bottleneck
 from tdcs.model.humanize import duration
 from tdcs.model.humanize import times as ratio

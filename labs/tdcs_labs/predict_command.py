@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 from rich.table import Table
-from tdcs.decide.job_time.prediction import Prediction, predict
-from tdcs.decide.job_time.scenario import KEYS, REQUIRED
 
 from tdcs.cli.console import Console
 from tdcs.cli.input import inputs_checked, shown_name
+from tdcs.decide.job.job_scenario import KEYS, REQUIRED
+from tdcs.decide.job.job_time import Prediction, predict
 from tdcs.model.humanize import duration, human
 from tdcs_labs.advice import advise
 from tdcs_labs.plots import check_plot, plot_bars

@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 import yaml
-from tdcs.decide.job_time.scenario import KEYS, JobScenario, parse_scenario, short_name
 
 from tdcs.api.failures import InputError
 from tdcs.cli.input import shown_name
+from tdcs.decide.job.job_scenario import KEYS, JobScenario, parse_scenario, short_name
 
 #: A scenario has a dozen lines; a longer file is another one.
 _MOST_BYTES = 1_000_000

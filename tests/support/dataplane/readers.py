@@ -79,15 +79,15 @@ class Giver:
 
 _LOADED: Final = """
 import encodings.ascii, encodings.idna, encodings.latin_1, sys
-from tdcs.node.reader import main
+from tdcs.node.reader import reader_command
 from tdcs.node.reader import child_process, monitor, reserve, supervisor
 """
 """All that is imported later: the user need not be able to read the interpreter's files here, as in an image."""
 
-HOLDER: Final = f"{_LOADED}\nmain.command()"
+HOLDER: Final = f"{_LOADED}\nreader_command.command()"
 """`tdcs reader`, for a holder with `--user`."""
 
-AS_USER: Final = f"{_LOADED}\nchild_process.give_up_root(int(sys.argv.pop(1)))\nmain.command()"
+AS_USER: Final = f"{_LOADED}\nchild_process.give_up_root(int(sys.argv.pop(1)))\nreader_command.command()"
 """`tdcs reader` as the user whose number is its first argument."""
 
 

@@ -5,7 +5,7 @@ From Fluid's documentation, "Accelerate PVC with Fluid".
 
 from dataclasses import dataclass
 
-from tdcs.decide.job_time.prediction import JobScenario
+from tdcs.decide.job.job_time import JobScenario
 
 EPOCHS = 90
 IMAGENET = 1_281_167 * 114_660

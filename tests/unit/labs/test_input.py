@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tdcs.decide.job_time.prediction import predict
-from tdcs.decide.job_time.scenario import BOUNDS, KEYS, parse_scenario
 
 from tdcs.api.failures import InputError
 from tdcs.cli.main import main
+from tdcs.decide.job.job_scenario import BOUNDS, KEYS, parse_scenario
+from tdcs.decide.job.job_time import predict
 from tdcs_labs.advice import advise
 from tdcs_labs.plots import check_plot
 from tdcs_labs.predict_command import document

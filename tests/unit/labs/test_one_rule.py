@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 from bench.simulation.rule_callers import callers
-from tdcs.decide.job_time import prediction
 from tests.unit.labs.conftest import synthetic_jobs
 
 import tdcs.decide
 import tdcs_labs
 from tdcs.decide.cache import byte_worth, grants, load_order, mount_standing, wants
+from tdcs.decide.job import job_time as prediction
 from tdcs.decide.place import copy_nodes, node_score
 from tdcs.decide.place import slot_nodes as planning_placement
 from tdcs.decide.queue import pod_admission, reading_speed
@@ -103,18 +103,9 @@ ONLY_SIMULATED = {
     "load_order.budget": "cache manager: bandwidth of the source",
 }
 
-#: The model of a job's speed decides nothing: it is for the simulator and for `tdcs predict` alone.
-MODEL = {
-    "reading_speed.estimate",
-    "reading_speed.limited",
-    "reading_speed.lru_hit_ratio",
-    "reading_speed.no_evict_hit_ratio",
-    "reading_speed.page_cache_hit_ratio",
-}
-
 
 def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
-    """Both lists name every rule that no controller and not the extender calls, and no other.
+    """The lists name every rule that no controller and not the extender calls, and no other.
 
     A rule that gains a controller must leave its list, one that loses its last must enter it. What this cannot
     see: whether the line that names a rule is ever run, or whether its answer is used; a rule that is reached
@@ -124,7 +115,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
     found = callers()
     assert {rule for rule, parts in found.items() if not parts} == BY_ENTRY_POINT
     simulated = {rule for rule, parts in found.items() if parts == ["simulator"]}
-    assert simulated == ONLY_SIMULATED.keys() | MODEL
+    assert simulated == ONLY_SIMULATED.keys()
 
 
 @pytest.mark.parametrize(

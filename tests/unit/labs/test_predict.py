@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from tdcs.decide.job_time.prediction import JobScenario, predict
-from tdcs.decide.job_time.scenario import KEYS, REQUIRED, parse_scenario
 from tests.unit.labs.published_runs import RUNS, PublishedRun
 
 from tdcs.cli.main import main
+from tdcs.decide.job.job_scenario import KEYS, REQUIRED, parse_scenario
+from tdcs.decide.job.job_time import JobScenario, predict
 from tdcs.model.humanize import duration
 from tdcs_labs.advice import advise
 

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from tdcs.decide.job_time.prediction import predict
-from tdcs.decide.job_time.scenario import parse_scenario
-
+from tdcs.decide.job.job_scenario import parse_scenario
+from tdcs.decide.job.job_time import predict
 from tdcs_labs.run import simulate
 from tdcs_labs.scenario import Scenario
 from tdcs_labs.store import StoreLimits

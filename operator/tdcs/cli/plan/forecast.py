@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api.dataset import Dataset
-from tdcs.decide.job_time.prediction import predict
-from tdcs.decide.job_time.scenario import parse_scenario
+from tdcs.decide.job.job_scenario import parse_scenario
+from tdcs.decide.job.job_time import predict
 from tdcs.model.humanize import human
 
 _OPTIONS: Final[Mapping[str, str]] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tdcs.api.failures import InputError
-from tdcs.decide.job_time.scenario import JobScenario
+from tdcs.decide.job.job_scenario import JobScenario
 from tdcs.decide.place.copy_nodes import CacheNode, Mode, plan_copy
 from tdcs.decide.queue.reading_speed import Bottleneck, estimate, no_evict_hit_ratio, page_cache_hit_ratio
 

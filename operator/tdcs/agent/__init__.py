@@ -1,1 +1,0 @@
-"""The cache agent: the process beside each cache worker that carries bytes."""
