@@ -7,8 +7,8 @@ Last: it takes TDCS away, its kinds too. The next run of this tier (or `make ins
 from collections.abc import Iterable
 
 import pytest
-
 from e2e.support.pods import finished
+
 from tdcs_local import demo
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release
@@ -179,7 +179,6 @@ def test_an_uninstall_leaves_nothing_but_kinds_and_namespace_which_go_when_told(
     stays |= {("Namespace", "", release.NAMESPACE)}
     stays |= {("CustomResourceDefinition", "", kind) for kind in KINDS}
     stays |= {
-        ("APIService", "", "v1alpha1.tdcs.io"),
         ("APIService", "", "v1alpha2.tdcs.io"),
         ("Lease", release.NAMESPACE, "tdcs-operator"),
     }

@@ -30,10 +30,7 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
         )
     roles = spec.get("replicaSpecs")
     if not isinstance(roles, list):
-        raise InputError(
-            f"{source}: spec.replicaSpecs is missing, or no list; files of tdcs.io/v1alpha1 are rewritten by "
-            "'tdcs migrate FILE'"
-        )
+        raise InputError(f"{source}: spec.replicaSpecs is missing, or no list; name the role Worker in one")
     roles = [_mapping(each, where=f"{source}: spec.replicaSpecs[{n}]") for n, each in enumerate(roles)]
     if [each.get("name") for each in roles] != ["Worker"]:
         raise InputError(

@@ -10,8 +10,6 @@ from typing import Any, Final
 # The API group and its kinds.
 GROUP: Final = "tdcs.io"
 VERSION: Final = "v1alpha2"
-FORMER_VERSION: Final = "v1alpha1"
-"""Known to the API server, which refuses its objects with the remedy."""
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND_CACHE_CLUSTER: Final = "CacheCluster"
 KIND_DATASET: Final = "Dataset"

@@ -1,14 +1,11 @@
 """`tdcs crds`: the CustomResourceDefinitions that this version of the operator needs."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 import yaml
 
-from tdcs.api import names
 from tdcs.api.generate import crd_documents, crd_reference
 
 
@@ -47,12 +44,6 @@ def command(output: Path | None, page: Path | None, apply: bool) -> None:
         click.echo(f"{output} is up to date")
 
 
-def _is_former(definition: Mapping[str, Any] | None) -> bool:
-    """Whether a definition stores the former version."""
-    versions = (definition or {}).get("spec", {}).get("versions") or ()
-    return any(one.get("storage") and one.get("name") == names.FORMER_VERSION for one in versions)
-
-
 async def _apply() -> None:
     # The client takes long to import, and the rest of this command needs no cluster.
     from tdcs.cli.api_client import api_client
@@ -62,14 +53,6 @@ async def _apply() -> None:
     async with api_client() as api:
         definitions = [yaml.safe_load(manifest) for manifest in crd_documents.manifests().values()]
         try:
-            for definition in definitions:
-                name = definition["metadata"]["name"]
-                if _is_former(await api.get(CUSTOM_RESOURCE_DEFINITIONS, name=name)):
-                    raise click.ClickException(
-                        f"nothing was applied: {name} is there as {names.GROUP}/{names.FORMER_VERSION}, and cannot be "
-                        "changed in place. Save your objects, delete them and the definitions, install, and apply what "
-                        "'tdcs migrate' makes of them (documentation: from v1alpha1 to v1alpha2)"
-                    )
             for definition in definitions:
                 await api.apply(CUSTOM_RESOURCE_DEFINITIONS, obj=definition)
                 click.echo(f"applied {definition['metadata']['name']}")

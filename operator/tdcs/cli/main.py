@@ -26,7 +26,6 @@ COMMANDS = {
     ),
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
     "metrics": ("tdcs.cli.metrics_reference", "Write the reference of all metrics."),
-    "migrate": ("tdcs.api.migration.command", "Rewrite files of an earlier version of the API."),
     "network-probe": ("tdcs.cli.network_probe", "Try to connect to ports that should be closed."),
     "operator": ("tdcs.control.operator.operator_command", "Run the operator."),
     "plan": ("tdcs.cli.plan.plan_command", "Say what would become of a training job, before it is applied."),

@@ -216,17 +216,6 @@ def test_the_smallest_useful_object_is_accepted_and_filled_in(
         assert spec["storage"]["tiers"] == [{"medium": "SSD", "capacity": "10Gi"}]
 
 
-@pytest.mark.parametrize("kind", MAKERS)
-def test_an_object_of_the_former_version_is_refused_with_the_remedy(
-    installed: Kube, shared_namespace: str, kind: str
-) -> None:
-    former = {**MAKERS[kind](namespace=shared_namespace, name="former"), "apiVersion": "tdcs.io/v1alpha1"}
-    for send in (installed.create, installed.apply):
-        with pytest.raises(KubeRequestError, match=r"rewrite the file for .* with 'tdcs migrate FILE'"):
-            send(former)
-    assert installed.resource(kind).api_version == "tdcs.io/v1alpha2"  # what kubectl get uses
-
-
 DURATIONS = ("2d", "90", "1h 30m", "soon", "")
 
 

@@ -314,7 +314,6 @@ def test_a_job_that_exists_is_explained_by_another_command(tmp_path: Path) -> No
         ("\xff".encode("latin-1"), "is no text in UTF-8"),
         ("[" * 1000, "is not YAML"),
         (yaml.safe_dump_all([job(), job()]), "holds 2 TrainingJobs"),
-        (yaml.safe_dump({**job(), "apiVersion": "tdcs.io/v1alpha1"}), "rewrite it with tdcs migrate"),
         (yaml.safe_dump({**job(), "apiVersion": "v1"}), "apiVersion is v1; write tdcs.io/v1alpha2"),
         (yaml.safe_dump({**job(), "metadata": {"generateName": "x"}}), "metadata.name is ''"),
         (yaml.safe_dump({**job(), "metadata": {"name": "a" * 51}}), "at most 50 lower-case letters"),

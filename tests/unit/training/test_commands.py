@@ -236,9 +236,9 @@ BAD_TEMPLATES = {
         TEMPLATE.replace("    - name: Worker", "    - name: PS\n    - name: Worker"),
         "the roles PS, Worker",
     ),
-    "the former version": (
+    "roles that are no list": (
         TEMPLATE.replace("    - name: Worker", "    Worker:"),
-        "spec.replicaSpecs is missing, or no list; .* 'tdcs migrate FILE'",
+        "spec.replicaSpecs is missing, or no list; name the role Worker in one",
     ),
     "mode Affinity": (TEMPLATE + "  scheduling: {mode: Affinity}\n", "mode is Affinity; datasets.*readers"),
     "elastic": (TEMPLATE + "  elastic: {minReplicas: 1}\n", "the workers of a plan are fixed"),

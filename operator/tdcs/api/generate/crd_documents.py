@@ -45,7 +45,6 @@ class Kind:
     scaled_path: str = ".status.replicas"
     requires_spec: bool = True
     namespaced: bool = True
-    has_former: bool = True
     categories: tuple[str, ...] = field(default=("tdcs",))
 
 
@@ -217,7 +216,6 @@ KINDS: tuple[Kind, ...] = (
         short_names=("dchk",),
         requires_spec=False,
         namespaced=False,
-        has_former=False,
         columns=(
             Column(
                 name="Percent", path=".spec.percent", type="integer", description="Share that must be cached."
@@ -276,34 +274,7 @@ def definition(kind: Kind) -> dict[str, Any]:
                     "schema": {"openAPIV3Schema": _root(kind)},
                     "subresources": subresources,
                 },
-                *([_former(kind)] if kind.has_former else []),
             ],
-        },
-    }
-
-
-def _former(kind: Kind) -> dict[str, Any]:
-    """The version before: nothing can be written in it, and what is refused hears what to do.
-
-    A version that is not served at all would leave kubectl with "no matches for kind".
-    """
-    remedy = (
-        f"{names.GROUP}/{names.FORMER_VERSION} is no longer taken: rewrite the file for {names.API_VERSION} with "
-        "'tdcs migrate FILE', and apply that"
-    )
-    return {
-        "name": names.FORMER_VERSION,
-        "served": True,
-        "storage": False,
-        "deprecated": True,
-        "deprecationWarning": remedy,
-        "schema": {
-            "openAPIV3Schema": {
-                "type": "object",
-                "description": f"{kind.model.__name__} of an earlier version: {remedy}.",
-                "x-kubernetes-preserve-unknown-fields": True,
-                "x-kubernetes-validations": [rule("false", remedy)],
-            }
         },
     }
 

@@ -70,8 +70,6 @@ def _one_job(objects: list[Mapping[str, Any]], *, where: str) -> Object:
         )
     job = dict(jobs[0])
     version = str(job.get("apiVersion", ""))
-    if version == f"{names.GROUP}/{names.FORMER_VERSION}":
-        raise InputError(f"{where}: is of the former version {version}; rewrite it with tdcs migrate {where}")
     if version != names.API_VERSION:
         raise InputError(f"{where}: apiVersion is {version or 'missing'}; write {names.API_VERSION}")
     metadata = job.get("metadata")

@@ -1,1 +1,0 @@
-"""Files of the former version of the API, rewritten for this one."""
