@@ -96,9 +96,6 @@ CACHE_STARTING = "CacheStarting"
 CLAIM_LOST = "ClaimLost"
 """The claim of a Dataset has lost its volume, which is made anew: no new pod can mount it until the two are bound."""
 
-CLONES_NEED_PRELOAD = "ClonesNeedPreload"
-"""A Dataset is to be cloned for jobs and preloads nothing, so that there is nothing to clone."""
-
 COPIES_ABOVE_MAXIMUM = "CopiesAboveMaximum"
 """A Dataset has more copies than spec.access.maxCopies allows."""
 
@@ -180,7 +177,6 @@ HOLDING_UP_PODS = frozenset(
 WARNINGS = HOLDING_UP_PODS | frozenset(
     {
         CLAIM_LOST,
-        CLONES_NEED_PRELOAD,
         COPIES_ABOVE_MAXIMUM,
         COPIES_WRONG,
         FILES_FAILED,

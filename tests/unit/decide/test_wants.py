@@ -6,11 +6,10 @@ import pytest
 
 from tdcs.api.dataset import KEPT_BYTES, Dataset, Kept
 from tdcs.api.preload import Preload
-from tdcs.decide.cache.wants import DatasetIdentity, is_of_another, kept_now, of_preload, runs_again
+from tdcs.decide.cache.wants import is_of_another, kept_now, of_preload, runs_again
 
-MADE = DatasetIdentity(uid="one", created="2025-12-31T00:00:00Z")
-ANEW = DatasetIdentity(uid="two", created="2026-01-01T00:01:00Z")
-"""Made anew after all completions here."""
+MADE, ANEW = "one", "two"
+"""The uids of a Dataset, and of the one that is made under its name after it."""
 
 
 def complete(name: str, *, at: int, paths: int = 1, length: int = 4) -> tuple[str, Preload]:
@@ -35,64 +34,54 @@ def names(kept: list[Kept]) -> list[str]:
 
 def test_of_more_than_sixteen_the_newest_are_kept_whatever_their_names_and_their_order() -> None:
     there = [complete(f"p{20 - number:02d}", at=number) for number in range(20)]
-    kept = kept_now(known=[], preloads=there, generation=1, identity=MADE)
+    kept = kept_now(known=[], preloads=there, generation=1, dataset_uid=MADE)
     assert names(kept) == [f"p{20 - number:02d}" for number in range(4, 20)]
     for shuffled in (there[::-1], sorted(there, key=lambda one: one[0]), there[7:] + there[:7]):
-        assert kept_now(known=kept, preloads=shuffled, generation=1, identity=MADE) == kept
+        assert kept_now(known=kept, preloads=shuffled, generation=1, dataset_uid=MADE) == kept
 
 
 def test_those_of_one_second_are_ordered_by_name() -> None:
     there = [complete(f"p{number:02d}", at=0) for number in range(17)]
-    kept = kept_now(known=[], preloads=there, generation=1, identity=MADE)
+    kept = kept_now(known=[], preloads=there, generation=1, dataset_uid=MADE)
     assert names(kept) == [f"p{number:02d}" for number in range(1, 17)]
-    assert kept_now(known=kept, preloads=there, generation=1, identity=MADE) == kept
+    assert kept_now(known=kept, preloads=there, generation=1, dataset_uid=MADE) == kept
 
 
 def test_a_preload_that_was_deleted_keeps_its_place_until_a_newer_one_takes_it() -> None:
     there = [complete(f"p{number:02d}", at=number) for number in range(16)]
-    kept = kept_now(known=[], preloads=there, generation=1, identity=MADE)
-    assert kept_now(known=kept, preloads=[], generation=1, identity=MADE) == kept
-    newer = kept_now(known=kept, preloads=[complete("a", at=30)], generation=1, identity=MADE)
+    kept = kept_now(known=[], preloads=there, generation=1, dataset_uid=MADE)
+    assert kept_now(known=kept, preloads=[], generation=1, dataset_uid=MADE) == kept
+    newer = kept_now(known=kept, preloads=[complete("a", at=30)], generation=1, dataset_uid=MADE)
     assert names(newer) == [*(f"p{number:02d}" for number in range(1, 16)), "a"]
-    assert kept_now(known=newer, preloads=[complete("a", at=30)], generation=2, identity=MADE) == []
+    assert kept_now(known=newer, preloads=[complete("a", at=30)], generation=2, dataset_uid=MADE) == []
 
 
 def test_long_lists_of_paths_leave_room_for_fewer() -> None:
     there = [complete(f"p{number:02d}", at=number, paths=64, length=1024) for number in range(16)]
-    kept = kept_now(known=[], preloads=there, generation=1, identity=MADE)
+    kept = kept_now(known=[], preloads=there, generation=1, dataset_uid=MADE)
     assert 1 < len(kept) < 16
     assert sum(len(one.model_dump_json()) for one in kept) <= KEPT_BYTES
     assert names(kept) == [f"p{number:02d}" for number in range(16 - len(kept), 16)]
-    assert kept_now(known=kept, preloads=there, generation=1, identity=MADE) == kept
+    assert kept_now(known=kept, preloads=there, generation=1, dataset_uid=MADE) == kept
 
 
 def of(uid: str, one: tuple[str, Preload]) -> tuple[str, Preload]:
-    """A Preload that ended for the Dataset of this uid; empty: under a version that did not write it."""
+    """A Preload that ended for the Dataset of this uid."""
     name, preload = one
     assert preload.status is not None
     status = preload.status.model_copy(update={"dataset_uid": uid})
     return name, preload.model_copy(update={"status": status})
 
 
-@pytest.mark.parametrize(
-    ("uid", "identity", "expected"),
-    [
-        ("one", MADE, False),
-        ("one", ANEW, True),
-        ("", MADE, False),
-        ("", ANEW, True),
-        ("", DatasetIdentity(uid="three", created="2026-01-01T00:00:10Z"), False),  # within one second
-        ("", DatasetIdentity(uid="", created=""), False),
-    ],
-)
+@pytest.mark.parametrize(("uid", "of_another"), [(MADE, False), (ANEW, True)])
 def test_what_ended_before_its_dataset_was_made_is_about_another_one_and_not_kept(
-    uid: str, identity: DatasetIdentity, expected: bool
+    uid: str, of_another: bool
 ) -> None:
-    name, preload = of(uid, complete("p", at=10))
+    name, preload = of(MADE, complete("p", at=10))
     assert preload.status is not None
-    assert is_of_another(preload.status, identity=identity) is expected
-    kept = kept_now(known=[], preloads=[(name, preload)], generation=1, identity=identity)
-    assert names(kept) == ([] if expected else ["p"])
+    assert is_of_another(preload.status, dataset_uid=uid) is of_another
+    kept = kept_now(known=[], preloads=[(name, preload)], generation=1, dataset_uid=uid)
+    assert names(kept) == ([] if of_another else ["p"])
 
 
 def test_for_a_dataset_that_was_made_anew_those_run_again_that_it_would_keep_and_that_failed() -> None:
@@ -103,8 +92,8 @@ def test_for_a_dataset_that_was_made_anew_those_run_again_that_it_would_keep_and
             name
             for name, one in there.items()
             if one.status is not None
-            and is_of_another(one.status, identity=ANEW)
-            and runs_again(one, name=name, others=there.items(), identity=ANEW)
+            and is_of_another(one.status, dataset_uid=ANEW)
+            and runs_again(one, name=name, others=there.items(), dataset_uid=ANEW)
         ]
 
     newest = [f"p{number:02d}" for number in range(3, 19)]
@@ -114,7 +103,12 @@ def test_for_a_dataset_that_was_made_anew_those_run_again_that_it_would_keep_and
     assert again() == newest[:-1]
     there["p18"] = of("two", complete("p18", at=59))[1]
     assert again() == newest[:-1]
-    failed = {"type": "Failed", "status": "True", "reason": "LoadFailed", "lastTransitionTime": ANEW.created}
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "LoadFailed",
+        "lastTransitionTime": "2026-01-01T00:01:00Z",
+    }
     status = {"conditions": [failed], "completionTime": "2026-01-01T00:00:00Z", "datasetUid": "one"}
     there["p00"] = Preload.model_validate({"spec": {"datasetRef": {"name": "d"}}, "status": status})
     assert "p00" in again()
@@ -146,7 +140,7 @@ def test_a_preload_that_failed_wants_no_comparison_but_the_one_that_found_wrong_
     wanted = partial(
         of_preload, namespace="n", name="p", uid="uid", preload=preload, dataset=dataset, now=when
     )
-    want = wanted(identity=MADE)
+    want = wanted(dataset_uid=MADE)
     assert (want.verify, want.check, want.verdict, want.load) == asked
     # For another Dataset it is another comparison, also on nodes that remember this one.
-    assert (wanted(identity=ANEW).check == want.check) == (not want.check)
+    assert (wanted(dataset_uid=ANEW).check == want.check) == (not want.check)

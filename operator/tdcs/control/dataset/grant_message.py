@@ -6,7 +6,6 @@ import numpy as np
 
 from tdcs.api import names
 from tdcs.api.conditions import (
-    CLONES_NEED_PRELOAD,
     COPIES_ABOVE_MAXIMUM,
     EVICTED,
     EXPIRED,
@@ -99,13 +98,6 @@ def granted(
     refused = [one for one in clones if not one.copies]
     if refused:
         return _without(refused)
-    if mine is None and access.on_limit == "Clone":
-        # The API server refuses it. A Dataset that is older than that rule may have it.
-        text = (
-            "no clone is made for waiting jobs (spec.access.onLimit), because a clone is a copy of what spec.preload "
-            "brings, and spec.preload.enabled is false: set it to true, or spec.access.onLimit to Suspend"
-        )
-        return finding(names.GRANTED, False, CLONES_NEED_PRELOAD, text)
     kept = _kept_by_twin(eviction) if kept_by_twin else None
     if mine is None:
         return kept or finding(

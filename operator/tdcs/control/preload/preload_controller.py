@@ -17,7 +17,6 @@ from tdcs.control.preload import preload_status as conclusions
 from tdcs.control.preload.preload_status import Conclusion, PreloadView
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.cache import wants
-from tdcs.decide.cache.wants import DatasetIdentity
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, PRELOADS
@@ -91,11 +90,11 @@ class PreloadController:
         owner = self._context.stores.datasets.get((key.namespace, preload.spec.dataset_ref.name))
         if owner is None:
             return False
-        identity = DatasetIdentity.of(owner["metadata"])
-        if not wants.is_of_another(known, identity=identity):
+        uid = str(owner["metadata"].get("uid") or "")
+        if not wants.is_of_another(known, dataset_uid=uid):
             return False
         others = self._siblings(key, preload)
-        return wants.runs_again(preload, name=key.name, others=others, identity=identity)
+        return wants.runs_again(preload, name=key.name, others=others, dataset_uid=uid)
 
     def _siblings(self, key: WorkKey, preload: Preload) -> list[tuple[str, Preload]]:
         """The Preloads of its Dataset that there are, by name."""
@@ -154,7 +153,7 @@ class PreloadController:
             uid=str(obj["metadata"].get("uid", "")),
             preload=preload,
             dataset=dataset,
-            identity=DatasetIdentity.of(owner["metadata"]),
+            dataset_uid=str(owner["metadata"].get("uid") or ""),
             now=now,
         )
         found, progress = report.placements.get(mine), report.progress.get(mine)
@@ -205,7 +204,7 @@ class PreloadController:
             known=kept,
             preloads=self._siblings(key, preload),
             generation=known.dataset_generation,
-            identity=DatasetIdentity.of(obj["metadata"]),
+            dataset_uid=str(obj["metadata"].get("uid") or ""),
         )
         return any(one.name == key.name for one in kept) or all(one.name != key.name for one in due)
 

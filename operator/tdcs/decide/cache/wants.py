@@ -7,7 +7,6 @@ Preloads. Each is a `Want`. What shall lie in the cache is the union of them.
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tdcs.api import names
 from tdcs.api.conditions import is_true
@@ -62,24 +61,6 @@ class Want:
     def paths(self) -> tuple[str, ...]:
         """The folders and files that are meant; empty for all."""
         return self.subset.plain_paths
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetIdentity:
-    """Which Dataset of a name it is: one that is deleted and made anew is another one.
-
-    Attributes:
-        uid: its uid.
-        created: when it was created; empty when that is not known.
-    """
-
-    uid: str
-    created: str
-
-    @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> "DatasetIdentity":
-        """From the metadata of the object."""
-        return cls(uid=str(metadata.get("uid") or ""), created=str(metadata.get("creationTimestamp") or ""))
 
 
 def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) -> tuple[str, ...]:
@@ -160,7 +141,7 @@ def of_preload(
     uid: str,
     preload: Preload,
     dataset: Dataset,
-    identity: DatasetIdentity,
+    dataset_uid: str,
     now: str,
 ) -> Want:
     """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise.
@@ -171,7 +152,7 @@ def of_preload(
         uid: its uid.
         preload: the Preload.
         dataset: its Dataset.
-        identity: which Dataset of the name that is.
+        dataset_uid: which Dataset of the name that is.
         now: the time.
     """
     spec = preload.spec
@@ -187,7 +168,7 @@ def of_preload(
         load=not spec.suspend and not failed and seconds_until(spec.start_time, now=now) == 0,
         bandwidth=_rate(spec.bandwidth),
         verify=spec.verify if compared else "None",
-        check=f"{uid}/{identity.uid}" if compared else "",
+        check=f"{uid}/{dataset_uid}" if compared else "",
         verdict=wrong,
     )
 
@@ -212,7 +193,7 @@ def kept_now(
     known: Iterable[Kept],
     preloads: Iterable[tuple[str, Preload]],
     generation: int,
-    identity: DatasetIdentity,
+    dataset_uid: str,
     limit: int = KEPT_PRELOADS,
     most_bytes: int = KEPT_BYTES,
 ) -> list[Kept]:
@@ -224,7 +205,7 @@ def kept_now(
         known: what the status says so far.
         preloads: the Preloads of the Dataset that there are, by name.
         generation: the Dataset's.
-        identity: which Dataset of its name it is: what was loaded of an earlier one is not its own.
+        dataset_uid: which Dataset of its name it is: what was loaded of an earlier one is not its own.
         limit: how many at most.
         most_bytes: the room that they may take in the status.
     """
@@ -239,7 +220,7 @@ def kept_now(
         status = preload.status
         if status is None or not is_complete(preload) or status.dataset_generation != generation:
             continue
-        if is_of_another(status, identity=identity):
+        if is_of_another(status, dataset_uid=dataset_uid):
             continue
         spec = preload.spec
         found[name] = Kept(
@@ -258,13 +239,9 @@ def kept_now(
     return fitting[:limit][::-1]
 
 
-def is_of_another(status: PreloadStatus, *, identity: DatasetIdentity) -> bool:
+def is_of_another(status: PreloadStatus, *, dataset_uid: str) -> bool:
     """Whether what a Preload says of its end is about an earlier Dataset of the name, not about this one."""
-    if status.dataset_uid and identity.uid:
-        return status.dataset_uid != identity.uid
-    # It ended under a version of the operator that did not write the uid.
-    ended, created = status.completion_time, identity.created
-    return ended is not None and created != "" and seconds_between(ended, created) > 0
+    return status.dataset_uid not in ("", dataset_uid)
 
 
 _AFTER_ALL_TIMES = "~"
@@ -276,7 +253,7 @@ def runs_again(
     *,
     name: str,
     others: Iterable[tuple[str, Preload]],
-    identity: DatasetIdentity,
+    dataset_uid: str,
     limit: int = KEPT_PRELOADS,
 ) -> bool:
     """Whether a Preload that ended for an earlier Dataset of the name is run for this one: it is, unless it completed
@@ -286,17 +263,19 @@ def runs_again(
         preload: the Preload.
         name: its name.
         others: the Preloads of the Dataset that there are, by name.
-        identity: which Dataset of its name it is.
+        dataset_uid: which Dataset of its name it is.
         limit: how many a Dataset keeps.
     """
     if not is_complete(preload):
         return True
-    mine = _completion(name, preload, identity=identity)
-    newer = sum(_completion(other, one, identity=identity) > mine for other, one in others if other != name)
+    mine = _completion(name, preload, dataset_uid=dataset_uid)
+    newer = sum(
+        _completion(other, one, dataset_uid=dataset_uid) > mine for other, one in others if other != name
+    )
     return newer < limit
 
 
-def _completion(name: str, preload: Preload, *, identity: DatasetIdentity) -> tuple[str, str]:
+def _completion(name: str, preload: Preload, *, dataset_uid: str) -> tuple[str, str]:
     """Sorts Preloads by their completion, those that are to run last, and those that failed first."""
     status = preload.status
     if status is not None and is_complete(preload):
@@ -304,7 +283,7 @@ def _completion(name: str, preload: Preload, *, identity: DatasetIdentity) -> tu
     if (
         status is None
         or not is_true(status.conditions, names.FAILED)
-        or is_of_another(status, identity=identity)
+        or is_of_another(status, dataset_uid=dataset_uid)
     ):
         return _AFTER_ALL_TIMES, name
     return "", name

@@ -70,19 +70,13 @@ async def test_what_a_preload_brought_is_kept_without_it_until_the_dataset_chang
     assert "kept" not in cluster.status() or not cluster.status()["kept"]
 
 
-@pytest.mark.parametrize("writes_uid", [True, False], ids=["this version", "an earlier version"])
-async def test_a_preload_runs_again_for_a_dataset_that_was_made_anew(
-    cluster: Cluster, writes_uid: bool
-) -> None:
+async def test_a_preload_runs_again_for_a_dataset_that_was_made_anew(cluster: Cluster) -> None:
     await cluster.create_preload(paths=["train"], nodes=["d"])
     await cluster.until(lambda: cluster.status("warm", resource=PRELOADS).get("state") == "Complete")
     before = cluster.status("warm", resource=PRELOADS)["datasetUid"]
     await cluster.server.delete(DATASETS, name="pictures", namespace="n")
     await cluster.until(lambda: not cluster.server.store(DATASETS))
     await cluster.until(lambda: not any(cluster.held().values()))
-    if not writes_uid:
-        ended = {"datasetUid": "", "completionTime": "2026-01-01T00:00:00Z"}
-        await cluster.server.merge(PRELOADS, name="warm", namespace="n", patch={"status": ended})
     await cluster.create_dataset(preload={"paths": ["val"]}, placement={"nodeCount": 1})
     await cluster.until(lambda: cluster.status("warm", resource=PRELOADS)["state"] != "Complete")
     await cluster.until(lambda: cluster.status("warm", resource=PRELOADS)["state"] == "Complete")

@@ -252,7 +252,7 @@ class MountPass:
         outcome = self.mount.mounting.advance(
             user=MountUser(
                 key=asked.me.key,
-                uid=asked.me.identity.uid,
+                uid=asked.me.uid,
                 source=asked.source,
                 serves=asked.claimed and mount_readers.serves(asked.me.dataset),
                 claimed=asked.claimed,

@@ -12,7 +12,7 @@ from tdcs.api.preload import Preload
 from tdcs.api.source_uri import canonical_source_uri, is_folder
 from tdcs.control.context import Stores, WorkKey
 from tdcs.decide.cache import wants
-from tdcs.decide.cache.wants import DatasetIdentity, Want
+from tdcs.decide.cache.wants import Want
 from tdcs.model.cache_engine import Source
 from tdcs.model.dataset_copies import FIRST_COPY
 from tdcs.model.kube_objects import Object
@@ -35,9 +35,9 @@ class Reader:
         return created, self.key.namespace, self.key.name
 
     @property
-    def identity(self) -> DatasetIdentity:
+    def uid(self) -> str:
         """Which Dataset of its name it is."""
-        return DatasetIdentity.of(self.obj["metadata"])
+        return str(self.obj["metadata"].get("uid") or "")
 
     @property
     def own_want(self) -> str:
@@ -145,7 +145,7 @@ def preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]
                 uid=uid,
                 preload=preload,
                 dataset=dataset,
-                identity=reader.identity,
+                dataset_uid=reader.uid,
                 now=now,
             )
 
@@ -155,7 +155,7 @@ def with_kept(me: Reader, *, stores: Stores) -> Reader:
     found = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
     there = [(name, preload) for name, _, preload in found]
     generation = int(me.obj["metadata"].get("generation", 0))
-    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation, identity=me.identity)
+    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation, dataset_uid=me.uid)
     if me.dataset.status is None or kept == list(me.kept):
         return me
     renewed = me.dataset.status.model_copy(update={"kept": kept})

@@ -102,10 +102,7 @@ def test_clones_without_room_ask_for_nodes_or_capacity() -> None:
     assert found.message.endswith("Add cache nodes or capacity")
 
 
-def test_clones_of_what_is_not_preloaded_are_refused_or_the_condition_says_so() -> None:
-    found = granted(None)
-    assert (found.status, found.reason) == ("False", "ClonesNeedPreload")
-    assert "set it to true, or spec.access.onLimit to Suspend" in found.message
+def test_clones_of_what_is_not_preloaded_are_refused_by_the_api_server() -> None:
     assert granted(None, access=Access(max_concurrent_jobs=1)).status == "True"
     kind = next(kind for kind in crd_documents.KINDS if kind.model is Dataset)
     version = crd_documents.definition(kind)["spec"]["versions"][0]
