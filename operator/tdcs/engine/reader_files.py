@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tdcs.api import names
 from tdcs.engine.pod_wait_table import POD_WAITS
 
 HOLDERS: Final = "holders"
@@ -42,23 +41,7 @@ def give_files(root: Path, *, user: int) -> None:
 def admit(socket: Path, *, user: int) -> None:
     """Have a client of this user connect to the holder's socket. Raises OSError."""
     os.chmod(socket, _CALLERS)
-    os.chown(socket, -1, user, follow_symlinks=False)  # last: by its group it is known as handed over
-
-
-def hand_over(root: Path, *, user: int) -> bool:
-    """Do both where a holder of an earlier version has made the files, for root alone; whether that was so.
-
-    Raises OSError.
-    """
-    socket = root / names.READER_SOCKET
-    try:
-        if os.lstat(socket).st_gid == user:
-            return False
-    except FileNotFoundError:
-        return False  # the holder that makes it says for whom
-    give_files(root, user=user)
-    admit(socket, user=user)  # last: a client that gets its session finds the rest
-    return True
+    os.chown(socket, -1, user, follow_symlinks=False)
 
 
 def _give(descriptor: int, user: int) -> None:

@@ -72,7 +72,6 @@ class ReadingNode:
                 f"--cache-root={self.node.cache_root}",
                 "--master=127.0.0.1:1",
                 f"--reader-root={self.own.root}",
-                f"--reader-user={names.READER_USER}",
                 *more,
             ),
             wait=20,
@@ -374,15 +373,3 @@ def test_a_pod_that_never_closes_its_files_holds_up_neither_its_end_nor_other_po
         with suppress(OSError):
             assert away.read() == b"away"
         assert (reading.view.publish("pod-2") / "train/away").read_text() == "away"
-
-
-def test_a_plugin_lets_the_reader_in_at_a_holder_that_knows_of_no_user_but_root(reading: ReadingNode) -> None:
-    reading.stop_reader()
-    reading.holder = reading.start("hold")
-    reading.reader = reading.start("run", "--node=node-a", "--patience=3")
-    reading.start_plugin()
-    volume = reading.publish()
-
-    status = Path(f"/proc/{reading.reader.pid}/status").read_text()
-    assert f"Uid:\t{names.READER_USER}\t" in status
-    assert (volume / "train/away").read_text() == "away"

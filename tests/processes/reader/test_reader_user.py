@@ -12,7 +12,6 @@ from tests.support.dataplane.readers import Giver, ReaderNode, shown_from_elsewh
 from tests.support.waiting import eventually
 
 from tdcs.api import names
-from tdcs.engine import reader_files
 
 pytestmark = needs_fuse
 
@@ -85,28 +84,3 @@ def test_of_its_folder_the_reader_owns_what_it_writes_and_can_exchange_nothing_e
         assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, 0o755)
     socket = node.own.socket.stat()
     assert (socket.st_uid, socket.st_gid, stat.S_IMODE(socket.st_mode)) == (0, names.READER_USER, 0o660)
-
-
-def test_a_holder_of_an_earlier_version_keeps_the_session_of_a_reader_that_is_not_root(
-    node: ReaderNode,
-) -> None:
-    node.holder.argv = [each for each in node.holder.argv if not each.startswith("--user")]
-    giver, root = shown_from_elsewhere(node, {"file": b"x" * 5000})
-    node.holder.start()
-    assert node.own.socket.stat().st_gid == 0
-    assert reader_files.hand_over(node.own.root, user=names.READER_USER)
-    assert not reader_files.hand_over(node.own.root, user=names.READER_USER)
-    node.reader.start()
-    with (root / "file").open("rb") as file:
-        assert file.read() == b"x" * 5000
-        session = os.stat(root).st_dev
-        node.holder.kill()
-        node.holder.start()
-        eventually(lambda: reader_files.hand_over(node.own.root, user=names.READER_USER), deadline=10)
-        eventually(lambda: "gave the session" in node.holder.log.read_text(), deadline=10)
-        node.reader.kill()
-        node.reader.start()
-        assert os.stat(root).st_dev == session
-        file.seek(0)
-        assert file.read() == b"x" * 5000
-    giver.process.kill()

@@ -16,7 +16,6 @@ import grpc
 
 from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
-from tdcs.engine import reader_files
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister, ProcessLister
 from tdcs.model.cache_engine import Engine
@@ -40,7 +39,6 @@ _log: Final = logging.getLogger(__name__)
 # Calls under way get this long to end when the plugin is stopped; kubelet repeats what was cut off.
 _GRACE_SECONDS: Final = 5.0
 _REPORT_SECONDS: Final = 5.0
-_HAND_OVER_SECONDS: Final = 1.0
 
 _SOCKET_PATH_BYTES: Final = 107
 
@@ -158,9 +156,6 @@ async def run(
             await asyncio.to_thread(detach_reader, state=str(settings.fuse_root.parent))
         if native is not None:
             await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
-        if views is not None and views.reader_root is not None and views.reader_user is not None:
-            handing = _hand_over(views.reader_root, user=views.reader_user)
-            await stack.enter_async_context(_beside(handing, what="the reader's files", stop=stop))
         if waits is not None:
             work = _beside(waits.run(), what="the reports of how long pods wait", stop=stop)
             await stack.enter_async_context(work)
@@ -173,20 +168,6 @@ async def run(
             f"kubelet of node {settings.node} refused driver {names.CSI_DRIVER}: {refused[0]}; "
             "see whether another plugin on the node uses this name"
         )
-
-
-async def _hand_over(root: Path, *, user: int) -> None:
-    """Let the remote-read client in where a holder of an earlier version runs, which knows of no user but root."""
-    said = ""
-    while True:
-        try:
-            if await asyncio.to_thread(reader_files.hand_over, root, user=user):
-                _log.info("the files of the remote-read client's holder are user %d's now", user)
-        except OSError as error:
-            if said != str(error):
-                said = str(error)
-                _log.warning("the remote-read client is not let in at %s: %s; it is tried again", root, said)
-        await asyncio.sleep(_HAND_OVER_SECONDS)
 
 
 @contextlib.asynccontextmanager
@@ -314,11 +295,6 @@ async def _run_until_signal(
     "node; without it, to Alluxio's FUSE client.",
 )
 @click.option(
-    "--reader-user",
-    type=click.IntRange(1),
-    help="Number of the user as whom the remote-read client runs; root by default.",
-)
-@click.option(
     "--overlays/--no-overlays",
     default=True,
     show_default=True,
@@ -391,7 +367,6 @@ def command(
     master: str | None,
     manifests: str | None,
     reader_root: Path | None,
-    reader_user: int | None,
     overlays: bool,
     kubelet: Path,
     proc: Path | None,
@@ -422,7 +397,6 @@ def command(
         proc=proc,
         manifest_address=manifests,
         reader_root=reader_root,
-        reader_user=reader_user,
         overlays=overlays,
         trust=trust,
     )

@@ -72,8 +72,7 @@ def hold(folder: Path, node: str, with_reserve: bool, user: int | None, trust: P
             raise click.ClickException(
                 f"user {user} cannot be given its files in {folder}: {error}"
             ) from error
-    # A reader of an earlier version has only the lock of those that serve.
-    keepers, serving = ReadersPresent(place.keepers), ReadersPresent(place.readers)
+    keepers = ReadersPresent(place.keepers)
 
     def serve(session: Session) -> None:
         from tdcs.node.reader import reserve  # in its own process: the holder itself stays small
@@ -89,7 +88,7 @@ def hold(folder: Path, node: str, with_reserve: bool, user: int | None, trust: P
             path=place.socket,
             user=user,
             reserve=start_reserve if with_reserve else None,
-            kept=lambda: keepers.any() or serving.any(),
+            kept=keepers.any,
         ).run()
     except (OSError, Unsupported) as error:
         raise click.ClickException(f"the file system cannot be mounted at {place.point}: {error}") from error

@@ -12,22 +12,15 @@ to its end: it is a name that no file has, or says what the kernel forgets.
 import heapq
 import mmap
 import os
-import struct
 from typing import Final
 
-from tdcs.node.reader.fuse_protocol import MOST_WAITING, REQUEST, REQUEST_BYTES
+from tdcs.node.reader.fuse_protocol import MOST_WAITING, REQUEST_BYTES
 
 PLACES: Final = MOST_WAITING
 PLACE_BYTES: Final = 512
-_FIRST: Final = 512
-"""Earlier versions have so many places, `REQUEST_BYTES` long, and a holder may be of one. The first places of this
-version begin where those do, and the others, which lie between, are used while the first ones are taken only: what is
-there waits for a reader of this version."""
-_MOST_OPCODES: Final = 256
-"""Numbers of requests are below this one; in what the kernel forgets there are numbers of nodes, which are above it."""
 _MEMORY_BYTES: Final = PLACES * PLACE_BYTES
-_LENGTH: Final = struct.Struct("<I")
-_FREE: Final = bytes(_LENGTH.size)
+_LENGTH_BYTES: Final = 4
+_FREE: Final = bytes(_LENGTH_BYTES)
 
 
 def make_memory() -> int:
@@ -48,20 +41,14 @@ class RequestMemory:
         # All of it at once: a process that is killed, or has no memory left, while the kernel copies a request into a
         # page that is not there yet would lose the request.
         whole = memoryview(mmap.mmap(memory, _MEMORY_BYTES, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE))
-        self.places: Final = [whole[at : at + PLACE_BYTES] for at in map(_begin, range(PLACES))]
+        self.places: Final = [whole[at : at + PLACE_BYTES] for at in range(0, _MEMORY_BYTES, PLACE_BYTES)]
         own = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
         self._rest: Final = memoryview(mmap.mmap(-1, REQUEST_BYTES - PLACE_BYTES, flags=own))
         self.free: Final[list[int]] = []  # a heap
 
     def take_over(self) -> list[int]:
         """Places with requests that an earlier process has left; all others are free from now on."""
-        left = []
-        for number, place in enumerate(self.places):
-            length, opcode, *_ = REQUEST.unpack_from(place)
-            if REQUEST.size <= length <= REQUEST_BYTES and 0 < opcode < _MOST_OPCODES:
-                left.append(number)
-            else:  # it may be the end of a longer request that an earlier version has answered
-                place[: _LENGTH.size] = _FREE
+        left = [number for number, place in enumerate(self.places) if place[:_LENGTH_BYTES] != _FREE]
         self.free[:] = sorted(set(range(PLACES)) - set(left))
         return left
 
@@ -77,9 +64,5 @@ class RequestMemory:
 
     def release(self, place: int) -> None:
         """Its request was answered."""
-        self.places[place][: _LENGTH.size] = _FREE
+        self.places[place][:_LENGTH_BYTES] = _FREE
         heapq.heappush(self.free, place)
-
-
-def _begin(place: int) -> int:
-    return place % _FIRST * REQUEST_BYTES + place // _FIRST * PLACE_BYTES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.engine.reader_files import admit, give_files, hand_over
+from tdcs.engine.reader_files import admit, give_files
 
 USER = 65531
 
@@ -36,39 +36,13 @@ def test_what_the_client_writes_is_its_own_and_the_folder_stays_roots(tmp_path: 
     assert tmp_path.stat().st_uid == 0
 
 
-def test_a_socket_of_an_earlier_holder_is_handed_over_once_and_no_other(tmp_path: Path) -> None:
-    assert not hand_over(tmp_path, user=USER)  # no holder yet: it says itself for whom
-    assert owned(tmp_path) == set()
+def test_the_client_connects_to_a_socket_that_stays_roots(tmp_path: Path) -> None:
     path = tmp_path / "holder.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(path))
-        assert hand_over(tmp_path, user=USER)
-        assert not hand_over(tmp_path, user=USER)
+        admit(path, user=USER)
     found = path.stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, USER, 0o660)
-    assert "serving" in owned(tmp_path)
-    admit(path, user=USER + 1)
-    assert hand_over(tmp_path, user=USER)
-
-
-def test_a_plugin_that_is_killed_while_it_hands_a_socket_over_has_not_handed_it_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "holder.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(str(path))
-        path.chmod(0o755)
-        for call in ("chown", "chmod"):
-            with monkeypatch.context() as killed:
-                killed.setattr(os, call, raising)
-                with pytest.raises(InterruptedError):
-                    hand_over(tmp_path, user=USER)
-        assert hand_over(tmp_path, user=USER)
-    assert (path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (USER, 0o660)
-
-
-def raising(*_: object, **__: object) -> None:
-    raise InterruptedError
 
 
 @pytest.mark.parametrize("name", ["holders", "numbers"])

@@ -134,7 +134,6 @@ def test_a_table_that_the_disk_does_not_take_is_written_when_it_does(
 
 
 def test_what_lies_in_the_place_of_a_draft_is_replaced_and_not_written_to(tmp_path: Path) -> None:
-    """A reader of an earlier version, which was root, may have left a draft that is root's."""
     other, file = tmp_path / "other", tmp_path / "file"
     other.write_bytes(b"other")
     file.with_name(f"file{DRAFT}").symlink_to(other)

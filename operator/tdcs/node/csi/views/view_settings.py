@@ -32,9 +32,6 @@ class ViewSettings:
     reader_root: Path | None = None
     """The remote-read client's folder; None: what is not on the node is read through Alluxio's FUSE client."""
 
-    reader_user: int | None = None
-    """As whom the remote-read client runs; None: as root, or as the plugin itself."""
-
     overlays: bool = True
     """With the reader: pods are given overlays of plain files, where kernel and disk can show them."""
 
