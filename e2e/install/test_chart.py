@@ -1,13 +1,9 @@
-"""The installed chart proves itself, and follows the one before it without disturbing anybody."""
+"""The installed chart proves itself, and is upgraded without disturbing anybody."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
 from e2e.support.jobs import logs_of, reading_job, succeeded
 from e2e.support.reading import (
     checks,
@@ -19,44 +15,18 @@ from e2e.support.reading import (
     wait_rounds,
     wait_whole_rounds,
 )
+
 from tdcs_local import demo
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
-from tdcs_local.paths import CHECKOUT, LOCAL
+from tdcs_local.paths import LOCAL
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
-CHART = ("charts", "crds")
-"""What of the checkout is the chart."""
-TEMPLATES = Path("charts", "tdcs", "templates")
-RIGHTS = ("*-rbac.yaml", "_operator-rights.tpl")
-"""Those of its templates that say what today's images may do."""
 PLAIN = LOCAL / "values-plain.yaml"
-"""Chart values as the defaults were before the remote-read client and certificates."""
+"""Chart values without the remote-read client and certificates."""
 FILES = 100
 """As many are read by the pods on nodes without data."""
-
-
-def chart_before(folder: Path) -> Path:
-    """The chart as it was before the last commit that changed it. Skips where the history does not tell.
-
-    Its rights are today's, for it runs today's images: an operator that may not list what it needs never gets ready.
-    """
-
-    def git(*words: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(["git", "-C", CHECKOUT, *words], capture_output=True, check=False)
-
-    rights = (f":(exclude,glob){TEMPLATES / name}" for name in RIGHTS)
-    last = git("log", "-1", "--format=%H", "--", *CHART, *rights)
-    tree = git("archive", f"{last.stdout.decode().strip()}~1", *CHART)
-    if tree.returncode:
-        why = (last.stderr or tree.stderr).decode().strip()
-        pytest.skip(f"this checkout has no earlier chart to upgrade from; a full clone has (git: {why})")
-    subprocess.run(["tar", "-x", "-C", folder], input=tree.stdout, check=True)
-    for name in RIGHTS:
-        for template in (CHECKOUT / TEMPLATES).glob(name):
-            shutil.copy(template, folder / TEMPLATES)
-    return folder / "charts" / "tdcs"
 
 
 def test_helm_test_runs_a_real_job_and_leaves_none_behind(tdcs: None, kubectl: Kubectl) -> None:
@@ -115,7 +85,7 @@ def fuse_clients(kubectl: Kubectl) -> str:
 
 
 @pytest.mark.deep("upgrades with other settings while all is read: e2e/chaos/test_chaos.py")
-def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
+def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     default_release_after: None,
     remote_reader: bool,
     store_filled: None,
@@ -124,14 +94,13 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
     toolbox: str,
     workers: list[str],
     readers: list[str],
-    tmp_path: Path,
 ) -> None:
-    """From Alluxio's FUSE clients and a cache that believes every caller, as the defaults were, to those of today."""
+    """From Alluxio's FUSE clients and a cache that believes every caller to the remote-read client and certificates."""
     if not remote_reader:
         pytest.skip("TDCS_HELM_VALUES has reader.enabled: false, and it is the upgrade to that client")
-    before, namespace = chart_before(tmp_path), demo.NAMESPACE
+    namespace = demo.NAMESPACE
     tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
-    release.install(reporter=reporter, kubectl=kubectl, tags=tags, chart=before, values=[PLAIN])
+    release.install(reporter=reporter, kubectl=kubectl, tags=tags, values=[PLAIN])
     held = demo.load_dataset(reporter=reporter, kubectl=kubectl).held
     name = "upgraded"
     kubectl.delete("trainingjobs.tdcs.io", name, namespace=namespace)

@@ -97,7 +97,7 @@ def mounted_digest(properties: Mapping[str, str]) -> str:
 
 
 def mounted_store(properties: Mapping[str, str]) -> str:
-    """What tells the store of a mount from others, or "" for one that an earlier version made."""
+    """What tells the store of a mount from others, or "" for one that somebody else made."""
     return properties.get(_STORE_PROPERTY, "")
 
 

@@ -323,7 +323,7 @@ class _Template(Model):
 
 
 def well_shaped(template: dict[str, Any]) -> dict[str, Any]:
-    """The template itself; the schema says the same, but objects may be older than the schema.
+    """The template itself; the schema says the same, but a file that `tdcs plan` reads has met no schema.
 
     Raises:
         ValidationError: TDCS could not add to it; pydantic reports it as the field's own error.

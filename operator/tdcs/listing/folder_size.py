@@ -71,9 +71,7 @@ class FolderSize:
                     path=path,
                 )
             count = LimitCount(limit, what=source.uri, path=path)
-            # An agent of an earlier version counts no blocks, and each folder once.
-            files = max(found.files, found.counted)
-            count.add(files=files, size=found.bytes, folders=found.folders, largest=found.largest)
+            count.add(files=found.counted, size=found.bytes, folders=found.folders, largest=found.largest)
             if found.cut_off:
                 seen = f"node {node} has seen {found.files} of them"
                 reason = f"{seen} after {self._seconds:.0f} s, and there are more"

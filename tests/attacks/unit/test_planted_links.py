@@ -217,7 +217,7 @@ def test_a_folder_that_becomes_a_link_after_its_first_use_leads_no_manifest_else
     assert fingerprint(node.victim) == before
 
 
-@pytest.mark.parametrize("place", ["views", f"views/{overlay._TRIALS}trial/{overlay._POINT}"])
+@pytest.mark.parametrize("place", ["views", f"views/{overlay._TRIAL}/{overlay._POINT}"])
 def test_a_trial_of_overlays_follows_no_link(top: Path, place: str) -> None:
     node = Node(top)
     node.plant(place)

@@ -11,7 +11,7 @@ def test_two_mounts_of_a_bucket_differ_and_lead_back_to_it() -> None:
     assert {source_uri(one), source_uri(other)} == {"s3://pictures/train"}
 
 
-def test_folders_and_mounts_of_earlier_versions_keep_their_uris() -> None:
+def test_folders_and_uris_without_a_scheme_of_their_own_stay_as_they_are() -> None:
     assert mount_uri("file:///nfs/a", path="/datasets/1f") == "file:///nfs/a"
     assert source_uri("s3://pictures") == "s3://pictures"
 

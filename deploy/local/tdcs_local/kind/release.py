@@ -50,7 +50,6 @@ def install(
     tags: Mapping[str, str],
     settings: Mapping[str, str] | None = None,
     values: Sequence[Path] = (),
-    chart: Path = CHECKOUT / "charts" / "tdcs",
 ) -> None:
     """Install or upgrade the chart with images of these content tags and wait until the cache is ready.
 
@@ -64,7 +63,7 @@ def install(
     with reporter.step("install the chart"):
         run(
             [
-                *(helm, "upgrade", "--install", RELEASE, chart),
+                *(helm, "upgrade", "--install", RELEASE, CHECKOUT / "charts" / "tdcs"),
                 *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE, "--create-namespace"),
                 *(word for file in files for word in ("--values", file)),
                 # As strings: a tag of digits alone would be a number.

@@ -127,7 +127,7 @@ def worker(plan: Blueprint, *, node: str) -> Object:
 
 
 def _journal_owner(plan: Blueprint) -> Object:
-    """The init container that gives the journal to the master's user, also one that an earlier version wrote."""
+    """The init container that gives the journal to the master's user, also one that it wrote as another."""
     user = pod_security.user_of(plan)
     return {
         "name": "journal-owner",

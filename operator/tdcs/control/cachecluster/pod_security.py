@@ -42,8 +42,8 @@ def unprivileged() -> Object:
 
 
 def preparing() -> Object:
-    """Of what makes a disk ready: kubelet makes folders of nodes for root alone, and an earlier version's files are
-    root's."""
+    """Of what makes a disk ready: kubelet makes folders of nodes for root alone, and a cache that becomes another
+    user's has files of the one before."""
     return _context(_ROOT, add=["CHOWN", READ_OTHERS, "FOWNER"])
 
 

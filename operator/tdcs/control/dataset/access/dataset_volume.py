@@ -119,7 +119,7 @@ async def _provide(
     wanted = volume_objects.volume(
         dataset=obj,
         storage=storage,
-        # They cannot be changed; those of a volume that an earlier version made lack the tiers.
+        # They cannot be changed, and the cache's tiers can.
         attributes=known
         or volume_objects.attributes(cluster=cluster, path=path, tiers=_tiers(context, cluster)),
     )

@@ -49,9 +49,8 @@ def clear_abandoned(
     mounts: list[mountinfo.Mount],
     read: Collection[str] = (),
 ) -> None:
-    """Remove trees that are not looked after and that no pod is shown, such as those of an earlier format: their links
-    keep bytes on the disk; the folders of datasets that have no version here any more; and what is left of copies of
-    manifests. Run it in a thread.
+    """Remove trees that are not looked after and that no pod is shown: their links keep bytes on the disk; the folders
+    of datasets that have no version here any more; and what is left of copies of manifests. Run it in a thread.
 
     Args:
         cache_root: Folder with the caches' folders.

@@ -33,7 +33,7 @@ _METACOPY: Final = "trusted.overlay.metacopy"
 _REDIRECT: Final = "trusted.overlay.redirect"
 _MARK: Final = "tdcs-view"
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_TRIALS: Final = ".overlay-"
+_TRIAL: Final = ".overlay-trial"
 _POINT: Final = "shown"
 # What passes, or what another process does at the same moment; any other error says that it cannot be.
 _PASSING: Final = frozenset(
@@ -223,12 +223,12 @@ class OverlaySupport:
 def unsupported(folder: str) -> str:
     """Why the kernel, or the file system of a folder, cannot show placeholders; empty when both can. Tries it: one call
     at a time for a folder, which is made if it is not there. Raises OSError for what can pass, such as a full disk."""
-    trial = os.path.join(folder, f"{_TRIALS}trial")
+    trial = os.path.join(folder, _TRIAL)
     tree, data, point = (os.path.join(trial, name) for name in ("tree", "data", _POINT))
     content = b"data"
     try:
         with plain_folder(folder, make=True):
-            _clear_trials(folder)  # of processes that were killed
+            _clear_trial(folder)  # of a process that was killed
         replace_plain_file(os.path.join(data, "7"), content)
         with plain_folder(tree, make=True, mode=0o700) as layer:
             make_placeholder(b"file", number=7, length=len(content), mode=0o444, folder=layer)
@@ -245,15 +245,14 @@ def unsupported(folder: str) -> str:
         return str(error)
     finally:
         try:
-            _clear_trials(folder)
+            _clear_trial(folder)
         except OSError as error:
             _log.warning("%s cannot be removed; the next trial does it: %s", trial, error)
     return ""
 
 
-def _clear_trials(folder: str) -> None:
+def _clear_trial(folder: str) -> None:
     with plain_folder(folder) as opened:
-        for trial in os.listdir(f"/proc/self/fd/{opened}"):
-            if trial.startswith(_TRIALS):
-                bind_mount.detach(target=os.path.join(folder, trial, _POINT))
-                shutil.rmtree(trial, dir_fd=opened)
+        if os.path.lexists(f"/proc/self/fd/{opened}/{_TRIAL}"):
+            bind_mount.detach(target=os.path.join(folder, _TRIAL, _POINT))
+            shutil.rmtree(_TRIAL, dir_fd=opened)

@@ -80,7 +80,7 @@ def test_blocks_of_a_cache_that_is_root_can_be_read_by_the_group_of_the_caches_o
     give_tier(tmp_path / "tier", user=0)
     assert (blocks.stat().st_uid, blocks.stat().st_gid) == (0, USER)
     assert stat.S_IMODE(blocks.stat().st_mode) == 0o750
-    os.chown(blocks, 0, 0)  # as an earlier version left it
+    os.chown(blocks, 0, 0)  # as a worker that is root makes it
     blocks.chmod(0o700)
     give_tier(tmp_path / "tier", user=0)
     assert (blocks.stat().st_gid, stat.S_IMODE(blocks.stat().st_mode)) == (USER, 0o750)

@@ -242,11 +242,9 @@ async def test_a_volume_that_is_asked_for_again_joins_the_trial_of_the_call_that
     assert len(trials) == 1
 
 
-@pytest.mark.parametrize("name", [".overlay-trial", ".overlay-1"])
-async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
-    """`.overlay-1` is what earlier versions named it."""
+async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_path: Path) -> None:
     views = tmp_path / "views"
-    left = views / name
+    left = views / ".overlay-trial"
     tree, data, point = (left / part for part in ("tree", "data", "shown"))
     for folder in (tree, data, point):
         folder.mkdir(parents=True)
