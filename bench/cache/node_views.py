@@ -2,8 +2,8 @@
 
 The blocks are files of one byte on a real disk, the manifest lies in the agent's folder, and its digest is published:
 what a node has when a loaded dataset is first used on it. Each step runs in a process of its own, as the plugin does,
-with its views looked after. Half of the blocks can be left out (``--here 0.5``): their files lead to the FUSE client,
-which is not part of the measurement, so such a volume is not ready at the end. Prints one line of JSON::
+with its views looked after. Half of the blocks can be left out (``--here 0.5``): their files lead to the remote-read
+client, which is not part of the measurement, so such a volume is not ready at the end. Prints one line of JSON::
 
     PYTHONPATH=.:operator python bench/cache/node_views.py --files 1000000
 """
@@ -81,7 +81,7 @@ async def plugin(root: Path, digest: str) -> AsyncIterator[NodeViews]:
     await engine.set_version(path=PATH, version=digest)
     views = NodeViews(
         settings=ViewSettings(
-            node="node-a", cache_root=root / "cache", fuse_root=root / "fuse", kubelet=root / "kubelet"
+            node="node-a", cache_root=root / "cache", reader_root=root / "reader", kubelet=root / "kubelet"
         ),
         engine=lambda _: engine,
         lister=lambda _, folder: LocalLister(engine=engine, folder=folder),
@@ -124,10 +124,9 @@ async def _measure(root: Path, digest: str, rest_seconds: float) -> dict[str, fl
 
 async def _publish(views: NodeViews) -> tuple[float, float]:
     begun, cpu = time.monotonic(), time.process_time()
-    with suppress(SourceNotReadyError):  # there is no FUSE client for what is not here
+    with suppress(SourceNotReadyError):  # no remote-read client runs: all is made but what it shows
         source = await views.open(volume=VOLUME)
-        if source is not None:
-            source.close()
+        source.close()
     return time.monotonic() - begun, time.process_time() - cpu
 
 

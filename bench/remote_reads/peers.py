@@ -7,8 +7,8 @@ Scenarios, each printing one line of JSON (all of them when none is named):
   is read (a third from the disk, the others through the client). ``link`` is what one TCP connection on loopback
   carries between two processes
 * ``views``: the same small files through what pods are given: a tree of which all files are on the node, and one of
-  which a third is, each as an overlay of plain files and as a tree with symbolic links. Three times: with nothing in
-  the kernel's caches, with names and attributes only, and with all of it
+  which a third is, each as an overlay. Three times: with nothing in the kernel's caches, with names and attributes
+  only, and with all of it
 * ``restarts``: the client's serving process is killed 20 times at random while eight threads read
 * ``names``: ``ls -R`` of a million files, twice, and the client's memory
 
@@ -59,9 +59,8 @@ from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.manifest import Manifest
-from tdcs.node.csi import bind_mount
 from tdcs.node.csi.views.block_store import Store
-from tdcs.node.csi.views.overlay import Overlay
+from tdcs.node.csi.views.overlay import ShownFolder
 from tdcs.node.csi.views.view_plan import plan
 from tdcs.node.csi.views.view_tree import Tree
 from tdcs.trust.roles import Role
@@ -255,11 +254,10 @@ def shown(
     *,
     kind: str,
     local: Callable[[int], bool],
-    merged: bool,
 ) -> Iterator[Path]:
     """A view of a version as the node plugin makes it; `local` says of which files the blocks, which all lie in a tier,
     are on the node."""
-    folder = node.folder / f"{kind}-{'merged' if merged else 'links'}"
+    folder = node.folder / f"{kind}-merged"
     blocks = folder / "tier" / BLOCK_FOLDER
     blocks.mkdir(parents=True)
     for file in filter(local, range(len(version))):
@@ -271,23 +269,12 @@ def shown(
         scratch=str(folder / "tier/scratch"),
         manifest=version,
         store=store,
-        encoded=False,
-        merged=merged,
     )
     tree.prepare()
     here = store.scan(manifest=version, kinds=tree.kinds)
     tree.apply(plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=here, release=False))
     root = node.own.point / f"{CLUSTER}.{version.digest}"
-    if not merged:
-        tree.gateway.make()
-        away = os.open(root, os.O_PATH)
-        bind_mount.attach(source=away, target=tree.gateway.fuse)
-        os.close(away)
-        yield folder / "tier/tree"
-        bind_mount.detach(target=tree.gateway.fuse)
-        tree.gateway.remove()
-        return
-    overlay = Overlay(version=str(folder), tree=str(folder / "tier/tree"), point=str(folder / "shown"))
+    overlay = ShownFolder(identity=str(folder), tree=str(folder / "tier/tree"), point=str(folder / "shown"))
     data = os.open(f"{root}{READER_NUMBERED}", os.O_PATH)
     overlay.show(data=data, device="0:0")
     os.close(data)
@@ -306,12 +293,9 @@ def views(options: argparse.Namespace) -> dict[str, Any]:
         version = open_manifest_file(file, digest=root.name.rpartition(".")[2])
         ways: dict[str, tuple[Path, list[int]]] = {"disk": (source, [])}
         for kind, local in kinds.items():
-            for merged in (True, False):
-                view = stack.enter_context(
-                    shown(version, node, giver.tier, kind=kind, local=local, merged=merged)
-                )
-                pids = [] if kind == "all" else [node.reader.pid, giver.process.pid]
-                ways[f"{kind}_{'merged' if merged else 'links'}"] = (view, pids)
+            view = stack.enter_context(shown(version, node, giver.tier, kind=kind, local=local))
+            pids = [] if kind == "all" else [node.reader.pid, giver.process.pid]
+            ways[f"{kind}_merged"] = (view, pids)
         found: dict[str, dict[str, list[dict[str, Any]]]] = {
             way: {known: [] for known in FORGET} for way in ways
         }

@@ -59,9 +59,7 @@ async def measure(options: argparse.Namespace) -> None:
             node.table(version, HolderTable(journal=state.journal, holders=(holder,), revision=1))
             await asyncio.to_thread(node.start)
             ways = {
-                kind: stack.enter_context(
-                    shown(version.manifest, node, giver.tier, kind=kind, local=local, merged=True)
-                )
+                kind: stack.enter_context(shown(version.manifest, node, giver.tier, kind=kind, local=local))
                 for kind, local in (("native", lambda _: True), ("partition", lambda file: file % 3 == 0))
             }
             ways["alluxio_fuse"] = client.folder / version.manifest.path.lstrip("/")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import grpc
 
-from tdcs.alluxio.block_channel import BlockChannel
 from tdcs.alluxio.rpc import BLOCK_WORKER, META_MASTER, Rpc, RpcFailureError
 from tdcs.trust.identity import Identify
 
@@ -44,6 +43,8 @@ class WorkerBlocks:
     """
 
     def __init__(self, *, target: str, patience: float, identify: Identify | None = None) -> None:
+        from tdcs.alluxio.block_channel import BlockChannel  # 1 MB, and the node plugin makes none
+
         self._rpc = Rpc(target=target, patience=patience, identify=identify)
         self._blocks = BlockChannel(target=target, identify=identify)
 

@@ -18,13 +18,13 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.disk_failure import explain_disk
-from tdcs.node.csi.views import current_version, overlay, version_watch
+from tdcs.node.csi.views import current_version, overlay
 from tdcs.node.csi.views import node_manifests as version_manifests
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.leftovers import clear_abandoned, on_disk
 from tdcs.node.csi.views.view import clear
+from tdcs.node.csi.views.view_folders import SHOWN, VersionFolder
 from tdcs.node.csi.views.view_folders import STAGING as STAGING_NAME
-from tdcs.node.csi.views.view_folders import DatasetFolder, VersionFolder
 from tdcs.node.csi.views.view_plan import plan
 from tdcs.node.csi.views.view_tree import Tree
 from tdcs.node.csi.volume import Volume
@@ -39,7 +39,7 @@ class Node:
         self.tier, self.victim = top / "tier", top / "victim"
         self.tier.mkdir()
         self.victim.mkdir()
-        for name in ("1", "manifest", "manifest.new", "seen", "seen.new", ".noticed", ".noticed.new", "here"):
+        for name in ("1", "manifest", "manifest.new", "seen", "seen.new", "here"):
             (self.victim / name).write_bytes(b"!" * 4)
             (self.victim / name).chmod(0o600)
         for name in ("d", "tree", "scratch", "folder"):
@@ -68,8 +68,6 @@ class Node:
             lambda: version_manifests.load(self.version),
             lambda: current_version._note(self.version),
             lambda: current_version._seen(self.version),
-            lambda: version_watch._write(DatasetFolder(path=str(self.tier / "views/data")).noticed, "v"),
-            lambda: version_watch._read(DatasetFolder(path=str(self.tier / "views/data")).noticed),
             self._tree,
             lambda: clear(self.version),
         ]
@@ -84,20 +82,13 @@ class Node:
         tree = Tree(
             folder=self.version.tree, scratch=self.version.scratch, manifest=self.manifest, store=store
         )
-        try:
-            tree.prepare()
-            with contextlib.suppress(OSError):
-                tree.gateway.make()
-            store.stamp()
-            local = store.scan(manifest=self.manifest, kinds=tree.kinds)
-            for release in (False, True):
-                tree.apply(
-                    plan(
-                        kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=local, release=release
-                    )
-                )
-        finally:
-            tree.gateway.remove()
+        tree.prepare()
+        store.stamp()
+        local = store.scan(manifest=self.manifest, kinds=tree.kinds)
+        for release in (False, True):
+            tree.apply(
+                plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=local, release=release)
+            )
 
 
 PLANTED = (
@@ -112,19 +103,15 @@ PLANTED = (
     (f"{names.AGENT_MANIFESTS}/d", "manifest"),
     ("views", ""),
     ("views/data", ""),
-    ("views/data/.noticed", ".noticed"),
-    ("views/data/.noticed.new", ".noticed.new"),
     ("views/data/VERSION", ""),
     ("views/data/VERSION/manifest", "manifest"),
     ("views/data/VERSION/manifest.new", "manifest.new"),
     ("views/data/VERSION/seen", "seen"),
     ("views/data/VERSION/seen.new", "seen.new"),
     ("views/data/VERSION/scratch", "scratch"),
-    ("views/data/VERSION/scratch/veil", "folder"),
     ("views/data/VERSION/tree", "tree"),
     ("views/data/VERSION/tree/d", "d"),
     ("views/data/VERSION/tree/d/here", "here"),
-    ("views/data/VERSION/tree/d/.tdcs", "folder"),
 )
 
 
@@ -217,7 +204,7 @@ def test_a_folder_that_becomes_a_link_after_its_first_use_leads_no_manifest_else
     assert fingerprint(node.victim) == before
 
 
-@pytest.mark.parametrize("place", ["views", f"views/{overlay._TRIAL}/{overlay._POINT}"])
+@pytest.mark.parametrize("place", ["views", f"views/{overlay._TRIAL}/{SHOWN}"])
 def test_a_trial_of_overlays_follows_no_link(top: Path, place: str) -> None:
     node = Node(top)
     node.plant(place)
@@ -227,23 +214,25 @@ def test_a_trial_of_overlays_follows_no_link(top: Path, place: str) -> None:
     assert fingerprint(node.victim) == before
 
 
-def test_an_overlay_is_mounted_on_the_folder_that_was_looked_at(
-    top: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("form", ["overlay_with_data", "attach"])
+def test_what_is_shown_is_mounted_on_the_folder_that_was_looked_at(
+    top: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node(top)
     version = node.tier / "views/data/v"
     for folder in ("tree", "data"):
         (version / folder).mkdir(parents=True)
     (node.victim / "shown").mkdir()
-    plain = bind_mount.overlay_with_data
+    plain = getattr(bind_mount, form)
 
     def exchanged(**options: Any) -> None:
         version.rename(version.parent / "moved")
         version.symlink_to(node.victim)
         plain(**options)
 
-    monkeypatch.setattr(bind_mount, "overlay_with_data", exchanged)
-    shown = overlay.Overlay(version="v", tree=str(version / "tree"), point=str(version / "shown"))
+    monkeypatch.setattr(bind_mount, form, exchanged)
+    tree = str(version / "tree") if form == "overlay_with_data" else None
+    shown = overlay.ShownFolder(identity="v", tree=tree, point=str(version / "shown"))
     with confined_path.plain_folder(str(version / "data")) as data:
         shown.show(data=data, device="1")
     mounted = [each.point for each in mountinfo.read() if each.point.startswith(f"{top}/")]

@@ -21,7 +21,6 @@ from prometheus_client import start_http_server
 from tests.controlplane.extender_world import SCHEDULER, start_extender, start_scheduler
 from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import CHECKOUT
-from tests.processes.csi.view_node import FILES as MOUNTED
 from tests.processes.csi.view_node import ViewNode
 from tests.support.dataplane.agent_processes import AgentProcess
 from tests.support.dataplane.agents import JOURNAL, fill, folder_version
@@ -131,10 +130,10 @@ def start_plugin(stack: ExitStack) -> int:
     if reason := cannot_mount():
         pytest.skip(f"no node plugin can be scraped: {reason}")
     node = stack.enter_context(miniature_node())
-    node.mount_cluster(files=MOUNTED)
     view = ViewNode(node, here={"here"})
+    view.mount_client()
     (port,) = free_ports(1)
-    view.start(f"--metrics-port={port}")
+    node.start_plugin(more=(f"--metrics-port={port}",))
     view.publish()
     return port
 

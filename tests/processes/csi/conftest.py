@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.processes.csi.view_node import ViewNode
 from tests.support.dataplane.node import Node, cannot_mount, miniature_node
 
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    """A node without a cache cluster and without a running plugin."""
+    """A node without a remote-read client and without a running plugin."""
     if reason := cannot_mount():
         pytest.skip(f"real mounts are not tested: {reason}")
     with miniature_node() as made:
@@ -17,6 +18,8 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture
 def running(node: Node) -> Node:
-    """The node with the plugin running, which answers at once whether a folder is there."""
+    """The node with a dataset, a client and the plugin running, which answers at once whether all is there."""
+    view = ViewNode(node, here={"here"})
+    view.mount_client()
     node.start_plugin()
     return node

@@ -11,12 +11,19 @@ from typing import Any
 import grpc
 import psutil
 import pytest
+from tests.processes.csi.view_node import ViewNode
 from tests.support.dataplane.node import NODE, Node, needs_fuse
 from tests.support.waiting import eventually
+from tests.unit.node.csi.views.builders import needs_overlays
 
 from tdcs.node.csi import csi_descriptors
 
-FILES = {"datasets/abc/train/1.jpg": "one", "datasets/other/2.jpg": "two"}
+pytestmark = needs_overlays
+
+ATTACH = (
+    "import os, sys; from tdcs.node.csi import mount; "
+    "mount.{}(source=os.open(sys.argv[1], os.O_PATH), target=sys.argv[2])"
+)
 
 
 def code_and_text(error: Any) -> tuple[grpc.StatusCode, str]:
@@ -31,40 +38,39 @@ def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
 
 
 def test_a_pod_reads_the_folder_and_nobody_can_write_to_it(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
 
     running.publish(target)
 
-    assert running.inside(target / "train/1.jpg").read_text() == "one"
+    assert running.inside(target / "train/here").read_text() == "here"
     with pytest.raises(OSError, match="Read-only file system"):
         running.inside(target / "new").touch()
     (mount,) = running.mounts(target)
     assert {"ro", "nosuid", "nodev"} <= set(mount.split(" ")[5].split(","))
 
 
-def test_what_is_mounted_below_the_source_is_read_only_too_and_stays_when_the_volume_goes(
-    running: Node,
-) -> None:
-    running.mount_cluster(files=FILES)
-    nested = running.fuse_root / "default/datasets/abc/nested"
-    running.inside(nested).mkdir()
-    running.run("mount", "-t", "tmpfs", "nested", str(nested))
-    running.inside(nested / "deep").write_text("deep")
-    target = running.target()
+def test_what_is_mounted_below_a_source_is_read_only_too_and_stays_when_it_is_taken_away(node: Node) -> None:
+    source, target = node.reader_root / "source", node.target()
+    for folder in (node.inside(source / "nested"), target):
+        folder.mkdir(parents=True)
+    node.run("mount", "-t", "tmpfs", "nested", str(source / "nested"))
+    node.inside(source / "nested/deep").write_text("deep")
 
-    running.publish(target)
+    node.run(sys.executable, "-c", ATTACH.format("attach"), str(source), str(target))
 
-    assert running.inside(target / "nested/deep").read_text() == "deep"
+    assert node.inside(target / "nested/deep").read_text() == "deep"
     with pytest.raises(OSError, match="Read-only file system"):
-        running.inside(target / "nested/new").touch()
-    running.unpublish(target)
-    assert running.inside(nested / "deep").read_text() == "deep"
-    assert not running.inside(target).exists()
+        node.inside(target / "nested/new").touch()
+    node.run(
+        sys.executable,
+        "-c",
+        "import sys; from tdcs.node.csi import mount; mount.detach(target=sys.argv[1])",
+        str(target),
+    )
+    assert node.inside(source / "nested/deep").read_text() == "deep"
 
 
 def test_publish_and_unpublish_may_be_repeated(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
 
     for _ in range(3):
@@ -78,7 +84,6 @@ def test_publish_and_unpublish_may_be_repeated(running: Node) -> None:
 
 
 def test_the_audit_log_says_which_pod_was_given_which_path_and_when_that_went(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
 
     running.publish(target)
@@ -87,12 +92,11 @@ def test_the_audit_log_says_which_pod_was_given_which_path_and_when_that_went(ru
     lines = running.log().splitlines()
     given, gone = [line.partition(" tdcs.audit: ")[2] for line in lines if " tdcs.audit: " in line]
     assert given.startswith("publish of volume tdcs.team.data for pod team/p: ")
-    assert f": /datasets/abc of CacheCluster default at {target} in " in given
+    assert f": /datasets/0123456789abcdef of CacheCluster default at {target} in " in given
     assert gone.startswith(f"unpublish of volume tdcs.team.data: {target} is gone")
 
 
 def test_calls_for_many_pods_at_once_each_give_their_volume(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     targets = [running.target(f"pod-{number}") for number in range(20)]
 
     with ThreadPoolExecutor(20) as pool:
@@ -104,7 +108,6 @@ def test_calls_for_many_pods_at_once_each_give_their_volume(running: Node) -> No
 
 
 def test_concurrent_calls_for_one_target_mount_it_once(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
 
     with ThreadPoolExecutor(8) as pool:
@@ -113,7 +116,8 @@ def test_concurrent_calls_for_one_target_mount_it_once(running: Node) -> None:
     assert len(running.mounts(target)) == 1
 
 
-def test_a_volume_waits_for_the_fuse_mount_to_come(node: Node) -> None:
+def test_a_volume_waits_for_the_client_to_come(node: Node) -> None:
+    view = ViewNode(node, here={"here"})
     node.start_plugin(wait=20)
     target = node.target()
 
@@ -122,57 +126,37 @@ def test_a_volume_waits_for_the_fuse_mount_to_come(node: Node) -> None:
         # An unpublish is served while the publish waits.
         node.unpublish(node.target("pod-2"))
         assert not published.done()
-        node.mount_cluster(files=FILES)
+        view.mount_client()
         published.result(timeout=60)
 
-    assert node.inside(target / "train/1.jpg").read_text() == "one"
+    assert node.inside(target / "train/here").read_text() == "here"
 
 
-def test_without_a_fuse_mount_kubelet_is_told_to_try_again_and_why(running: Node) -> None:
-    (running.fuse_root / "default/datasets/abc").mkdir(parents=True)  # a folder, but no mount
+def test_without_the_client_kubelet_is_told_to_try_again_and_why(running: Node) -> None:
+    running.unmount_client()
     target = running.target()
 
     code, text = refused(lambda: running.publish(target))
 
     assert code == grpc.StatusCode.UNAVAILABLE
-    assert f"cache cluster default is not mounted on node {NODE}" in text
+    assert f"needs the remote-read client of node {NODE}, which is not mounted" in text
     assert not running.inside(target).exists()
-
-
-def test_a_folder_without_any_file_is_not_published_for_its_mount_may_have_failed(running: Node) -> None:
-    running.mount_cluster(files=FILES)
-    running.inside(running.fuse_root / "default/datasets/hollow").mkdir()
-
-    code, text = refused(lambda: running.publish(running.target(), path="/datasets/hollow"))
-
-    assert code == grpc.StatusCode.UNAVAILABLE
-    assert "folder /datasets/hollow of cache cluster default is empty" in text
-
-
-def test_without_the_datasets_folder_kubelet_is_told_to_try_again_and_why(running: Node) -> None:
-    running.mount_cluster(files=FILES)
-
-    code, text = refused(lambda: running.publish(running.target(), path="/datasets/missing"))
-
-    assert code == grpc.StatusCode.UNAVAILABLE
-    assert "folder /datasets/missing is not in cache cluster default" in text
 
 
 def test_the_event_of_a_pod_names_its_dataset_the_reason_and_what_to_look_at(running: Node) -> None:
     def told(**volume: str) -> str:
         return refused(lambda: running.publish(running.target(), **volume))[1]  # type: ignore[arg-type]
 
+    without_list = told(path="/datasets/missing")
+    running.unmount_client()
     without_client = told()
-    running.mount_cluster(files=FILES)
-    without_folder = told(path="/datasets/missing")
 
     for text, reason, remedy in (
-        (without_client, "cache cluster default is not mounted on node node-a", "grep default-fuse"),
-        (without_client, "not mounted", "kubectl describe cacheclusters -A"),
+        (without_client, "needs the remote-read client of node node-a", "grep tdcs-reader"),
         (
-            without_folder,
-            "folder /datasets/missing is not in cache cluster default",
-            "kubectl get datasets -A",
+            without_list,
+            "the files of /datasets/missing cannot be listed",
+            "kubectl describe cacheclusters -A",
         ),
     ):
         assert text.startswith("Dataset team/data: ")
@@ -181,17 +165,7 @@ def test_the_event_of_a_pod_names_its_dataset_the_reason_and_what_to_look_at(run
         assert len(text) < 800  # kubelet adds its own words, and an event has 1,024 characters
 
 
-@pytest.mark.parametrize("link", ["/", "../other"])
-def test_a_link_inside_the_cache_is_not_followed(running: Node, link: str) -> None:
-    running.mount_cluster(files=FILES)
-    running.inside(running.fuse_root / "default/datasets/link").symlink_to(link)
-
-    with pytest.raises(grpc.RpcError, match="symbolic link"):
-        running.publish(running.target(), path="/datasets/link")
-
-
 def test_bad_requests_are_refused_for_good(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     bad: dict[str, Callable[[], None]] = {
         "path": lambda: running.publish(running.target(), path="/datasets/../../.."),
         "cluster": lambda: running.publish(running.target(), cluster="../fuse"),
@@ -207,75 +181,75 @@ def test_bad_requests_are_refused_for_good(running: Node) -> None:
 
 
 @needs_fuse
-def test_a_hanging_fuse_client_blocks_neither_other_volumes_nor_unpublish(node: Node) -> None:
+def test_a_hanging_client_blocks_neither_unpublish_nor_the_plugin(node: Node) -> None:
+    view = ViewNode(node, here={"here"})
+    view.mount_client()
     node.start_plugin(answer=2.0)
-    node.silent_fuse("hung")
-    node.mount_cluster("default", files=FILES)
+    node.publish(node.target())
+    node.unmount_client()
+    node.silent_client()
 
     with ThreadPoolExecutor(12) as pool:
-        hanging = [
-            pool.submit(node.publish, node.target(f"h{number}"), cluster="hung", timeout=30)
-            for number in range(12)
-        ]
-        target = node.target()
-        node.publish(target)
-        node.unpublish(target)
+        hanging = [pool.submit(node.publish, node.target(f"h{number}"), timeout=30) for number in range(12)]
+        node.unpublish(node.target())
         errors = [call.exception(timeout=60) for call in hanging]
 
     for error in errors:
         assert isinstance(error, grpc.RpcError)
         code, text = code_and_text(error)
         assert code == grpc.StatusCode.UNAVAILABLE
-        assert "did not answer" in text
+        assert "it does not show the version: no answer in time" in text
     assert node.plugin is not None
     assert psutil.Process(node.plugin.pid).num_threads() < 40
 
 
 @needs_fuse
-def test_a_dead_fuse_client_is_named_and_its_volume_can_be_taken_away_and_comes_back(running: Node) -> None:
-    client = running.silent_fuse()
-    target = running.target()
+def test_a_dead_client_is_named_and_its_volume_can_be_taken_away_and_comes_back(node: Node) -> None:
+    view = ViewNode(node, here={"here"})
+    node.start_plugin()
+    client = node.silent_client()
+    target = node.target()
     # A pod had a volume of this client before it died.
     target.mkdir()
-    running.run("mount", "--bind", str(running.fuse_root / "default"), str(target))
+    node.run("mount", "--bind", str(node.client_point), str(target))
     client.kill()
     client.wait()
 
-    code, text = refused(lambda: running.publish(target))
+    code, text = refused(lambda: node.publish(target))
     assert code == grpc.StatusCode.UNAVAILABLE
-    assert "its FUSE client has died" in text
+    assert "it does not show the version: " in text
 
     # The client is replaced: the same call gives the pod the new mount.
-    running.run("umount", "--lazy", str(running.fuse_root / "default"))
-    running.mount_cluster(files=FILES)
-    running.publish(target)
-    assert len(running.mounts(target)) == 1
-    assert running.inside(target / "train/1.jpg").read_text() == "one"
+    node.unmount_client()
+    view.mount_client()
+    node.publish(target)
+    assert len(node.mounts(target)) == 1
+    assert node.inside(target / "train/away").read_text() == "AWAY"
 
 
 @needs_fuse
-def test_a_dead_volume_is_unpublished(running: Node) -> None:
-    client = running.silent_fuse()
-    target = running.target()
+def test_a_dead_volume_is_unpublished(node: Node) -> None:
+    node.start_plugin()
+    client = node.silent_client()
+    target = node.target()
     target.mkdir()
-    running.run("mount", "--bind", str(running.fuse_root / "default"), str(target))
+    node.run("mount", "--bind", str(node.client_point), str(target))
     client.kill()
     client.wait()
 
-    running.unpublish(target)
+    node.unpublish(target)
 
-    assert running.mounts(target) == []
-    assert not running.inside(target).exists()
+    assert node.mounts(target) == []
+    assert not node.inside(target).exists()
 
 
 def test_a_volume_in_use_is_taken_away_and_its_reader_reads_on(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
     running.publish(target)
 
-    with running.inside(target / "train/1.jpg").open() as reader:
+    with running.inside(target / "train/here").open() as reader:
         running.unpublish(target)
-        assert reader.read() == "one"
+        assert reader.read() == "here"
 
     assert not running.inside(target).exists()
 
@@ -293,12 +267,11 @@ def test_files_in_the_target_folder_are_never_deleted(running: Node) -> None:
 
 
 def test_a_killed_plugin_starts_again_over_its_old_sockets_and_mounts(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
     running.publish(target)
 
     running.kill_plugin(signal.SIGKILL)
-    assert running.inside(target / "train/1.jpg").read_text() == "one"
+    assert running.inside(target / "train/here").read_text() == "here"
     running.start_plugin()
 
     running.publish(target)
@@ -308,17 +281,17 @@ def test_a_killed_plugin_starts_again_over_its_old_sockets_and_mounts(running: N
 
 
 def test_a_stopped_plugin_leaves_volumes_alone_and_takes_its_registration_away(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
     running.publish(target)
 
     assert running.kill_plugin(signal.SIGTERM) == 0
 
     assert not running.registration_socket.exists()
-    assert running.inside(target / "train/1.jpg").read_text() == "one"
+    assert running.inside(target / "train/here").read_text() == "here"
 
 
 def test_a_stopped_plugin_answers_what_still_waits_with_the_reason(node: Node) -> None:
+    ViewNode(node, here={"here"})
     node.start_plugin(wait=60)
 
     with ThreadPoolExecutor(1) as pool:
@@ -327,7 +300,7 @@ def test_a_stopped_plugin_answers_what_still_waits_with_the_reason(node: Node) -
         assert node.kill_plugin(signal.SIGTERM) == 0
         error = waiting.exception(timeout=60)
 
-    assert "cache cluster default is not mounted" in code_and_text(error)[1]
+    assert "needs the remote-read client of node node-a" in code_and_text(error)[1]
 
 
 def test_kubelet_learns_the_drivers_name_and_socket(running: Node) -> None:
@@ -364,7 +337,6 @@ def test_a_plugin_that_kubelet_refuses_ends_with_kubelets_reason(running: Node) 
 
 
 def test_the_plugin_is_light(running: Node) -> None:
-    running.mount_cluster(files=FILES)
     running.publish(running.target())
 
     assert running.plugin is not None
@@ -372,18 +344,14 @@ def test_the_plugin_is_light(running: Node) -> None:
 
 
 def test_a_kernel_without_the_newer_calls_is_served_by_the_older_one(node: Node) -> None:
-    node.mount_cluster(files=FILES)
-    target = node.target()
-    target.mkdir()
-    source = node.fuse_root / "default/datasets/abc"
-    attach = (
-        "import os, sys; from tdcs.node.csi import mount; "
-        "mount.attach_classic(source=os.open(sys.argv[1], os.O_PATH), target=sys.argv[2])"
-    )
+    source, target = node.reader_root / "source", node.target()
+    for folder in (source, target):
+        folder.mkdir()
+    node.inside(source / "file").write_text("text")
 
-    node.run(sys.executable, "-c", attach, str(source), str(target))
+    node.run(sys.executable, "-c", ATTACH.format("attach_classic"), str(source), str(target))
 
-    assert node.inside(target / "train/1.jpg").read_text() == "one"
+    assert node.inside(target / "file").read_text() == "text"
     with pytest.raises(OSError, match="Read-only file system"):
         node.inside(target / "new").touch()
     (mount,) = node.mounts(target)
@@ -392,7 +360,6 @@ def test_a_kernel_without_the_newer_calls_is_served_by_the_older_one(node: Node)
 
 @pytest.mark.parametrize("namespace", ["stranger", ""])
 def test_a_volume_is_for_pods_of_its_own_namespace(running: Node, namespace: str) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
     with pytest.raises(grpc.RpcError) as refused:
         running.publish(target, namespace=namespace)
@@ -403,7 +370,6 @@ def test_a_volume_is_for_pods_of_its_own_namespace(running: Node, namespace: str
 
 @pytest.mark.parametrize("handle", ["x", "tdcs.team.data.x", "tdcs.team", ""])
 def test_a_volume_that_is_none_of_a_dataset_is_refused(running: Node, handle: str) -> None:
-    running.mount_cluster(files=FILES)
     target = running.target()
     with pytest.raises(grpc.RpcError, match=r"tdcs\.NAMESPACE\.NAME|volume"):
         running.publish(target, volume=handle)

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.processes.csi.view_node import ViewNode
 from tests.support.dataplane.node import Node, needs_fuse
-from tests.support.dataplane.readers import AS_USER, HOLDER, Giver, drop_page_cache, holder_of, table_of
+from tests.support.dataplane.readers import AS_USER, HERE, HOLDER, Giver, drop_page_cache, holder_of, table_of
 from tests.support.waiting import eventually
-from tests.unit.node.csi.views.builders import needs_overlays, put_blocks
+from tests.unit.node.csi.views.builders import is_link, needs_overlays, put_blocks
 
 from tdcs.api import names
 from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
@@ -33,8 +34,10 @@ PAIRS = (
     else [("plugin", "reader"), ("holder", "agent")]
 )
 """Each of the four once, unless all are asked for."""
-LINKS = pytest.param(("--no-overlays",), id="symbolic links")
+BOUND = pytest.param(("--no-overlays",), id="the client's tree")
 
+
+OWN_AGENT = replace(HERE, node="node-a")
 
 AS_CLIENT = f"--user={names.READER_USER}"
 """Of holders: they know that the reader is not root."""
@@ -46,7 +49,6 @@ class ReadingNode:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.own = ReaderFolder(node.root / "reader")
-        node.share(self.own.root)
         self.inside = ReaderFolder(node.inside(self.own.root))
         self.inside.prepare()
         self.view = ViewNode(node, here={"here"})
@@ -65,23 +67,15 @@ class ReadingNode:
         return self.node.start(*command, stdout=log, stderr=log)
 
     def start_plugin(self, *more: str) -> None:
-        """Start the plugin, which has views lead to the client."""
-        self.node.start_plugin(
-            more=(
-                "--views",
-                f"--cache-root={self.node.cache_root}",
-                "--master=127.0.0.1:1",
-                f"--reader-root={self.own.root}",
-                *more,
-            ),
-            wait=20,
-        )
+        """Start the plugin."""
+        self.node.start_plugin(more=more, wait=20)
 
     def say_who_holds(self, *more: Giver) -> None:
         """What the operator's answer becomes, for each version that is registered."""
         eventually(lambda: self.inside.registered(), deadline=30)
         for name in self.inside.registered():
-            table = msgspec.msgpack.encode(table_of(*map(holder_of, (self.giver, *more))))
+            holders = (OWN_AGENT, *map(holder_of, (self.giver, *more)))
+            table = msgspec.msgpack.encode(table_of(*holders))
             write_atomically(self.inside.holders / name, table)
 
     def publish(self, name: str = "pod-1") -> Path:
@@ -109,11 +103,6 @@ def reading(node: Node) -> Iterator[ReadingNode]:
     found.giver.process.start()
     yield found
     found.giver.process.kill()
-
-
-def is_link(path: Path) -> bool:
-    """Whether a file of a view is the block on the node's disk."""
-    return not path.is_symlink() and path.stat().st_nlink == 2
 
 
 @needs_overlays
@@ -152,19 +141,22 @@ def test_with_every_process_dead_a_pod_lists_all_files_and_reads_those_of_its_no
         (volume / "train/away").read_text()
 
 
-def test_without_overlays_what_is_not_here_is_a_symbolic_link(reading: ReadingNode) -> None:
+def test_without_overlays_a_pod_reads_all_files_through_the_client(reading: ReadingNode) -> None:
     reading.start_plugin("--no-overlays")
     volume = reading.publish()
 
-    assert (volume / "train/here").read_text() == "here"
-    assert is_link(volume / "train/here")
-    assert (volume / "train/away").is_symlink()
-    assert (volume / "train/away").stat().st_size == 4
-    assert [name for name in os.listdir(volume) if name.startswith(".tdcs")] == []
+    for name in ("here", "away"):
+        assert (volume / "train" / name).read_text() == name
+        assert (volume / "train" / name).stat().st_nlink == 1
+    assert sorted(os.listdir(volume / "train")) == ["away", "here"]
+    (mount,) = reading.node.mounts(reading.node.target())
+    assert {"ro", "nosuid", "nodev"} <= set(mount.split(" ")[5].split(","))
+    assert " fuse.tdcs " in mount
+    assert list(reading.view.tier.glob("views/*/*/tree")) == []
 
 
-@pytest.mark.parametrize("options", [PLAIN, LINKS])
-def test_a_running_pod_sees_no_restart_of_plugin_or_reader_and_links_what_comes(
+@pytest.mark.parametrize("options", [PLAIN, BOUND])
+def test_a_running_pod_sees_no_restart_of_plugin_or_reader(
     reading: ReadingNode, options: tuple[str, ...]
 ) -> None:
     reading.start_plugin(*options)
@@ -178,25 +170,25 @@ def test_a_running_pod_sees_no_restart_of_plugin_or_reader_and_links_what_comes(
 
     assert (volume / "train/away").read_text() == "away"  # waits for the new one
     reading.start_plugin(*options)
+    assert reading.view.publish() == volume  # as kubelet asks again
+    assert len(reading.node.mounts(reading.node.target())) == 1
+    assert (volume / "train/away").read_text() == "away"
+
+
+@needs_overlays
+def test_a_block_that_comes_under_a_running_pod_is_linked_by_the_next_plugin(reading: ReadingNode) -> None:
+    reading.start_plugin()
+    volume = reading.publish()
+    reading.node.kill_plugin(signal.SIGKILL)
+
+    reading.start_plugin()
     put_blocks(reading.view.tier, {2: b"away"})
+
     eventually(lambda: is_link(volume / "train/away"), deadline=60)
     assert (volume / "train/away").read_text() == "away"
-    assert names.BLOCK_FOLDER in os.listdir(reading.view.tier)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        PLAIN,
-        pytest.param(
-            *LINKS.values,
-            id=LINKS.id,
-            marks=pytest.mark.deep(
-                "tests/processes/csi/test_plugin_reader.py::test_a_running_pod_sees_no_restart_of_plugin_or_reader_and_links_what_comes"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("options", [PLAIN, BOUND])
 def test_after_holder_and_reader_have_died_a_running_pod_gets_the_new_file_system(
     reading: ReadingNode, options: tuple[str, ...]
 ) -> None:
@@ -204,8 +196,6 @@ def test_after_holder_and_reader_have_died_a_running_pod_gets_the_new_file_syste
     volume = reading.publish()
 
     reading.stop_reader()
-    drop_page_cache()
-    assert (volume / "train/here").read_text() == "here"
     reading.holder = reading.start("hold", AS_CLIENT)
     reading.reader = reading.start("run", "--node=node-a")
 
@@ -256,45 +246,31 @@ def test_a_pod_reads_on_when_two_of_the_processes_behind_its_volume_are_killed_a
 
 
 @needs_overlays
-def test_a_version_is_read_right_while_overlays_are_switched_off_and_on_again(reading: ReadingNode) -> None:
-    """A pod that was given the tree itself would read a placeholder as zeros."""
-    reading.start_plugin()
-    reading.publish()
+@pytest.mark.parametrize("off", ["--no-overlays", "--overlays"])
+def test_a_version_is_read_right_while_overlays_are_switched_off_or_on(
+    reading: ReadingNode, off: str
+) -> None:
+    """It keeps the form in which it was made."""
+    on = {"--no-overlays": "--overlays", "--overlays": "--no-overlays"}[off]
+    reading.start_plugin(on)
+    before = reading.publish()
     reading.node.kill_plugin(signal.SIGTERM)
 
-    reading.start_plugin("--no-overlays")
-    links = reading.view.publish("pod-2") / "train/away"
-    assert links.is_symlink()
-    assert links.read_text() == "away"
-    reading.node.kill_plugin(signal.SIGTERM)
+    reading.start_plugin(off)
+    after = reading.view.publish("pod-2")
 
-    reading.start_plugin()
-    again = reading.view.publish("pod-3") / "train/away"
     for _ in range(10):
-        assert links.read_text() == again.read_text() == "away"
+        for volume in (before, after):
+            assert [(volume / "train" / name).read_text() for name in ("here", "away")] == ["here", "away"]
         time.sleep(0.2)
-    assert links.is_symlink()
+    assert before.stat().st_dev == after.stat().st_dev
 
 
-def test_a_node_plugin_without_a_reader_unmounts_what_a_former_one_left(reading: ReadingNode) -> None:
-    """As after an upgrade of the chart to values without the remote-read client."""
-    point = reading.own.root / names.READER_MOUNT
-    eventually(lambda: reading.node.mounts(point) != [], deadline=30)
-    # One with a holder belongs to a client that an upgrade brings, while the node plugin of before is started again.
-    reading.kill(reading.reader)
-    reading.node.start_plugin(more=("--no-views",), wait=20)
-    reading.node.kill_plugin(signal.SIGTERM)
-    assert reading.node.mounts(point) != []
-
-    reading.stop_reader()
-    assert reading.node.mounts(point) != []
-    reading.node.start_plugin(more=("--no-views",), wait=20)
-    eventually(lambda: not reading.node.mounts(point), deadline=30)
-
-
-@needs_overlays
-def test_the_overlay_of_a_version_that_no_pod_uses_is_taken_away_and_comes_back(reading: ReadingNode) -> None:
-    reading.start_plugin()
+@pytest.mark.parametrize("options", [PLAIN, BOUND])
+def test_what_is_shown_of_a_version_that_no_pod_uses_is_taken_away_and_comes_back(
+    reading: ReadingNode, options: tuple[str, ...]
+) -> None:
+    reading.start_plugin(*options)
     reading.publish()
     (shown,) = (reading.view.tier / names.VIEWS_FOLDER).glob("*/*/shown")
     point = Path("/", *shown.parts[4:])

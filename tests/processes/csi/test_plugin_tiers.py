@@ -4,10 +4,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.processes.csi.view_node import FILES, ViewNode
+from tests.processes.csi.view_node import ViewNode
 from tests.support.dataplane.node import Node
 from tests.support.waiting import eventually
-from tests.unit.node.csi.views.builders import put_blocks
+from tests.unit.node.csi.views.builders import is_link, needs_overlays, put_blocks
+
+pytestmark = needs_overlays
 
 
 @pytest.fixture
@@ -20,17 +22,17 @@ def tier(node: Node) -> Path:
 
 def test_a_tier_elsewhere_has_views_that_a_new_plugin_keeps_in_step(node: Node, tier: Path) -> None:
     view = ViewNode(node, here={"here"}, tiers=[tier])
-    node.mount_cluster(files=FILES)
-    view.start()
+    view.mount_client()
+    node.start_plugin()
 
     volume = view.publish()
 
     assert (volume / "train/here").stat().st_ino == (view.tier / "alluxioworker/1").stat().st_ino
-    assert (volume / "train/away").read_text() == "fuse away"
+    assert (volume / "train/away").read_text() == "AWAY"
     node.kill_plugin(signal.SIGKILL)
     put_blocks(view.tier, {2: b"away"})
-    view.start()
-    eventually(lambda: not (volume / "train/away").is_symlink(), deadline=60)
+    node.start_plugin()
+    eventually(lambda: is_link(volume / "train/away"), deadline=60)
     assert (volume / "train/away").read_text() == "away"
     view.publish()  # kubelet may ask again
     assert len(node.mounts(node.target())) == 1
@@ -40,16 +42,17 @@ def test_a_second_tier_of_the_same_file_system_is_linked_too(node: Node, tier: P
     (tier / "second").mkdir()
     view = ViewNode(node, here={"here"}, tiers=[tier, tier / "second"])
     put_blocks(node.inside(tier / "second"), {2: b"away"})
-    view.start()
+    view.mount_client()
+    node.start_plugin()
 
     volume = view.publish()
 
     assert (volume / "train/away").read_text() == "away"
-    assert not (volume / "train/away").is_symlink()
-    assert not (volume / "train/here").is_symlink()
+    assert is_link(volume / "train/away")
+    assert is_link(volume / "train/here")
 
 
-def test_what_a_tier_on_another_file_system_holds_is_read_through_fuse_and_the_log_says_so(
+def test_what_a_tier_on_another_file_system_holds_is_read_remotely_and_the_log_says_so(
     node: Node, tier: Path
 ) -> None:
     memory = node.root / "memory"
@@ -57,24 +60,24 @@ def test_what_a_tier_on_another_file_system_holds_is_read_through_fuse_and_the_l
     node.run("mount", "-t", "tmpfs", "memory", str(memory))
     view = ViewNode(node, here={"here"}, tiers=[tier, memory])
     put_blocks(node.inside(memory), {2: b"away"})
-    node.mount_cluster(files=FILES)
-    view.start()
+    view.mount_client()
+    node.start_plugin()
 
     volume = view.publish()
 
-    assert (volume / "train/away").read_text() == "fuse away"
+    assert (volume / "train/away").read_text() == "AWAY"
     assert (volume / "train/here").read_text() == "here"
     assert f"tier {memory} is on another file system than the views in {tier}" in node.log()
 
 
-def test_a_tier_that_the_plugin_was_not_given_is_named_and_read_through_fuse(node: Node) -> None:
+def test_a_tier_that_the_plugin_was_not_given_is_named_and_read_remotely(node: Node) -> None:
     view = ViewNode(node, here=set())
     view.tiers = "/mnt/not-there"
-    node.mount_cluster(files=FILES)
-    view.start()
+    view.mount_client()
+    node.start_plugin()
 
     volume = view.publish()
 
-    assert (volume / "train/here").read_text() == "fuse here"
+    assert (volume / "train/here").read_text() == "HERE"
     assert "tier /mnt/not-there of cache cluster default" in node.log()
     assert "csi.tierFolders" in node.log()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +17,18 @@ import pytest
 from tests.support import programs
 from tests.support.waiting import eventually
 
+from tdcs.api import names
 from tdcs.node.csi import csi_descriptors
 
 READ_MANY = 3
 NODE = "node-a"
 needs_fuse = pytest.mark.skipif(
-    not os.path.exists("/dev/fuse"), reason="what FUSE clients do is not tested: there is no /dev/fuse"
+    not os.path.exists("/dev/fuse"),
+    reason="what the remote-read client does is not tested: there is no /dev/fuse",
 )
 DIE_WITH_PARENT = Path(programs.__file__).with_name("die_with_parent.py")
 
-# Opens /dev/fuse, mounts it at argv[1] and answers nothing: a FUSE client that hangs. Killed, it has died.
+# Opens /dev/fuse, mounts it at argv[1] and answers nothing: a remote-read client that hangs. Killed, it has died.
 SILENT_FUSE = """
 import ctypes, os, signal, sys
 device = os.open("/dev/fuse", os.O_RDWR)
@@ -49,8 +51,8 @@ class Node:
     plugin: "subprocess.Popen[str] | None" = None
 
     @property
-    def fuse_root(self) -> Path:
-        return self.root / "fuse"
+    def reader_root(self) -> Path:
+        return self.root / "reader"
 
     @property
     def cache_root(self) -> Path:
@@ -90,32 +92,43 @@ class Node:
         self.run("mount", "--bind", str(folder), str(folder))
         self.run("mount", "--make-shared", str(folder))
 
-    def mount_cluster(self, name: str = "default", *, files: dict[str, str] | None = None) -> None:
-        """Mount a file system where the FUSE client of a cache cluster would, with these files."""
-        point = self.fuse_root / name
-        point.mkdir(exist_ok=True)
-        self.run("mount", "-t", "tmpfs", f"cluster-{name}", str(point))
-        for path, content in (files or {}).items():
-            file = self.inside(point / path)
+    @property
+    def client_point(self) -> Path:
+        """Where the remote-read client is mounted."""
+        return self.reader_root / names.READER_MOUNT
+
+    def mount_client(self, files: Mapping[str, str]) -> None:
+        """Mount a file system where the remote-read client would, with these files."""
+        self.client_point.mkdir(exist_ok=True)
+        self.run("mount", "-t", "tmpfs", "client", str(self.client_point))
+        for path, content in files.items():
+            file = self.inside(self.client_point / path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
 
-    def silent_fuse(self, name: str = "default") -> subprocess.Popen[str]:
-        point = self.fuse_root / name
-        point.mkdir(exist_ok=True)
-        process = self.start(sys.executable, "-c", SILENT_FUSE, str(point), stdout=subprocess.PIPE)
+    def silent_client(self) -> subprocess.Popen[str]:
+        """Mount one that does not answer, until it is killed."""
+        self.client_point.mkdir(exist_ok=True)
+        process = self.start(
+            sys.executable, "-c", SILENT_FUSE, str(self.client_point), stdout=subprocess.PIPE
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == "mounted\n"
         return process
 
-    def start_plugin(
-        self, *, wait: float = 0.0, answer: float = 10.0, more: Sequence[str] = ("--no-views",)
-    ) -> None:
+    def unmount_client(self) -> None:
+        """Take it away, dead or alive; who has it mounted elsewhere keeps it."""
+        self.run("umount", "--lazy", str(self.client_point))
+
+    def start_plugin(self, *, wait: float = 0.0, answer: float = 10.0, more: Sequence[str] = ()) -> None:
+        """Start the plugin, with more options."""
         log = (self.root / "plugin.log").open("a")
         arguments = [
             f"--node={NODE}",
-            f"--fuse-root={self.fuse_root}",
+            f"--reader-root={self.reader_root}",
+            f"--cache-root={self.cache_root}",
             f"--kubelet={self.kubelet}",
+            "--master=127.0.0.1:1",  # nobody listens there: the manifest on the disk must do
             f"--wait={wait}",
             f"--answer={answer}",
             "--master-patience=0.3",  # no test has a master that is slow
@@ -163,7 +176,7 @@ class Node:
         self,
         target: Path,
         *,
-        path: str = "/datasets/abc",
+        path: str = "/datasets/0123456789abcdef",
         cluster: str = "default",
         tiers: str = "",
         namespace: str = "team",
@@ -227,7 +240,7 @@ def miniature_node() -> Iterator[Node]:
         own = os.readlink("/proc/self/ns/mnt")
         eventually(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != own, deadline=60)
         # As on a real node, folders that plugins and clients mount into are shared with those who watch them.
-        for folder in (this.fuse_root, this.kubelet, this.cache_root):
+        for folder in (this.reader_root, this.kubelet, this.cache_root):
             this.share(folder)
         yield this
     finally:

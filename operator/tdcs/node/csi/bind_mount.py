@@ -12,7 +12,6 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Sequence
 from typing import Final
 
 from tdcs.node.csi import mountinfo
@@ -21,6 +20,8 @@ from tdcs.node.csi import mountinfo
 # unified.
 _SYS_OPEN_TREE: Final = 428
 _SYS_MOVE_MOUNT: Final = 429
+_SYS_FSCONFIG: Final = 431
+_SYS_FSPICK: Final = 433
 _SYS_MOUNT_SETATTR: Final = 442
 
 _AT_FDCWD: Final = -100
@@ -28,6 +29,9 @@ _AT_EMPTY_PATH: Final = 0x1000
 _AT_RECURSIVE: Final = 0x8000
 _OPEN_TREE_CLONE: Final = 1
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 0x4
+_FSPICK_CLOEXEC: Final = 0x1
+_FSCONFIG_SET_FLAG: Final = 0
+_FSCONFIG_CMD_RECONFIGURE: Final = 7
 _MOUNT_ATTR_RDONLY: Final = 0x1
 _MOUNT_ATTR_NOSUID: Final = 0x2
 _MOUNT_ATTR_NODEV: Final = 0x4
@@ -79,13 +83,6 @@ def attach_classic(*, source: int, target: str) -> None:
         raise
 
 
-def overlay(*, layers: Sequence[int], target: str) -> None:
-    """Mount a read-only overlay of open folders at `target`, the first of them on top. Raises OSError."""
-    # By descriptor: a path could have characters that mean something in the option.
-    data = "lowerdir=" + ":".join(f"/proc/self/fd/{layer}" for layer in layers)
-    _mount("overlay", target, _MS_RDONLY | _MS_NOSUID | _MS_NODEV, kind="overlay", data=data)
-
-
 def overlay_with_data(*, layer: int, data: int, target: str, source: str) -> None:
     """Mount a read-only overlay at `target`: the entries of the open folder `layer`, with the bytes of its placeholders
     (`tdcs.node.csi.views.overlay`) from the open folder `data`. `source` is what mountinfo has as its source.
@@ -94,6 +91,21 @@ def overlay_with_data(*, layer: int, data: int, target: str, source: str) -> Non
     """
     options = f"lowerdir=/proc/self/fd/{layer}::/proc/self/fd/{data},metacopy=on,redirect_dir=on"
     _mount(source, target, _MS_RDONLY | _MS_NOSUID | _MS_NODEV, kind="overlay", data=options)
+
+
+def refresh_overlay(*, point: str) -> None:
+    """Have the kernel look up again all files of the overlay at `point` that are not open at this moment.
+
+    A reconfiguration that changes nothing makes the kernel drop all that it remembers of the mount and that is not
+    open, in one call (`shrink_dcache_sb`). Raises OSError.
+    """
+    picked = _syscall(_SYS_FSPICK, _AT_FDCWD, os.fsencode(point), _FSPICK_CLOEXEC)
+    try:
+        # An overlay without an upper layer can be mounted read-only alone.
+        _syscall(_SYS_FSCONFIG, picked, _FSCONFIG_SET_FLAG, b"ro", 0, 0)
+        _syscall(_SYS_FSCONFIG, picked, _FSCONFIG_CMD_RECONFIGURE, 0, 0, 0)
+    finally:
+        os.close(picked)
 
 
 def detach(*, target: str) -> None:

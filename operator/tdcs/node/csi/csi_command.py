@@ -23,10 +23,9 @@ from tdcs.node.csi.csi_health import serve_health
 from tdcs.node.csi.csi_metrics import registry_of
 from tdcs.node.csi.csi_service import identity_service, node_service, registration_service
 from tdcs.node.csi.hang_guard import HangGuard
-from tdcs.node.csi.node_volumes import CALLS_PER_CLUSTER, NodeVolumes, PluginSettings
+from tdcs.node.csi.node_volumes import NodeVolumes, PluginSettings
 from tdcs.node.csi.pod_pressure import PodPressures
 from tdcs.node.csi.read_wait_report import ReadWaitReport
-from tdcs.node.csi.views.leftovers import detach_reader
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_report import Report
 from tdcs.node.csi.views.view_settings import ViewSettings
@@ -41,6 +40,10 @@ _GRACE_SECONDS: Final = 5.0
 _REPORT_SECONDS: Final = 5.0
 
 _SOCKET_PATH_BYTES: Final = 107
+
+_CALLS_PER_CLUSTER: Final = 8
+"""Calls into the remote-read client at the same time for one cluster; as many may hang before further volumes of the
+cluster are refused unasked."""
 
 
 _MASTER_PATIENCE: Final = 3.0
@@ -111,14 +114,13 @@ class Monitoring:
 async def run(
     *,
     settings: PluginSettings,
-    views: ViewSettings | None,
+    views: ViewSettings,
     engines: Engines,
     monitoring: Monitoring,
     stop: asyncio.Event,
     waits: ReadWaitReport | None = None,
 ) -> None:
-    """Serve kubelet until `stop` is set. Without `views`, pods are given the FUSE client's folders. What `waits` knows
-    is reported beside that.
+    """Serve kubelet until `stop` is set. What `waits` knows is reported beside that.
 
     Raises RegistrationRefusedError when kubelet refuses the plugin, OSError when a socket cannot be made.
     """
@@ -133,29 +135,24 @@ async def run(
         refused.append(reason)
         stop.set()
 
-    guard = HangGuard(threads_per_key=CALLS_PER_CLUSTER)
-    native = (
-        NodeViews(settings=views, engine=engines.get, lister=engines.lister, guard=guard) if views else None
-    )
-    volumes = NodeVolumes(settings=settings, guard=guard, views=native)
+    guard = HangGuard(threads_per_key=_CALLS_PER_CLUSTER)
+    native = NodeViews(settings=views, engine=engines.get, lister=engines.lister, guard=guard)
+    volumes = NodeVolumes(settings=settings, views=native)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engines.close)
         if (port := monitoring.health_port) is not None:
             await stack.enter_async_context(
                 serve_health(port=port, sockets=(csi_socket, registration_socket))
             )
-        reports = _asked_in_this_loop(native.reports) if native is not None else list[Report]
-        registry = registry_of(reports=reports)
+        registry = registry_of(reports=_asked_in_this_loop(native.reports))
         stack.enter_context(serve_metrics(registry, port=monitoring.metrics_port, tls=monitoring.tls))
+        # Before the service: what still waits when the plugin is stopped is answered while the views are looked after.
+        await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
         node = node_service(volumes=volumes, node=settings.node)
         await stack.enter_async_context(_served(csi_socket, identity_service(), node, grace=_GRACE_SECONDS))
         # kubelet calls the plugin as soon as it sees the registration socket: hence second.
         registration = registration_service(endpoint=str(csi_socket), on_status=on_status)
         await stack.enter_async_context(_served(registration_socket, registration))
-        if native is None or views is None or views.reader_root is None:
-            await asyncio.to_thread(detach_reader, state=str(settings.fuse_root.parent))
-        if native is not None:
-            await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
         if waits is not None:
             work = _beside(waits.run(), what="the reports of how long pods wait", stop=stop)
             await stack.enter_async_context(work)
@@ -230,7 +227,7 @@ def _asked_in_this_loop(reports: Callable[[], list[Report]]) -> Callable[[], Ite
 async def _run_until_signal(
     *,
     settings: PluginSettings,
-    views: ViewSettings | None,
+    views: ViewSettings,
     engines: Engines,
     monitoring: Monitoring,
     waits: ReadWaitReport | None,
@@ -245,27 +242,12 @@ async def _run_until_signal(
 @click.command(name="csi")
 @click.option("--node", envvar="NODE_NAME", required=True, help="Name of this Kubernetes node.")
 @click.option(
-    "--fuse-root",
-    envvar="TDCS_FUSE_ROOT",
-    default=names.FUSE_ROOT,
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Folder with one FUSE mount for each cache cluster.",
-)
-@click.option(
     "--cache-root",
     envvar="TDCS_CACHE_ROOT",
     default=names.CACHE_ROOT,
     show_default=True,
     type=click.Path(path_type=Path),
     help="Folder with one folder of blocks, and of views, for each cache cluster.",
-)
-@click.option(
-    "--views/--no-views",
-    "with_views",
-    default=True,
-    show_default=True,
-    help="Native views: what is on the node is read from its disk. Without them, FUSE shows everything.",
 )
 @click.option(
     "--namespace",
@@ -289,17 +271,17 @@ async def _run_until_signal(
 @click.option(
     "--reader-root",
     envvar="TDCS_READER",
-    default=None,
+    default=names.READER_ROOT,
+    show_default=True,
     type=click.Path(path_type=Path),
-    help="Folder of the node's remote-read client, `tdcs reader`. With it, views lead there for what is not on the "
-    "node; without it, to Alluxio's FUSE client.",
+    help="Folder of the node's remote-read client, `tdcs reader`, through which is read what is not on the node.",
 )
 @click.option(
     "--overlays/--no-overlays",
     default=True,
     show_default=True,
-    help="With --reader-root: pods see plain files only, by overlays (Linux 6.5 or newer). Else what is not here "
-    "is a symbolic link.",
+    help="Pods read what is on the node from its disk, by overlays (Linux 6.5 or newer). Else they read all files "
+    "through the remote-read client.",
 )
 @click.option(
     "--kubelet",
@@ -314,7 +296,7 @@ async def _run_until_signal(
     default=None,
     type=click.Path(path_type=Path),
     help="The host's /proc. With it the bytes of blocks that the cache gives up are freed while pods use them, if "
-    "every pod can read them through FUSE.",
+    "every pod can read them remotely.",
 )
 @click.option(
     "--wait",
@@ -327,10 +309,10 @@ async def _run_until_signal(
 @click.option(
     "--answer",
     "answer_seconds",
-    default=PluginSettings.answer_seconds,
+    default=ViewSettings.answer_seconds,
     show_default=True,
     type=click.FloatRange(min=0.1, max=100),
-    help="Seconds that a FUSE client may take to answer one look; one that takes longer hangs.",
+    help="Seconds that the remote-read client, or a cache's master, may take to answer a small question.",
 )
 @click.option(
     "--master-patience",
@@ -360,13 +342,11 @@ async def _run_until_signal(
 def command(
     *,
     node: str,
-    fuse_root: Path,
     cache_root: Path,
-    with_views: bool,
     namespace: str,
     master: str | None,
     manifests: str | None,
-    reader_root: Path | None,
+    reader_root: Path,
     overlays: bool,
     kubelet: Path,
     proc: Path | None,
@@ -382,22 +362,16 @@ def command(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"),
         format=names.LOG_LINE,
     )
-    settings = PluginSettings(
-        node=node,
-        fuse_root=fuse_root,
-        kubelet=kubelet,
-        wait_seconds=wait_seconds,
-        answer_seconds=answer_seconds,
-    )
+    settings = PluginSettings(node=node, kubelet=kubelet, wait_seconds=wait_seconds)
     views = ViewSettings(
         node=node,
         cache_root=cache_root,
-        fuse_root=fuse_root,
         kubelet=kubelet,
         proc=proc,
         manifest_address=manifests,
         reader_root=reader_root,
         overlays=overlays,
+        answer_seconds=answer_seconds,
         trust=trust,
     )
     waits = None
@@ -419,7 +393,7 @@ def command(
         asyncio.run(
             _run_until_signal(
                 settings=settings,
-                views=views if with_views else None,
+                views=views,
                 engines=engines,
                 monitoring=Monitoring(
                     health_port=health_port, metrics_port=metrics_port, tls=server_contexts(trust)

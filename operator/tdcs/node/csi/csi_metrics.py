@@ -31,8 +31,7 @@ class _Views(Collector):
         prefix = f"{names.METRICS_PREFIX}view"
         files = GaugeMetricFamily(
             f"{prefix}_files",
-            "Files of a view by form: link is read from the node's disk, fuse through the remote-read client, or "
-            "Alluxio's FUSE client.",
+            "Files of a view by form: link is read from the node's disk, fuse through the remote-read client.",
             labels=(*_LABELS, "form"),
         )
         used = GaugeMetricFamily(f"{prefix}_used", "1 while a pod has the view mounted.", labels=_LABELS)
@@ -50,7 +49,7 @@ class _Views(Collector):
         repairs = CounterMetricFamily(
             f"{prefix}_repairs",
             "What had to be put right: relinked (a block was loaded again), released (a block was given up), refused "
-            "(a block has a wrong length), rebound (the FUSE client was replaced).",
+            "(a block has a wrong length), rebound (the remote-read client's file system was replaced).",
             labels=(*_LABELS, "what"),
         )
         for report in self._reports():

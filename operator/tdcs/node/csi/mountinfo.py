@@ -4,8 +4,9 @@ Reading it touches no file system that is listed in it: it is the one safe quest
 hangs.
 """
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,6 +57,29 @@ def top(*, mounts: Iterable[Mount], point: str) -> Mount | None:
         if mount.point == point:
             found = mount
     return found
+
+
+def namespaces(proc: Path) -> Iterator[list[Mount]]:
+    """The mounts of each mount namespace that has a process; `proc` is the host's /proc.
+
+    What is mounted after a container has begun reaches it only if its volumeMount has mountPropagation HostToContainer.
+    kubelet does not tell the plugin which has; the containers' own lists of mounts do.
+    """
+    seen = set()
+    for entry in os.scandir(proc):
+        if not entry.name.isdigit():
+            continue
+        try:
+            # One with a root of its own sees a part of its namespace only.
+            namespace = os.readlink(f"{entry.path}/ns/mnt"), os.readlink(f"{entry.path}/root")
+            if namespace in seen:
+                continue
+            with open(f"{entry.path}/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+                mounts = parse(lines=lines)
+        except OSError:
+            continue  # it has ended meanwhile
+        seen.add(namespace)
+        yield mounts
 
 
 def _parse_line(line: str) -> Mount:

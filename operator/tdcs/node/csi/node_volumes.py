@@ -9,25 +9,18 @@ cancelled call leaves half of them behind.
 import asyncio
 import contextlib
 import errno
-import functools
 import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tdcs.api import names
 from tdcs.node.csi import bind_mount, mountinfo
-from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.volume import Volume, parse_target
-from tdcs.node.csi.volume_folder import Source, SourceNotReadyError, open_source, see_clients
+from tdcs.node.csi.volume_folder import Source, SourceNotReadyError
 
 _log: Final = logging.getLogger(__name__)
-
-CALLS_PER_CLUSTER: Final = 8
-"""Calls into one FUSE client at the same time; as many may hang before further volumes of its cluster are
-refused unasked."""
 
 
 class TargetError(Exception):
@@ -41,9 +34,6 @@ class PluginSettings:
     node: str
     """Name of the Kubernetes node."""
 
-    fuse_root: Path = Path(names.FUSE_ROOT)
-    """Folder with one FUSE mount point for each cache cluster."""
-
     kubelet: Path = Path("/var/lib/kubelet")
     """kubelet's folder: its sockets and the pods' volumes are below it."""
 
@@ -54,16 +44,12 @@ class PluginSettings:
     poll_seconds: float = 0.25
     """Pause between two looks while waiting."""
 
-    answer_seconds: float = 10.0
-    """How long the FUSE client may take to answer one look."""
-
 
 class NodeVolumes:
-    """The volumes of this node: native views, or, without `views`, the FUSE client's folders as they are."""
+    """The volumes of this node."""
 
-    def __init__(self, *, settings: PluginSettings, guard: HangGuard, views: NodeViews | None) -> None:
+    def __init__(self, *, settings: PluginSettings, views: NodeViews) -> None:
         self._settings: Final = settings
-        self._guard: Final = guard
         self._views: Final = views
         self._stopping: Final = asyncio.Event()
 
@@ -79,10 +65,9 @@ class NodeVolumes:
         InvalidVolumeError for a bad target, TargetError when `target` cannot be used.
         """
         resolved = parse_target(path=target, kubelet=self._settings.kubelet)
-        if self._views is not None:
-            present = mountinfo.top(mounts=mountinfo.read(), point=resolved)
-            if present and "ro" in present.options and self._views.shows(volume=volume, mounted=present):
-                return
+        present = mountinfo.top(mounts=mountinfo.read(), point=resolved)
+        if present and "ro" in present.options and self._views.shows(volume=volume, mounted=present):
+            return
         source = await self._wait_for_source(volume=volume)
         try:
             _show(source=source, target=resolved)
@@ -125,7 +110,7 @@ class NodeVolumes:
         logged = False
         while True:
             try:
-                return await self._open_source(volume=volume)
+                return await self._views.open(volume=volume)
             except SourceNotReadyError as error:
                 if self._stopping.is_set() or loop.time() + self._settings.poll_seconds > deadline:
                     raise
@@ -135,32 +120,13 @@ class NodeVolumes:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), timeout=self._settings.poll_seconds)
 
-    async def _open_source(self, *, volume: Volume) -> Source:
-        if self._views is not None:
-            view = await self._views.open(volume=volume)
-            if view is not None:
-                return view
-        call = functools.partial(
-            open_source, volume=volume, fuse_root=self._settings.fuse_root, node=self._settings.node
-        )
-        patience = self._settings.answer_seconds
-        try:
-            return await self._guard.run(
-                key=volume.cluster, call=call, timeout_seconds=patience, discard=Source.close
-            )
-        except TimeoutError as error:
-            raise SourceNotReadyError(
-                f"cache cluster {volume.cluster} cannot be read on node {self._settings.node}: its FUSE client did not "
-                f"answer for {patience:g} s; {see_clients(cluster=volume.cluster)}"
-            ) from error
-
 
 def _show(*, source: Source, target: str) -> None:
     shown = mountinfo.top(mounts=mountinfo.read(), point=target)
     if shown is not None:
         if shown.shows == source.shows and "ro" in shown.options:
             return
-        # Another file system or folder: most likely the mount of a FUSE client that has since been replaced.
+        # Another file system or folder: most likely over a client's mount that has since been replaced.
         _log.info("replacing what is mounted at %s (%s, %s)", target, shown.filesystem, shown.root)
     try:
         if shown is not None:

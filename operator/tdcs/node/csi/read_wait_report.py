@@ -34,7 +34,7 @@ class ReadWaitReport:
         node: name of this node.
         pods: kubelet's folder of pods.
         operator: `host:port` of the operator's service.
-        reader_root: folder of the remote-read client; None: there is none.
+        reader_root: folder of the remote-read client.
         pressures: what the kernel says; None: nothing.
         tls: gives the context with this node's certificate; None: the operator is asked by plain HTTP.
         clock: seconds since 1970.
@@ -46,7 +46,7 @@ class ReadWaitReport:
         node: str,
         pods: Path,
         operator: str,
-        reader_root: Path | None,
+        reader_root: Path,
         pressures: PodPressures | None,
         tls: Callable[[], ssl.SSLContext] | None = None,
         clock: Callable[[], float] = time.time,
@@ -54,7 +54,7 @@ class ReadWaitReport:
         self._node: Final = node
         self._pods: Final = pods
         self._operator: Final = OperatorClient(operator, tls=tls)
-        self._table: Final = None if reader_root is None else reader_root / POD_WAITS
+        self._table: Final = reader_root / POD_WAITS
         self._pressures: Final = pressures
         self._clock: Final = clock
         self._reported: dict[str, PodReadWaits] = {}
@@ -86,7 +86,7 @@ class ReadWaitReport:
 
     def look(self) -> dict[str, PodReadWaits]:
         """What is known of each pod that mounts a Dataset, or has read by the remote-read client."""
-        table = {} if self._table is None else {wait.pod: wait for wait in read_pod_waits(self._table)}
+        table = {wait.pod: wait for wait in read_pod_waits(self._table)}
         mounting = set(self._mounting())
         if self._pressures is not None:
             self._pressures.keep(mounting)

@@ -36,3 +36,21 @@ def test_nothing_is_mounted_below_a_mount_point_by_itself() -> None:
 
 def test_this_process_sees_its_root() -> None:
     assert mountinfo.top(mounts=mountinfo.read(), point=str(Path("/"))) is not None
+
+
+def test_each_namespace_is_read_once_and_one_that_ends_meanwhile_does_not_matter(tmp_path: Path) -> None:
+    processes = ((7, "mnt:[1]", LINES[:1]), (8, "mnt:[2]", LINES[1:2]), (9, "mnt:[1]", LINES[:1]))
+    for number, namespace, lines in processes:
+        (tmp_path / str(number) / "ns").mkdir(parents=True)
+        (tmp_path / str(number) / "ns/mnt").symlink_to(namespace)
+        (tmp_path / str(number) / "root").symlink_to("/")
+        (tmp_path / str(number) / "mountinfo").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "10").mkdir()
+    (tmp_path / "self").mkdir()
+
+    def seen() -> list[list[str]]:
+        return sorted([mount.point for mount in mounts] for mounts in mountinfo.namespaces(tmp_path))
+
+    assert seen() == [["/"], ["/var/lib/tdcs/fuse/default"]]
+    (tmp_path / "8/mountinfo").unlink()
+    assert seen() == [["/"]]

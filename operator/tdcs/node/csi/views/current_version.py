@@ -102,13 +102,6 @@ class Versions:
                 )
         return known.manifest
 
-    def last(self, *, volume: Volume) -> Manifest | None:
-        """The manifest that was the current one when the master was asked last; from the disk in a new process."""
-        known = self._known.get(volume)
-        if known is not None:
-            return known.manifest
-        return newest(folder=dataset_folder(cache_root=self._cache_root, volume=volume))
-
     def age(self, *, folder: DatasetFolder, version: str) -> float | None:
         """Seconds since the master was last seen to have this version; None when it has no manifest."""
         seen = _seen(folder.of(version))
@@ -118,11 +111,6 @@ class Versions:
         """The version that was the current one when the master was asked last, None when it was not asked."""
         known = self._known.get(volume)
         return None if known is None else known.manifest.digest
-
-    def published(self, *, volume: Volume) -> str | None:
-        """What was published as the dataset's version (`Engine.versions`) when the master was asked last."""
-        known = self._known.get(volume)
-        return None if known is None else known.published
 
     def forget(self, *, volume: Volume) -> None:
         """Keep nothing of this dataset in memory."""
@@ -172,7 +160,7 @@ class Versions:
                 _log.warning(
                     "dataset %s of cache cluster %s: the master does not answer (%s); version %s on this node's "
                     "disk is taken for the current one",
-                    *(volume.path, volume.cluster, error or "no answer in time", stored.digest),
+                    *(volume.path, volume.cluster, str(error) or "no answer in time", stored.digest),
                 )
                 return stored
             raise SourceNotReadyError(
@@ -250,9 +238,9 @@ def _is_answer(known: _Known, since: float, *, listing: bool) -> bool:
     return known.begun >= since and (known.listed or not listing)
 
 
-def newest(*, folder: DatasetFolder, but: str = "") -> Manifest | None:
-    """The manifest on the disk that was current last, version `but` apart; None when there is none to be read."""
-    found = [(_seen(version), version) for version in folder.versions() if version.version != but]
+def newest(*, folder: DatasetFolder) -> Manifest | None:
+    """The manifest on the disk that was current last; None when there is none to be read."""
+    found = [(_seen(version), version) for version in folder.versions()]
     dated = [(seen, version.version) for seen, version in found if seen is not None]
     for _, name in sorted(dated, reverse=True):
         manifest = load(folder.of(name))

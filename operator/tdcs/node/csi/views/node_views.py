@@ -1,6 +1,7 @@
 """All views of this node: makes them for volumes, keeps them in step while pods read them, removes them later."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -16,24 +17,12 @@ from tdcs.node.csi.disk_failure import explain_disk
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.current_version import Versions
-from tdcs.node.csi.views.fuse_client import Client
-from tdcs.node.csi.views.kernel_cache import changed_files
 from tdcs.node.csi.views.leftovers import clear_abandoned, on_disk
-from tdcs.node.csi.views.mount_propagation import all_see
 from tdcs.node.csi.views.node_manifests import MakeLister, Manifests
 from tdcs.node.csi.views.overlay import OverlaySupport, parse_shown
 from tdcs.node.csi.views.reader_client import ReaderClient
-from tdcs.node.csi.views.remote_gateway import HIDDEN, gateway_folder
-from tdcs.node.csi.views.version_watch import VersionWatch
 from tdcs.node.csi.views.view import View, clear
-from tdcs.node.csi.views.view_folders import (
-    TREE,
-    DatasetFolder,
-    dataset_folder,
-    key_of,
-    remember,
-    tiers_of,
-)
+from tdcs.node.csi.views.view_folders import DatasetFolder, dataset_folder, key_of, remember, tiers_of
 from tdcs.node.csi.views.view_report import Report
 from tdcs.node.csi.views.view_settings import ViewSettings
 from tdcs.node.csi.volume import Volume
@@ -57,11 +46,7 @@ class NodeViews:
         guard: HangGuard,
     ) -> None:
         self._settings: Final = settings
-        self._client: Final[Client | ReaderClient] = (
-            Client(settings=settings, guard=guard)
-            if settings.reader_root is None
-            else ReaderClient(settings=settings, guard=guard)
-        )
+        self._client: Final = ReaderClient(settings=settings, guard=guard)
         self._cache_root: Final = str(settings.cache_root)
         self._pods: Final = os.path.realpath(settings.kubelet) + "/"
         self._versions: Final = Versions(
@@ -76,44 +61,24 @@ class NodeViews:
             patience=settings.answer_seconds,
             fresh_seconds=settings.fresh_seconds,
         )
-        self._version_watch: Final = VersionWatch(
-            engine=engine,
-            cache_root=self._cache_root,
-            patience=settings.answer_seconds,
-            handle=self._forget_changed,
-        )
-        self._watching: asyncio.Task[None] | None = None
-        self._watch_at = 0.0
         self._views: Final[dict[tuple[Volume, str], View]] = {}
         self._kept: Final[set[tuple[Volume, str]]] = set()
         """Versions of which nothing but the manifest is here, for the next pod."""
         self._missing: Final[dict[str, tuple[str, ...]]] = {}
-        self._overlays: Final = OverlaySupport(wanted=settings.reader_root is not None and settings.overlays)
+        self._overlays: Final = OverlaySupport(wanted=settings.overlays)
         self._ticks: Final[dict[tuple[Volume, str], asyncio.Task[None]]] = {}
 
-    async def open(self, *, volume: Volume) -> Source | None:
-        """The current version of a volume's dataset as a source; None when only the FUSE client can show it.
+    async def open(self, *, volume: Volume) -> Source:
+        """The current version of a volume's dataset as a source.
 
-        Returns when each file can be read: natively when its block is here, else through the client.
+        Returns when each file can be read: natively when its block is here, else through the remote-read client.
 
         Raises SourceNotReadyError when that is not so for now.
         """
         self._note_tiers(volume)
         manifest = await self._versions.current(volume=volume)
-        view = self._views.get((volume, manifest.digest))
-        if view is None:
+        if (volume, manifest.digest) not in self._views:
             await self._find_form(volume)
-        if (
-            view is None
-            and not self._overlays.merged(self._folder(volume), version=manifest.digest)
-            and await asyncio.to_thread(gateway_folder, manifest) is None
-        ):
-            _log.warning(
-                "dataset %s of cache cluster %s has an entry %s in every folder with files, which views need: it is "
-                "read through FUSE alone",
-                *(volume.path, volume.cluster, HIDDEN),
-            )
-            return None
         view = self._view(volume=volume, manifest=manifest)
         view.used_at = time.monotonic()
         try:
@@ -138,10 +103,7 @@ class NodeViews:
         view.used_at = time.monotonic()
         if view.due or not view.known:
             await view.complete()
-        if view.merged or not view.native:
-            await self._bind(view)
-            published = self._versions.published(volume=view.volume)
-            self._version_watch.handled(volume=view.volume, version=published)
+        await self._client.bind(view)
 
     def _note_tiers(self, volume: Volume) -> None:
         remember(cache_root=self._cache_root, volume=volume)
@@ -157,13 +119,13 @@ class NodeViews:
 
     def shows(self, *, volume: Volume, mounted: mountinfo.Mount) -> bool:
         """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
-        overlay = parse_shown(mounted)
-        parts = (f"{overlay.version}/{TREE}" if overlay is not None else mounted.root).rsplit("/", 4)
-        return len(parts) == 5 and (parts[1], parts[2], parts[4]) == (
-            names.VIEWS_FOLDER,
-            key_of(volume=volume),
-            TREE,
-        )
+        found = parse_shown(mounted)
+        if found is None:
+            return False
+        dataset, _, version = found.identity.rpartition("/")
+        if dataset:
+            return dataset.endswith(f"/{names.VIEWS_FOLDER}/{key_of(volume=volume)}")
+        return version in {f"{volume.cluster}.{each.version}" for each in self._folder(volume).versions()}
 
     async def watch(self) -> None:
         """Keep the views in step until cancelled."""
@@ -172,13 +134,12 @@ class NodeViews:
             tidied = time.monotonic()
             while True:
                 self._start_ticks()
-                self._start_version_watch()
                 if time.monotonic() - tidied >= self._settings.tidy_seconds:
                     await self._tidy()
                     tidied = time.monotonic()
                 await asyncio.sleep(self._settings.tick_seconds)
         finally:
-            tasks = [*self._ticks.values(), *([self._watching] if self._watching else [])]
+            tasks = list(self._ticks.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -211,7 +172,6 @@ class NodeViews:
                 volume=volume,
                 folder=self._folder(volume).of(manifest.digest),
                 manifest=manifest,
-                encoded=self._settings.reader_root is None,
                 merged=self._overlays.merged(self._folder(volume), version=manifest.digest),
                 store=Store(
                     tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers),
@@ -223,15 +183,6 @@ class NodeViews:
 
     def _used(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         return view.used(mounts=mounts, pods=self._pods)
-
-    def _others_used(self, view: View) -> bool:
-        """Whether pods use another version of the same dataset."""
-        mounts = mountinfo.read()
-        return any(
-            self._used(other, mounts=mounts)
-            for (volume, _), other in self._views.items()
-            if volume == view.volume and other is not view
-        )
 
     def _start_ticks(self) -> None:
         """Look after every view in a task of its own: one that has to wait for its client keeps no other waiting."""
@@ -248,36 +199,6 @@ class NodeViews:
             if task is None and not view.operations.busy and self._needs_care(view, mounts=mounts):
                 self._ticks[key] = asyncio.create_task(self._care(view))
 
-    def _start_version_watch(self) -> None:
-        """Ask in a task of its own whether what pods read through FUSE has changed."""
-        if self._watching is not None and self._watching.done():
-            if error := self._watching.exception():
-                _log.error("asking for changed datasets broke down; it is tried again", exc_info=error)
-            self._watching = None
-        if self._watching is not None or time.monotonic() < self._watch_at:
-            return
-        self._watch_at = time.monotonic() + self._settings.watch_seconds
-        read = self._client.read_by(pods=self._pods, mounts=mountinfo.read())
-        volumes = {(volume.cluster, volume.path): volume for volume in read}
-        # Those of views know their tiers, too.
-        views = {(volume.cluster, volume.path): volume for volume, _ in self._views}
-        found = [views.get(key, volume) for key, volume in volumes.items()]
-        if found:
-            self._watching = asyncio.create_task(self._version_watch.look(volumes=found))
-
-    async def _forget_changed(self, volume: Volume) -> None:
-        """Have the kernel forget the files that are not any more as pods, or the master, knew them."""
-        last = await asyncio.to_thread(self._versions.last, volume=volume)
-        olds = {view.manifest.digest: view.manifest for (of, _), view in self._views.items() if of == volume}
-        if last is not None:
-            olds[last.digest] = last
-        new = await self._versions.renewed(volume=volume, listing=False)
-
-        def changed() -> list[bytes]:
-            return sorted({path for old in olds.values() for path in changed_files(old=old, new=new)})
-
-        await self._client.forget(volume, changed=await asyncio.to_thread(changed), open_too=True)
-
     def _needs_care(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         return (
             view.due
@@ -285,29 +206,25 @@ class NodeViews:
             or view.confirm_due
             or (view.given_up > 0 and self._release_is_due(view, used=self._used(view, mounts=mounts)))
             or bool(self._outdated(view, mounts=mounts))
-            or self._gateway_is_needless(view, mounts=mounts)
+            or self._is_needless(view, mounts=mounts)
         )
 
     def _outdated(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
-        """Whether the FUSE mount inside a view that pods use is another one than the client's of now."""
-        client = self._client.mount(view.volume, mounts=mounts)
-        inside = view.client_device(mounts=mounts)
-        if inside is None and view.native and not view.merged:
-            return False
-        return client is not None and client.device != inside and self._used(view, mounts=mounts)
+        """Whether a view that pods use leads to another file system than the client's of now."""
+        client = self._client.mount(mounts=mounts)
+        return (
+            client is not None
+            and client.device != view.client_device(mounts=mounts)
+            and self._used(view, mounts=mounts)
+        )
 
-    def _gateway_is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
-        idle = time.monotonic() - view.used_at
-        if view.merged:
-            shown = view.client_device(mounts=mounts) is not None
-            return (
-                shown and idle > self._settings.keep_overlay_seconds and not self._used(view, mounts=mounts)
-            )
-        if view.fuse_mount(mounts=mounts) is None:
-            return False
-        if view.native_since is not None:
-            return time.monotonic() - view.native_since > self._settings.keep_gateway_seconds
-        return idle > self._settings.keep_gateway_seconds and not self._used(view, mounts=mounts)
+    def _is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        """Whether what is shown of a view can be taken away for now."""
+        return (
+            view.client_device(mounts=mounts) is not None
+            and time.monotonic() - view.used_at > self._settings.keep_shown_seconds
+            and not self._used(view, mounts=mounts)
+        )
 
     async def _care(self, view: View) -> None:
         try:
@@ -323,8 +240,8 @@ class NodeViews:
         await self._follow(view)
         mounts = mountinfo.read()
         if self._outdated(view, mounts=mounts):
-            await self._bind(view)
-        elif self._gateway_is_needless(view, mounts=mounts):
+            await self._client.bind(view)
+        elif self._is_needless(view, mounts=mounts):
             view.unbind()
 
     async def _follow(self, view: View) -> None:
@@ -343,22 +260,21 @@ class NodeViews:
             view.confirm_at = time.monotonic() + _CONFIRM_SECONDS
             # It notes the journal with the version that is the current one; the remote-read client is to know it, too.
             await self._versions.renewed(volume=view.volume, listing=False)
-            if used and (view.merged or not view.native):
-                await self._bind(view)
+            if used:
+                await self._client.bind(view)
 
     def _release_is_due(self, view: View, *, used: bool) -> bool:
         return not used or time.monotonic() >= view.release_at
 
     async def _may_release(self, view: View) -> bool:
-        """Whether files of a view in use can be read through FUSE instead: the client must be there and have the same
+        """Whether files of a view in use can be read remotely instead: the client must be there and have the same
         content, and every pod must see it. Otherwise the links stay, and with them what the pods were given."""
         if self._versions.known_version(volume=view.volume) not in (None, view.manifest.digest):
             return False  # for ever: what has changed does not become again what it was
         if time.monotonic() < view.blind_until:
             return False
-        needless = not view.merged and view.native and view.fuse_mount(mounts=mountinfo.read()) is None
         try:
-            await self._bind(view)
+            await self._client.bind(view)
             if await asyncio.to_thread(self._all_see, view):
                 # A file that has changed loses its block, too: a listing from before may not know it yet.
                 current = await self._versions.renewed(volume=view.volume, listing=True)
@@ -368,26 +284,12 @@ class NodeViews:
                 view.blind_until = time.monotonic() + self._settings.blind_seconds
         except SourceNotReadyError as error:
             _log.debug("%s: %s", view, error)
-        if needless and view.fuse_mount(mounts=mountinfo.read()) is not None:
-            view.unbind()
         return False
 
     def _all_see(self, view: View) -> bool:
         mounts, proc = mountinfo.read(), self._settings.proc
-        if view.merged:
-            device = view.client_device(mounts=mounts)
-            return device is not None and view.overlay.all_current(device=device, proc=proc, mounts=mounts)
-        bound = view.fuse_mount(mounts=mounts)
-        return (
-            bound is not None
-            and proc is not None
-            and all_see(proc=proc, view=view.shows, inside=view.gateway_inside, shown=bound.shows)
-        )
-
-    async def _bind(self, view: View) -> None:
-        """Show the FUSE client's folder inside a view. Raises SourceNotReadyError."""
-        await self._client.bind(view)
-        await self._client.freshen(view, folder=self._folder(view.volume), older_used=self._others_used(view))
+        device = view.client_device(mounts=mounts)
+        return device is not None and view.shown.all_current(device=device, proc=proc, mounts=mounts)
 
     async def _resume(self) -> None:
         """Take up the views that an earlier process left."""
@@ -395,6 +297,10 @@ class NodeViews:
             lambda: list(on_disk(cache_root=self._cache_root))
         ):
             if manifest is not None:
+                with contextlib.suppress(
+                    OSError
+                ):  # the form in which it was made is the right one, or none is
+                    await self._overlays.look(self._folder(volume))
                 self._view(volume=volume, manifest=manifest)
             else:
                 self._kept.add((volume, version))
@@ -420,10 +326,6 @@ class NodeViews:
                 self._versions.forget(volume=volume)
         await self._drop_kept()
         known = {view.folder.path for view in self._views.values()}
-        read = {
-            dataset_folder(cache_root=self._cache_root, volume=volume).path
-            for volume in self._client.read_by(pods=self._pods, mounts=mounts)
-        }
         # A tree has a name for each file of its dataset: that takes a while.
         await asyncio.to_thread(
             clear_abandoned,
@@ -431,7 +333,6 @@ class NodeViews:
             pods=self._pods,
             known=known,
             mounts=mounts,
-            read=read,
         )
 
     async def _remove(self, view: View, *, newer: bool) -> None:

@@ -1,7 +1,7 @@
 """One tree of plain files over what is on the node and what is not: an overlay of links and placeholders.
 
     VERSION/tree     hard links to blocks, and a placeholder for each file that is not on the node
-    VERSION/shown    the overlay, which pods are given
+    VERSION/shown    the overlay, which pods are given; where there can be none, the remote-read client's own folder
 
 A placeholder is an empty file of the right length. Its extended attributes have the kernel take its bytes from another
 folder, the overlay's *data-only layer*, when it is opened: there the remote-read client has each file under its number
@@ -21,11 +21,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tdcs.api import names
 from tdcs.engine.confined_path import open_plain_file, plain_folder, replace_plain_file
 from tdcs.node.csi import bind_mount, mountinfo
-from tdcs.node.csi.views.kernel_cache import forget_unused
-from tdcs.node.csi.views.mount_propagation import namespaces
-from tdcs.node.csi.views.view_folders import DatasetFolder
+from tdcs.node.csi.views.view_folders import SHOWN, TREE, DatasetFolder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,7 +33,6 @@ _REDIRECT: Final = "trusted.overlay.redirect"
 _MARK: Final = "tdcs-view"
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TRIAL: Final = ".overlay-trial"
-_POINT: Final = "shown"
 # What passes, or what another process does at the same moment; any other error says that it cannot be.
 _PASSING: Final = frozenset(
     {
@@ -52,17 +50,25 @@ _PASSING: Final = frozenset(
 
 
 class Shown(NamedTuple):
-    """What an overlay shows, by its mount's source: of which version's folder, over which device of the client."""
+    """What a volume shows.
+
+    Attributes:
+        device: of the client's file system that bytes come from.
+        identity: of the version: an overlay names its folder, in the mount's source; the client's own folder is called
+            by the name that the version has there.
+    """
 
     device: str
-    version: str
+    identity: str
 
     def __str__(self) -> str:
-        return f"{_MARK}@{self.device}@{self.version}"
+        return f"{_MARK}@{self.device}@{self.identity}"
 
 
 def parse_shown(mounted: mountinfo.Mount) -> Shown | None:
-    """What a mount shows; None when it is no overlay of a view."""
+    """What a mount shows; None when it shows no view."""
+    if mounted.filesystem == names.READER_FILE_SYSTEM and mounted.root != "/":
+        return Shown(mounted.device, mounted.root.removeprefix("/"))
     mark, _, rest = mounted.source.partition("@")
     if mounted.filesystem != "overlay" or mark != _MARK:
         return None
@@ -98,51 +104,55 @@ def placeholder_number(path: bytes) -> int | None:
     return int(number) if number.isdigit() else -1
 
 
-class Overlay:
-    """The overlay of one version.
+class ShownFolder:
+    """What pods are given of one version.
 
     Args:
-        version: The version's folder.
-        tree: Its links and placeholders.
-        point: Where it is mounted.
+        identity: The version's, as mounts have it (`Shown`).
+        tree: Its links and placeholders, of which an overlay is shown; None: the client's own folder is.
+        point: Where that is mounted.
     """
 
-    def __init__(self, *, version: str, tree: str, point: str) -> None:
-        self._version: Final = version
+    def __init__(self, *, identity: str, tree: str | None, point: str) -> None:
+        self._identity: Final = identity
         self._tree: Final = tree
         self._point: Final = point
 
     def device(self, *, mounts: Iterable[mountinfo.Mount]) -> str | None:
-        """The client's device that the overlay of now takes bytes from; None when none is mounted."""
+        """The client's device that what is shown now takes bytes from; None when nothing is mounted."""
         top = mountinfo.top(mounts=mounts, point=self._point)
         found = parse_shown(top) if top is not None else None
         return found.device if found is not None else None
 
     def used(self, *, mounts: Iterable[mountinfo.Mount], pods: str) -> bool:
-        """Whether something below the folder `pods` shows this version, through this overlay or an older one of it."""
+        """Whether something below the folder `pods` shows this version, over this device or an older one."""
         return any(
-            found.version == self._version
+            found.identity == self._identity
             for mounted in mounts
             if mounted.point.startswith(pods) and (found := parse_shown(mounted)) is not None
         )
 
     def show(self, *, data: int, device: str) -> None:
-        """Mount it over the client's open folder `data`, on top of an overlay over a client that was replaced: there it
-        reaches the pods that take what is mounted later. Blocks while the client does; raises OSError."""
+        """Show it over the client's open folder `data`, on top of what was shown over a client that was replaced: there
+        it reaches the pods that take what is mounted later. Blocks while the client does; raises OSError."""
         if self.device(mounts=mountinfo.read()) == device:
             return
         # By descriptors: a folder on the way that becomes a link meanwhile leads nowhere else.
+        if self._tree is None:
+            above, name = os.path.split(self._point)
+            with plain_folder(self._point, make=True), plain_folder(above) as folder:
+                bind_mount.attach(source=data, target=f"/proc/self/fd/{folder}/{name}")
+            return
         with plain_folder(self._point, make=True) as point, plain_folder(self._tree) as layer:
-            source = str(Shown(device, self._version))
+            source = str(Shown(device, self._identity))
             bind_mount.overlay_with_data(
                 layer=layer, data=data, target=f"/proc/self/fd/{point}", source=source
             )
 
     def refresh(self) -> None:
         """Have the kernel look anew at files that are not open: a link may be there in the place of a placeholder."""
-        if self.device(mounts=mountinfo.read()) is None:
-            return
-        forget_unused(point=self._point, read_only=True)
+        if self.device(mounts=mountinfo.read()) is not None:
+            bind_mount.refresh_overlay(point=self._point)
 
     def hide(self) -> None:
         """Take it away; the pods that have it keep it."""
@@ -162,7 +172,8 @@ class Overlay:
             proc: The host's /proc, by which pods' own mounts are known; None when there is none.
             mounts: What this process sees.
         """
-        everywhere: Iterator[Sequence[mountinfo.Mount]] = namespaces(proc) if proc else iter([mounts])
+        everywhere: Iterator[Sequence[mountinfo.Mount]]
+        everywhere = mountinfo.namespaces(proc) if proc else iter([mounts])
         return all(self._current(each, device) for each in everywhere)
 
     def _current(self, mounts: Sequence[mountinfo.Mount], device: str) -> bool:
@@ -170,7 +181,7 @@ class Overlay:
         return all(
             found.device == device
             for found in tops.values()
-            if found is not None and found.version == self._version
+            if found is not None and found.identity == self._identity
         )
 
 
@@ -206,25 +217,24 @@ class OverlaySupport:
             del self._trials[views]
         if why:
             _log.warning(
-                "what is not on the node is a symbolic link in the views in %s: they cannot be overlays (%s)",
+                "pods read all files of the views in %s through the remote-read client: they cannot be overlays (%s)",
                 *(views, why),
             )
 
     def merged(self, dataset: DatasetFolder, *, version: str) -> bool:
-        """Whether a version is, or shall be, an overlay. One that has a tree stays as it was made."""
-        folder = dataset.of(version)
-        if not self._wanted:
+        """Whether a version is, or shall be, an overlay. It stays as it was made, for the pods that it is shown to."""
+        why = self._reasons.get(os.path.dirname(dataset.path))
+        present = dataset.of(version).entries()
+        if why or (TREE not in present and SHOWN in present):
             return False
-        if os.path.isdir(folder.tree):
-            return os.path.isdir(folder.shown)
-        return self._reasons.get(os.path.dirname(dataset.path)) == ""
+        return TREE in present or (self._wanted and why == "")
 
 
 def unsupported(folder: str) -> str:
     """Why the kernel, or the file system of a folder, cannot show placeholders; empty when both can. Tries it: one call
     at a time for a folder, which is made if it is not there. Raises OSError for what can pass, such as a full disk."""
     trial = os.path.join(folder, _TRIAL)
-    tree, data, point = (os.path.join(trial, name) for name in ("tree", "data", _POINT))
+    tree, data, point = (os.path.join(trial, name) for name in (TREE, "data", SHOWN))
     content = b"data"
     try:
         with plain_folder(folder, make=True):
@@ -232,7 +242,7 @@ def unsupported(folder: str) -> str:
         replace_plain_file(os.path.join(data, "7"), content)
         with plain_folder(tree, make=True, mode=0o700) as layer:
             make_placeholder(b"file", number=7, length=len(content), mode=0o444, folder=layer)
-        overlay = Overlay(version=trial, tree=tree, point=point)
+        overlay = ShownFolder(identity=trial, tree=tree, point=point)
         with plain_folder(data) as below:
             overlay.show(data=below, device="trial")
             with open(open_plain_file(os.path.join(point, "file")), "rb") as file:
@@ -254,5 +264,5 @@ def unsupported(folder: str) -> str:
 def _clear_trial(folder: str) -> None:
     with plain_folder(folder) as opened:
         if os.path.lexists(f"/proc/self/fd/{opened}/{_TRIAL}"):
-            bind_mount.detach(target=os.path.join(folder, _TRIAL, _POINT))
+            bind_mount.detach(target=os.path.join(folder, _TRIAL, SHOWN))
             shutil.rmtree(_TRIAL, dir_fd=opened)

@@ -1,4 +1,4 @@
-"""One view: keeps one version's tree in step with the blocks on this node and with the FUSE client."""
+"""One view: keeps one version's tree in step with the blocks on this node, and shows it to pods."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ from tdcs.model.manifest import Manifest
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.operations import Operations
-from tdcs.node.csi.views.overlay import Overlay
+from tdcs.node.csi.views.overlay import ShownFolder
 from tdcs.node.csi.views.view_folders import GONE, DatasetFolder, VersionFolder
 from tdcs.node.csi.views.view_plan import Blocks, Form, Inodes, is_native, plan
 from tdcs.node.csi.views.view_report import Counts, Repairs
-from tdcs.node.csi.views.view_tree import Tree
+from tdcs.node.csi.views.view_tree import NoTree, Tree
 from tdcs.node.csi.volume import Volume
-from tdcs.node.csi.volume_folder import Source, SourceNotReadyError, shown
+from tdcs.node.csi.volume_folder import Source, shown
 
 _log: Final = logging.getLogger(__name__)
 
@@ -72,20 +72,18 @@ class View:
         folder: VersionFolder,
         manifest: Manifest,
         store: Store,
-        encoded: bool = True,
-        merged: bool = False,
+        merged: bool,
     ) -> None:
-        """`merged`: whether pods are given an overlay of the tree. If not, it has symbolic links, with the names that
-        Alluxio gives to files if it is `encoded`."""
+        """`merged`: whether pods are given an overlay of a tree of links and placeholders. If not, they are given the
+        remote-read client's own tree, and this one has none."""
         self.volume: Final = volume
         self.folder: Final = folder
         self.manifest: Final = manifest
+        self.name: Final = f"{volume.cluster}.{manifest.digest}"
+        """Of the version at the remote-read client."""
         self.operations: Final = Operations()
         self.repairs: Final = Repairs()
         self.used_at = time.monotonic()
-        self.native_since: float | None = None
-        self.fresh = False
-        """Whether the kernel has forgotten what it remembered of an older version through FUSE."""
         self.release_at = 0.0
         """When to ask again whether links to blocks that have left the node may be released."""
         self.confirm_at = 0.0
@@ -93,26 +91,28 @@ class View:
         self.blind_until = 0.0
         """Until when it is taken for granted that some pod does not see what is mounted in the view now."""
         self._store: Final = store
-        self._encoded: Final = encoded
         self.merged: Final = merged
-        self.overlay: Final = Overlay(version=folder.path, tree=folder.tree, point=folder.shown)
+        self.shown: Final = ShownFolder(
+            identity=folder.path if merged else self.name,
+            tree=folder.tree if merged else None,
+            point=folder.shown,
+        )
         self._tree = self._new_tree()
         self._prepared = False
         self._scan: Final = _Scan(Blocks.none(len(manifest)))
         self._summary = _NOTHING
-        self._shows: tuple[str, str] | None = None
         self._logged_at = 0.0
         self._replaced = False
         self._refresh_at = 0.0
 
-    def _new_tree(self) -> Tree:
+    def _new_tree(self) -> Tree | NoTree:
+        if not self.merged:
+            return NoTree(self.manifest)
         return Tree(
             folder=self.folder.tree,
             scratch=self.folder.scratch,
             manifest=self.manifest,
             store=self._store,
-            encoded=self._encoded,
-            merged=self.merged,
         )
 
     def __str__(self) -> str:
@@ -122,12 +122,9 @@ class View:
         """Bring every file into the form that it shall have now. Raises OSError when the disk does not take it."""
         try:
             if not self._prepared:
-                # By it the next process knows what the tree has: no pod may be given placeholders without an overlay.
-                if self.merged:
-                    with plain_folder(self.folder.shown, make=True):
-                        pass
-                else:
-                    self.overlay.remove()
+                if not self.merged:
+                    # Of a kernel that had overlays: its links would keep bytes on the disk.
+                    await asyncio.to_thread(_remove, self.folder.tree)
                 await asyncio.to_thread(self._tree.prepare)
                 self._prepared = True
             await self._follow_blocks()
@@ -160,7 +157,7 @@ class View:
 
     @property
     def native(self) -> bool:
-        """Whether all of it is read without the FUSE client."""
+        """Whether all of it is read without the remote-read client."""
         return self._prepared and self._summary.native
 
     @property
@@ -203,7 +200,7 @@ class View:
         self._refresh_at = time.monotonic() + _REFRESH_SECONDS
         self._replaced = False
         try:
-            await asyncio.to_thread(self.overlay.refresh)
+            await asyncio.to_thread(self.shown.refresh)
         except OSError as error:
             _log.info("%s: the kernel does not look anew at its files: %s", self, error)
 
@@ -244,7 +241,7 @@ class View:
             blocks=self._scan.blocks,
             release=release,
         )
-        self._replaced |= self.merged and not bool(steps.fresh.all())
+        self._replaced |= not bool(steps.fresh.all())
         links = steps.forms == Form.LINK
         self.repairs.relinked += int((tree.forms[steps.files[links]] == Form.LINK).sum())
         for begin in range(0, len(steps), _BATCH):
@@ -254,7 +251,7 @@ class View:
             self.repairs.refused += len(refused)
             _log.warning(
                 "%s: %d blocks on this node are not as long as their files (block %d, say) and are not linked; those "
-                "files are read through FUSE",
+                "files are read remotely",
                 *(self, len(refused), refused[0]),
             )
         return len(steps), len(refused)
@@ -263,91 +260,39 @@ class View:
         self._summary = await asyncio.to_thread(
             _summary, forms=self._tree.forms, local=self._scan.blocks.local, lengths=self.manifest.lengths
         )
-        if not self.native:
-            self.native_since = None
-        elif self.native_since is None:
-            self.native_since = time.monotonic()
 
     def open(self) -> Source:
         """What pods are given, as the source of a volume; the caller closes it."""
-        folder = open_plain_folder(os.fsencode(self.folder.shown if self.merged else self.folder.tree))
+        folder = open_plain_folder(os.fsencode(self.folder.shown))
         try:
-            self._shows = shown(folder=folder)
-            return Source(folder=folder, shows=self._shows)
+            return Source(folder=folder, shows=shown(folder=folder))
         except BaseException:
             os.close(folder)
             raise
 
-    @property
-    def shows(self) -> tuple[str, str]:
-        """What a volume of this view shows, as mountinfo has it."""
-        if self._shows is None or self.merged:
-            source = self.open()
-            source.close()
-            return source.shows
-        return self._shows
-
     def used(self, *, mounts: list[mountinfo.Mount], pods: str) -> bool:
         """Whether something below the folder `pods` shows it."""
-        if self.overlay.used(mounts=mounts, pods=pods):
-            return True
-        if self.merged:
-            return False
-        try:
-            shows = self.shows
-        except (OSError, SourceNotReadyError):
-            return False  # its tree is not there
-        return any(found.shows == shows and found.point.startswith(pods) for found in mounts)
+        return self.shown.used(mounts=mounts, pods=pods)
 
     def client_device(self, *, mounts: list[mountinfo.Mount]) -> str | None:
         """Device of the client's file system that the view leads to now; None when to none."""
-        if self.merged:
-            return self.overlay.device(mounts=mounts)
-        inside = self.fuse_mount(mounts=mounts)
-        return inside.device if inside is not None else None
+        return self.shown.device(mounts=mounts)
 
-    def fuse_mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
-        """The FUSE client's folder as the tree has it mounted."""
-        return mountinfo.top(mounts=mounts, point=self._tree.gateway.fuse)
-
-    @property
-    def gateway_inside(self) -> str:
-        """Where in the tree the FUSE client's folder is mounted."""
-        return os.path.relpath(self._tree.gateway.fuse, self.folder.tree)
-
-    def bind(self, *, source: Source) -> None:
-        """Show the FUSE client's folder `source` inside the tree, in the place of an older client's."""
-        present = self.fuse_mount(mounts=mountinfo.read())
-        if present is not None and present.shows == source.shows:
-            return
-        if present is not None:
-            bind_mount.detach(target=self._tree.gateway.fuse)
-            self.repairs.rebound += 1
-            _log.info("%s: the FUSE client was replaced; its files can be read again", self)
-        self._tree.gateway.make()
-        bind_mount.attach(source=source.folder, target=self._tree.gateway.fuse)
-
-    def merge(self, *, data: int, device: str) -> None:
-        """Show the overlay over the client's open folder `data`. Blocks while the client does; raises OSError."""
-        replaced = self.overlay.device(mounts=mountinfo.read()) not in (None, device)
-        self.overlay.show(data=data, device=device)
+    def bind(self, *, data: int, device: str) -> None:
+        """Show the view over the client's open folder `data`. Blocks while the client does; raises OSError."""
+        replaced = self.client_device(mounts=mountinfo.read()) not in (None, device)
+        self.shown.show(data=data, device=device)
         if replaced:
             self.repairs.rebound += 1
             _log.info("%s: the client was replaced; its files can be read again", self)
 
     def unbind(self) -> None:
-        """Take the FUSE client's folder out of the tree, and its place; or the overlay away."""
-        if self.merged:
-            self.overlay.hide()
-            return
-        bind_mount.detach(target=self._tree.gateway.fuse)
-        self._tree.gateway.remove()
-        self.fresh = False  # changes are not followed while no pod reads through it
+        """Take away what is shown."""
+        self.shown.hide()
 
     async def remove(self, *, keep_manifest: bool) -> None:
         """Delete the tree, and so the links. No pod may use it any more; raises OSError when something is mounted."""
-        self.unbind()
-        self.overlay.remove()
+        self.shown.remove()
         below = self.folder.path + "/"
         if any(mounted.point.startswith(below) for mounted in mountinfo.read()):
             raise OSError(f"something is mounted below {self.folder.path}")

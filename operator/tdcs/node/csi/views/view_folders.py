@@ -4,12 +4,11 @@
     TIER/agent/spool/BLOCK                       blocks that the agent has verified and the worker does not have yet
     TIER/agent/refused/MOUNT/BLOCK               for each block that the agent has found wrong
     TIER/views/.manifests/                       manifests on their way to this node
-    TIER/views/DATASET/.noticed                  the version that this node has dealt with
     TIER/views/DATASET/VERSION/manifest          what the version consists of; VERSION is its digest
     TIER/views/DATASET/VERSION/seen              its time is when the cache was last seen to have this version
     TIER/views/DATASET/VERSION/journal           what the blocks belong to that the manifest names
-    TIER/views/DATASET/VERSION/tree/...          links to blocks, and what stands for files that are not here
-    TIER/views/DATASET/VERSION/shown             what pods are given, where it is not the tree itself: an overlay of it
+    TIER/views/DATASET/VERSION/tree/...          links to blocks, and placeholders of files that are not here
+    TIER/views/DATASET/VERSION/shown             what pods are given: an overlay of it, or the reader's folder
     TIER/views/DATASET/VERSION/scratch/          files on their way into the tree
 
 The agent reads the trees: what only a view keeps alive counts as used on its disk.
@@ -33,7 +32,6 @@ TREE: Final = "tree"
 MANIFEST: Final = "manifest"
 SHOWN: Final = "shown"
 SCRATCH: Final = "scratch"
-NOTICED: Final = ".noticed"
 GONE: Final = ".gone-"
 """Before the name of a version that is being deleted."""
 SEEN: Final = "seen"
@@ -48,7 +46,7 @@ def tiers_of(*, cache_root: str, cluster: str, tiers: Sequence[str]) -> list[str
     """The folders of a cache cluster on this node, links resolved; the first one is for the views.
 
     Tiers that are not there count as absent: the plugin may not have been given their folder. Without any, all is read
-    through FUSE, and the views lie at the default place.
+    remotely, and the views lie at the default place.
     """
     there = [os.path.realpath(tier) for tier in tiers if os.path.isdir(tier)]
     return there or [os.path.realpath(os.path.join(cache_root, cluster))]
@@ -114,12 +112,12 @@ class VersionFolder:
 
     @property
     def tree(self) -> str:
-        """Links to blocks, and what stands for the other files."""
+        """Links to blocks, and placeholders of the other files; only where they are shown by an overlay."""
         return os.path.join(self.path, TREE)
 
     @property
     def shown(self) -> str:
-        """Where the overlay is mounted that pods are given; it is there for versions that have one only."""
+        """Where that is mounted which pods are given."""
         return os.path.join(self.path, SHOWN)
 
     @property
@@ -142,17 +140,16 @@ class VersionFolder:
         """The file that names the journal which the manifest's ids of blocks belong to; not there while unknown."""
         return os.path.join(self.path, JOURNAL)
 
+    def entries(self) -> list[str]:
+        """What is there of it, by name: what is mounted there is not asked, it may hang."""
+        return _entries(self.path)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetFolder:
     """The folder of all versions of a dataset."""
 
     path: str
-
-    @property
-    def noticed(self) -> str:
-        """The file with the published version that this node has handled."""
-        return os.path.join(self.path, NOTICED)
 
     def of(self, version: str) -> VersionFolder:
         """The folder of this version."""

@@ -1,8 +1,8 @@
 """What has to change in a view.
 
 A view has each file of a version in one of three forms: as an empty file, as a hard link to the block that holds it, or
-as what leads to the client's file elsewhere: a symbolic link, or a placeholder below an overlay. The plan brings what
-is there to what shall be there.
+as a placeholder of a file whose bytes come through the remote-read client. The plan brings what is there to what shall
+be there.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Kind(IntEnum):
     BLOCK = 1
     """One block holds all of it: the block's file can be linked."""
     PARTS = 2
-    """Several blocks, or not all are known: only the FUSE client can put them together."""
+    """Several blocks, or not all are known: only the remote-read client can put them together."""
 
 
 class Form(IntEnum):
@@ -111,5 +111,5 @@ def plan(
 
 
 def is_native(*, forms: npt.NDArray[np.uint8]) -> bool:
-    """Whether no file needs the FUSE client."""
+    """Whether no file needs the remote-read client."""
     return bool(((forms == Form.LINK) | (forms == Form.EMPTY)).all())

@@ -14,7 +14,7 @@ class Repairs:
     refused: int = 0
     """Blocks that are not as long as their file."""
     rebound: int = 0
-    """FUSE mounts replaced because their client had been."""
+    """How often the remote-read client's file system was replaced by another one."""
 
 
 @dataclass(frozen=True, slots=True)

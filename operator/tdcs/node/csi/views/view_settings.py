@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tdcs.api import names
+
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSettings:
@@ -13,9 +15,6 @@ class ViewSettings:
 
     cache_root: Path
     """Folder with one tier's folder for each cache cluster."""
-
-    fuse_root: Path
-    """Folder with one FUSE mount point for each cache cluster."""
 
     kubelet: Path
     """kubelet's folder: what is mounted below it, pods use."""
@@ -29,20 +28,17 @@ class ViewSettings:
     trust: Path | None = None
     """Folder with the node's certificate, which the operator knows it by; None: it is asked by plain HTTP."""
 
-    reader_root: Path | None = None
-    """The remote-read client's folder; None: what is not on the node is read through Alluxio's FUSE client."""
+    reader_root: Path = Path(names.READER_ROOT)
+    """The folder of the remote-read client, through which is read what is not on the node."""
 
     overlays: bool = True
-    """With the reader: pods are given overlays of plain files, where kernel and disk can show them."""
+    """Pods are given overlays of what is on the node, where kernel and disk can show them; else the client's tree."""
 
     answer_seconds: float = 10.0
-    """How long the FUSE client, or the master, may take to answer a small question."""
+    """How long the remote-read client, or the master, may take to answer a small question."""
 
     fresh_seconds: float = 5.0
     """The master is not asked for the files of a dataset again within this time."""
-
-    watch_seconds: float = 2.0
-    """Pause between two questions to the masters whether datasets have changed."""
 
     tick_seconds: float = 0.5
     """Pause between two looks at mounts and blocks."""
@@ -53,14 +49,11 @@ class ViewSettings:
     keep_old_seconds: float = 30.0
     """The same for a version that is not the current one any more."""
 
-    keep_gateway_seconds: float = 30.0
-    """How long the gateway to the FUSE client stays in a view that does not need it any more: a reader may be on it."""
-
-    keep_overlay_seconds: float = 10.0
-    """How long the overlay of a view that no pod uses stays mounted: until then its folder cannot be removed."""
+    keep_shown_seconds: float = 10.0
+    """How long what is shown of a view that no pod uses stays mounted: until then its folder cannot be removed."""
 
     blind_seconds: float = 600.0
-    """Pause between two trials whether every pod of a view sees what is mounted in it: `.tdcs` shows briefly."""
+    """Pause between two trials whether every pod of a view sees what is mounted over it."""
 
     tidy_seconds: float = 30.0
     """Pause between two looks for what can be removed."""

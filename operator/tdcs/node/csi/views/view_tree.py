@@ -1,4 +1,4 @@
-"""The folder tree of a view on the disk: reads which form each file has, and changes it.
+"""The folder tree of a view on the disk: reads which form each file has, and changes it. Pods see it by an overlay.
 
 Every change is one `rename` (or one creation), so a reader sees the old or the new form and never nothing. All
 paths are bytes: names are the source's, whatever they are.
@@ -15,12 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from tdcs.alluxio.name_encoding import for_alluxio
 from tdcs.engine.confined_path import open_beneath, plain_folder, set_mode
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import make_placeholder, placeholder_number
-from tdcs.node.csi.views.remote_gateway import TARGET, RemoteGateway, gateway_folder
 from tdcs.node.csi.views.view_plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
 
 FOLDER_MODE: Final = 0o555
@@ -43,36 +41,19 @@ class Outcome:
 class Tree:
     """A view's tree in `folder`, with `scratch` beside it in the same mount for files on their way.
 
-    One thread at a time may change it. What is not here is a placeholder, if pods are shown the tree `merged` by an
-    overlay; else it is a symbolic link, which with `encoded` has the names that Alluxio gives it.
+    One thread at a time may change it. What is not here is a placeholder.
 
     Attributes:
         kinds: A `Kind` for each file.
         forms: The `Form` that each file has now.
         linked: Inode of the block that each file links to, where its form is LINK.
-        gateway: The way to the FUSE client's files.
     """
 
-    def __init__(
-        self,
-        *,
-        folder: str,
-        scratch: str,
-        manifest: Manifest,
-        store: Store,
-        encoded: bool = True,
-        merged: bool = False,
-    ) -> None:
+    def __init__(self, *, folder: str, scratch: str, manifest: Manifest, store: Store) -> None:
         self.folder: Final = os.fsencode(folder)
         self._scratch: Final = os.fsencode(scratch)
         self._manifest: Final = manifest
         self._store: Final = store
-        self._encoded: Final = encoded
-        self._merged: Final = merged
-        self._gateway_folder: Final = gateway_folder(manifest) or b""
-        self.gateway: Final = RemoteGateway(
-            folder=os.fsdecode(os.path.join(self.folder, self._gateway_folder)).rstrip("/"), scratch=scratch
-        )
         self.kinds: Final[Kinds] = kinds_of(manifest)
         self.forms: Final = np.zeros(len(manifest), dtype=np.uint8)
         self.linked: Final[Inodes] = np.zeros(len(manifest), dtype=np.uint64)
@@ -94,7 +75,7 @@ class Tree:
                         self._make(number, folder, parent=parent, name=name)
                 elif not made:
                     with _listing(root) as listing:
-                        self._learn(number=number, folder=folder, listing=listing)
+                        self._learn(number=number, listing=listing)
 
     def _make(self, number: int, folder: bytes, *, parent: int, name: bytes) -> bool:
         """Make a folder, or learn what is in it, but for the root; whether it was made."""
@@ -103,12 +84,12 @@ class Tree:
         except FileExistsError:
             if folder:
                 with _beneath(parent, name) as found, _listing(found) as listing:
-                    self._learn(number=number, folder=folder, listing=listing)
+                    self._learn(number=number, listing=listing)
             return False
         set_mode(parent, name, FOLDER_MODE)
         return True
 
-    def _learn(self, *, number: int, folder: bytes, listing: int) -> None:
+    def _learn(self, *, number: int, listing: int) -> None:
         with os.scandir(listing) as entries:
             present = {os.fsencode(entry.name): entry for entry in entries}
         if not present:
@@ -121,38 +102,11 @@ class Tree:
             entry = present.get(name)
             if entry is None:
                 continue
-            forms[place] = form = self._form(
-                entry=entry,
-                folder=folder,
-                listing=listing,
-                file=file,
-                kind=kinds[place],
-                length=lengths[place],
+            forms[place] = form = _form(
+                entry=entry, listing=listing, file=file, kind=kinds[place], length=lengths[place]
             )
             linked[place] = entry.inode() if form == Form.LINK else 0
         self.forms[places], self.linked[places] = forms, linked
-
-    def _form(
-        self, *, entry: "os.DirEntry[str]", folder: bytes, listing: int, file: int, kind: int, length: int
-    ) -> Form:
-        """The form of what is there. What is not as a view makes it is replaced, whoever put it there."""
-        name = os.fsencode(entry.name)
-        if entry.is_symlink():
-            known = not self._merged and os.readlink(name, dir_fd=listing) == self._target(folder, name)
-            return Form.REMOTE if known else Form.OTHER
-        if not entry.is_file(follow_symlinks=False):
-            return Form.OTHER
-        found = entry.stat(follow_symlinks=False)
-        if found.st_size != length:
-            return Form.OTHER
-        if (
-            found.st_nlink == 1
-            and (number := placeholder_number(b"/proc/self/fd/%d/%b" % (listing, name))) is not None
-        ):
-            return Form.REMOTE if self._merged and number == file else Form.OTHER
-        if kind == Kind.EMPTY:
-            return Form.EMPTY
-        return Form.LINK if kind == Kind.BLOCK else Form.OTHER
 
     def apply(self, steps: Steps) -> Outcome:
         """Take the steps; a file is to be read through the client when its block has gone or has another length.
@@ -182,21 +136,44 @@ class Tree:
                     writer.empty(name)
                     self.forms[file] = Form.EMPTY
                 else:
-                    if self._merged:
-                        writer.placeholder(name, number=file, length=wanted_length, fresh=fresh)
-                    else:
-                        writer.symlink(self._target(folder, name), name, fresh=fresh)
+                    writer.placeholder(name, number=file, length=wanted_length, fresh=fresh)
                     self.forms[file] = Form.REMOTE
                     remote += 1
         return Outcome(linked=linked, remote=remote, wrong_length=tuple(wrong))
 
-    def _target(self, folder: bytes, name: bytes) -> bytes:
-        """Where the symbolic link of a file leads."""
-        depth = folder.count(b"/") + 1 if folder else 0
-        there = os.path.join(folder, name)
-        if self._encoded:
-            there = os.fsencode(for_alluxio(os.fsdecode(there)))
-        return b"../" * depth + os.path.join(self._gateway_folder, os.fsencode(TARGET), there)
+
+class NoTree:
+    """In the place of a tree, where pods are shown the remote-read client's own: every file is read through it."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.kinds: Final[Kinds] = np.full(len(manifest), Kind.PARTS, dtype=np.uint8)
+        self.forms: Final = np.full(len(manifest), Form.REMOTE, dtype=np.uint8)
+        self.linked: Final[Inodes] = np.zeros(len(manifest), dtype=np.uint64)
+
+    def prepare(self) -> None:
+        """Nothing is to be made."""
+
+    def apply(self, steps: Steps) -> Outcome:
+        """There are no steps."""
+        return Outcome()
+
+
+def _form(*, entry: "os.DirEntry[str]", listing: int, file: int, kind: int, length: int) -> Form:
+    """The form of what is there. What is not as a view makes it is replaced, whoever put it there."""
+    if not entry.is_file(follow_symlinks=False):
+        return Form.OTHER
+    found = entry.stat(follow_symlinks=False)
+    if found.st_size != length:
+        return Form.OTHER
+    if (
+        found.st_nlink == 1
+        and (number := placeholder_number(b"/proc/self/fd/%d/%b" % (listing, os.fsencode(entry.name))))
+        is not None
+    ):
+        return Form.REMOTE if number == file else Form.OTHER
+    if kind == Kind.EMPTY:
+        return Form.EMPTY
+    return Form.LINK if kind == Kind.BLOCK else Form.OTHER
 
 
 def _link(
@@ -267,14 +244,6 @@ class _Writer:
             os.link(block, name, src_dir_fd=blocks, dst_dir_fd=self._folder, follow_symlinks=False)
             return
         os.link(block, self._scratch, src_dir_fd=blocks, dst_dir_fd=self._drafts, follow_symlinks=False)
-        self._put(name)
-
-    def symlink(self, target: bytes, name: bytes, *, fresh: bool) -> None:
-        """Have `name` be a symbolic link."""
-        if fresh:
-            os.symlink(target, name, dir_fd=self._folder)
-            return
-        os.symlink(target, self._scratch, dir_fd=self._drafts)
         self._put(name)
 
     def placeholder(self, name: bytes, *, number: int, length: int, fresh: bool) -> None:

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from tests.support.twins.engine import MemoryEngine
 from tests.unit.node.csi.views.builders import PATH, put_blocks
+from tests.unit.node.csi.views.node_world import ShowingClient
 
 from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
@@ -23,7 +24,7 @@ from tdcs.model.cache_engine import Source
 from tdcs.model.listing_limit import ListingLimit
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
-from tdcs.node.csi.views.view_folders import STAGING
+from tdcs.node.csi.views.view_folders import STAGING, TREE
 from tdcs.node.csi.views.view_settings import ViewSettings
 from tdcs.node.csi.volume import Volume
 from tdcs.node.csi.volume_folder import SourceNotReadyError
@@ -74,7 +75,7 @@ class World:
         settings = ViewSettings(
             node="node-a",
             cache_root=self.root / "cache",
-            fuse_root=self.root / "fuse",
+            reader_root=self.root / "reader",
             kubelet=self.root / "kubelet",
             manifest_address=address,
         )
@@ -87,12 +88,12 @@ class World:
             ),
             guard=HangGuard(threads_per_key=2),
         )
+        views._client = ShowingClient(settings=settings, guard=HangGuard(threads_per_key=2))  # type: ignore[misc]
         try:
             source = await views.open(volume=VOLUME)
-            assert source is not None
             path = Path(os.readlink(f"/proc/self/fd/{source.folder}"))
             source.close()
-            return path
+            return path.with_name(TREE)
         finally:
             await views._versions.close()
 

@@ -1,6 +1,7 @@
 """Listings and worker folders for tests of views."""
 
 import itertools
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.disk.epoch import enter_epoch
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.csi.views.overlay import unsupported
+from tdcs.node.csi.views.overlay import placeholder_number, unsupported
 
 
 def _overlays_unsupported() -> str:
@@ -81,6 +82,16 @@ def enter_journal(tier: Path, journal: str) -> None:
     disk = Disk(tier)
     disk.prepare()
     enter_epoch(disk, journal=journal)
+
+
+def is_link(path: Path) -> bool:
+    """Whether a file of a view is the block on the node's disk."""
+    return path.stat(follow_symlinks=False).st_nlink == 2
+
+
+def is_placeholder(path: Path) -> bool:
+    """Whether a file of a view's tree stands for one that is not on the node."""
+    return placeholder_number(os.fsencode(path)) is not None
 
 
 def drop_block(tier: Path, identifier: int) -> None:

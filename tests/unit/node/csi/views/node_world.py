@@ -10,16 +10,27 @@ from tests.support.twins.engine import MemoryEngine
 from tests.unit.node.csi.views.builders import PATH, put_blocks
 
 from tdcs.api import names
+from tdcs.engine.confined_path import plain_folder
 from tdcs.listing.lister import LocalLister
 from tdcs.model.cache_engine import Source
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
+from tdcs.node.csi.views.reader_client import ReaderClient
+from tdcs.node.csi.views.view import View
+from tdcs.node.csi.views.view_folders import TREE
 from tdcs.node.csi.views.view_settings import ViewSettings
 from tdcs.node.csi.volume import Volume
-from tdcs.node.csi.volume_folder import Source as Opened
 
 URI = "s3://bucket/data"
 VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))
+
+
+class ShowingClient(ReaderClient):
+    """Shows every version, without a mount: what pods are given is the tree."""
+
+    async def bind(self, view: View) -> None:
+        with plain_folder(view.folder.shown, make=True):
+            pass
 
 
 class World:
@@ -32,12 +43,13 @@ class World:
         self.engine = MemoryEngine(sources={URI: lambda: self.files}, workers={"node-a": 1 << 20})
         self.views = self.restarted()
 
-    def restarted(self, **changes: object) -> NodeViews:
+    def restarted(self, *, client: bool = True, **changes: object) -> NodeViews:
+        """A new process; with `client`, one that shows every version stands in for the remote-read client."""
         settings = ViewSettings(
             **{
                 "node": "node-a",
                 "cache_root": self.root / "cache",
-                "fuse_root": self.root / "fuse",
+                "reader_root": self.root / "reader",
                 "kubelet": self.root / "kubelet",
                 "answer_seconds": 5.0,
                 "fresh_seconds": 0.0,
@@ -52,6 +64,8 @@ class World:
             lister=lambda _, folder: LocalLister(engine=self.engine, folder=folder),
             guard=HangGuard(threads_per_key=2),
         )
+        if client:
+            self.views._client = ShowingClient(settings=settings, guard=HangGuard(threads_per_key=2))  # type: ignore[misc]
         return self.views
 
     async def mount(self) -> None:
@@ -68,13 +82,12 @@ class World:
         )
         return ids
 
-    async def opened(self) -> Path:
-        """The tree that a volume is given now."""
-        source = await self.views.open(volume=VOLUME)
-        assert isinstance(source, Opened)
+    async def opened(self, volume: Volume = VOLUME) -> Path:
+        """The tree of the version that a volume is given now."""
+        source = await self.views.open(volume=volume)
         path = Path(os.readlink(f"/proc/self/fd/{source.folder}"))
         source.close()
-        return path
+        return path.with_name(TREE)
 
     def trees(self) -> list[Path]:
         return sorted((self.tier / names.VIEWS_FOLDER).glob("*/*/tree"))

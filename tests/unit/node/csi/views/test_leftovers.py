@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tdcs.api import names
+from tdcs.node.csi.mountinfo import Mount
 from tdcs.node.csi.views.leftovers import QUIET_SECONDS, clear_abandoned
-from tdcs.node.csi.views.view_folders import NOTICED, STAGING
+from tdcs.node.csi.views.view_folders import STAGING
 
 
 @pytest.fixture
@@ -16,7 +18,6 @@ def folder(tmp_path: Path) -> Path:
     """The folder of a dataset whose last version went a while ago."""
     made = tmp_path / "caches" / "default" / "views" / "datasets%2Fpictures"
     made.mkdir(parents=True)
-    (made / NOTICED).write_text("a version")
     (made.parent / STAGING).mkdir()
     rest(made)
     return made
@@ -28,9 +29,9 @@ def rest(folder: Path, *, seconds: float = QUIET_SECONDS + 5) -> None:
     os.utime(folder, (then, then))
 
 
-def tidy(folder: Path, *, read: tuple[str, ...] = ()) -> None:
+def tidy(folder: Path) -> None:
     root = folder.parents[2]
-    clear_abandoned(cache_root=str(root), pods=str(root / "pods"), known=(), mounts=[], read=read)
+    clear_abandoned(cache_root=str(root), pods=str(root / "pods"), known=(), mounts=[])
 
 
 def test_the_folder_of_a_dataset_without_versions_goes(folder: Path) -> None:
@@ -42,12 +43,7 @@ def test_the_folder_of_a_dataset_without_versions_goes(folder: Path) -> None:
 def test_one_of_which_a_version_may_be_made_this_moment_stays(folder: Path) -> None:
     rest(folder, seconds=-QUIET_SECONDS)
     tidy(folder)
-    assert (folder / NOTICED).exists()
-
-
-def test_one_that_pods_read_without_a_version_stays(folder: Path) -> None:
-    tidy(folder, read=(str(folder),))
-    assert (folder / NOTICED).exists()
+    assert folder.exists()
 
 
 def test_one_with_a_version_stays(folder: Path) -> None:
@@ -55,16 +51,32 @@ def test_one_with_a_version_stays(folder: Path) -> None:
     (folder / "version" / "manifest").write_bytes(b"")
     rest(folder)
     tidy(folder)
-    assert (folder / NOTICED).exists()
+    assert (folder / "version" / "manifest").exists()
 
 
 def test_a_link_in_its_place_is_not_followed(folder: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     foreign.mkdir()
-    (foreign / NOTICED).write_text("of somebody else")
     rest(foreign)
     planted = folder.parent / "datasets%2Fplanted"
     planted.symlink_to(foreign)
     tidy(folder)
-    assert (foreign / NOTICED).exists()
+    assert foreign.exists()
     assert planted.is_symlink()
+
+
+@pytest.mark.parametrize("shown", ["folder", "name", ""])
+def test_a_view_without_a_manifest_stays_while_a_pod_is_shown_it(folder: Path, shown: str) -> None:
+    version = folder / "0123"
+    (version / "shown").mkdir(parents=True)
+    pods = folder.parents[2] / "pods"
+    kinds = {
+        "folder": {"root": "/", "filesystem": "overlay", "source": f"tdcs-view@0:9@{version}"},
+        "name": {"root": "/default.0123", "filesystem": names.READER_FILE_SYSTEM, "source": "tdcs"},
+        "": {"root": "/default.4567", "filesystem": names.READER_FILE_SYSTEM, "source": "tdcs"},
+    }
+    mounted = Mount(id=1, device="0:9", point=f"{pods}/pod", options=frozenset(), **kinds[shown])
+
+    clear_abandoned(cache_root=str(folder.parents[2]), pods=f"{pods}/", known=(), mounts=[mounted])
+
+    assert version.exists() == bool(shown)

@@ -32,8 +32,8 @@ from tdcs.api import names
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import (
-    Overlay,
     OverlaySupport,
+    ShownFolder,
     make_placeholder,
     parse_shown,
     placeholder_number,
@@ -61,14 +61,13 @@ class Disk:
         self.store = Store(tiers=[str(tier)], mount=PATH)
         put_blocks(tier, {1: b"here"})
 
-    def follow(self, *, merged: bool = True, release: bool = False) -> Tree:
+    def follow(self, *, release: bool = False) -> Tree:
         """A new process brings the tree into step."""
         tree = Tree(
             folder=str(self.root),
             scratch=str(self.tier / "scratch"),
             manifest=self.manifest,
             store=self.store,
-            merged=merged,
         )
         tree.prepare()
         local = self.store.scan(manifest=self.manifest, kinds=tree.kinds)
@@ -127,16 +126,6 @@ def test_a_placeholder_that_is_not_as_it_should_be_is_made_anew(disk: Disk, brok
     assert file.stat().st_size == 5
 
 
-def test_a_placeholder_is_never_taken_for_a_link_where_no_overlay_is(disk: Disk) -> None:
-    disk.follow()
-
-    disk.follow(merged=False)
-
-    assert (disk.root / "d/away").is_symlink()
-    disk.follow()
-    assert disk.number("d/away") == disk.numbers["d/away"]
-
-
 def test_a_block_that_comes_takes_the_place_of_its_placeholder_and_goes_when_released(disk: Disk) -> None:
     disk.follow()
     put_blocks(disk.tier, {2: b"away!"})
@@ -164,7 +153,7 @@ def test_an_overlay_shows_what_came_after_it_once_it_is_refreshed(disk: Disk, tm
     data, point = tmp_path / "data", tmp_path / "shown"
     data.mkdir()
     (data / str(disk.numbers["d/away"])).write_text("outer")
-    overlay = Overlay(version=str(tmp_path), tree=str(disk.root), point=str(point))
+    overlay = ShownFolder(identity=str(tmp_path), tree=str(disk.root), point=str(point))
     below = os.open(data, os.O_PATH)
     try:
         overlay.show(data=below, device="0:1")
@@ -189,7 +178,7 @@ def test_an_overlay_shows_what_came_after_it_once_it_is_refreshed(disk: Disk, tm
     assert not point.exists()
 
 
-async def test_on_a_disk_that_takes_no_placeholders_views_have_symbolic_links(
+async def test_on_a_disk_that_takes_no_placeholders_pods_read_through_the_client(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     views = tmp_path / "views"
@@ -242,6 +231,30 @@ async def test_a_volume_that_is_asked_for_again_joins_the_trial_of_the_call_that
     assert len(trials) == 1
 
 
+@pytest.mark.parametrize("made", [("tree",), ("tree", "shown"), ("shown",)])
+async def test_a_version_stays_in_the_form_in_which_it_was_made(
+    tmp_path: Path, made: tuple[str, ...]
+) -> None:
+    dataset = DatasetFolder(path=str(tmp_path / "views/d"))
+    for folder in made:
+        (tmp_path / "views/d/v" / folder).mkdir(parents=True)
+    for wanted in (False, True):
+        support = OverlaySupport(wanted=wanted)
+        await support.look(dataset)
+        assert support.merged(dataset, version="v") == ("tree" in made)
+        assert support.merged(dataset, version="another") == wanted
+
+
+async def test_a_tree_of_a_kernel_that_had_overlays_is_not_shown_on_one_that_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    (tmp_path / "views/d/v/tree").mkdir(parents=True)
+    monkeypatch.setattr(bind_mount, "overlay_with_data", Mock(side_effect=OSError(errno.EINVAL, "Invalid")))
+    await support.look(dataset)
+    assert not support.merged(dataset, version="v")
+
+
 async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_path: Path) -> None:
     views = tmp_path / "views"
     left = views / ".overlay-trial"
@@ -250,7 +263,7 @@ async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_pat
         folder.mkdir(parents=True)
     make_placeholder(os.fsencode(tree / "file"), number=7, length=4, mode=0o444)
     below = os.open(data, os.O_PATH)
-    Overlay(version=str(left), tree=str(tree), point=str(point)).show(data=below, device="trial")
+    ShownFolder(identity=str(left), tree=str(tree), point=str(point)).show(data=below, device="trial")
     os.close(below)
     support = OverlaySupport(wanted=True)
     await support.look(DatasetFolder(path=str(views / "d")))
@@ -269,7 +282,7 @@ async def test_a_trial_that_cannot_be_removed_at_once_has_told_all_the_same(
     assert "cannot be removed; the next trial does it" in caplog.text
 
 
-async def test_an_error_that_nothing_is_known_of_gives_links_and_no_volume_that_never_comes(
+async def test_an_error_that_nothing_is_known_of_leaves_no_volume_without_a_form(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
@@ -307,7 +320,7 @@ def reader() -> Iterator[ReaderNode]:
 async def merging(reader: ReaderNode) -> AsyncIterator[World]:
     """Views over that client, kept in step; a dataset is mounted, and none of it is on the node."""
     world = World(reader.folder)
-    world.restarted(reader_root=reader.own.root, proc=Path("/proc"))
+    world.restarted(client=False, reader_root=reader.own.root, proc=Path("/proc"))
     await world.mount()
     async with watching(world.views):
         yield world

@@ -1,9 +1,7 @@
 """Trees of links on a real disk."""
 
-import errno
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +10,22 @@ from tests.unit.node.csi.views.builders import (
     admit_block,
     drop_block,
     enter_journal,
+    is_placeholder,
     listed,
     manifest_of,
+    needs_overlays,
     put_blocks,
     refuse_block,
 )
 
 from tdcs.api import names
 from tdcs.model.manifest import Manifest
-from tdcs.node.csi import bind_mount
 from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.overlay import placeholder_number
 from tdcs.node.csi.views.view_plan import Form, plan
 from tdcs.node.csi.views.view_tree import Outcome, Tree
+
+pytestmark = needs_overlays
 
 STRANGE = ["with space", "ünïcode-ß-日本", "a:b", "100%", "new\nline", "x" * 255, "d:e/f g/%41"]
 
@@ -63,10 +65,10 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+def disk(tmp_path: Path) -> Disk:
     """Block 1 is on the node, block 2 is not, blocks 3 and 4 are one file's, the last file is empty."""
     put_blocks(tmp_path, {1: b"here"})
-    disk = Disk(
+    return Disk(
         tmp_path,
         manifest_of(
             listed("d/here", 4, first_block=1),
@@ -75,8 +77,6 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
             listed("d/e/empty"),
         ),
     )
-    yield disk
-    disk.tree.gateway.remove()
 
 
 def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
@@ -85,20 +85,18 @@ def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
     here = disk.root / "d/here"
     assert here.read_text() == "here"
     assert here.stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
-    assert os.readlink(disk.root / "d/away") == "../d/e/.tdcs/way/data/d/away"
-    assert os.readlink(disk.root / "parts") == "d/e/.tdcs/way/data/parts"
+    assert is_placeholder(disk.root / "d/away")
+    assert is_placeholder(disk.root / "parts")
     assert (disk.root / "d/e/empty").read_bytes() == b""
 
 
 def test_nothing_in_the_tree_can_be_written_to_and_neither_can_the_block(disk: Disk) -> None:
     disk.follow()
-    disk.tree.gateway.make()
 
     for folder, _, files in os.walk(disk.root):
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o555
         for name in files:
-            found = os.lstat(os.path.join(folder, name))
-            assert stat.S_ISLNK(found.st_mode) or stat.S_IMODE(found.st_mode) == 0o444
+            assert os.lstat(os.path.join(folder, name)).st_mode == stat.S_IFREG | 0o444
     assert stat.S_IMODE((disk.tier / names.BLOCK_FOLDER / "1").stat().st_mode) == 0o444
 
 
@@ -108,7 +106,7 @@ def test_a_block_that_comes_replaces_the_way_to_the_client(disk: Disk) -> None:
 
     disk.follow()
 
-    assert not (disk.root / "d/away").is_symlink()
+    assert not is_placeholder(disk.root / "d/away")
     assert (disk.root / "d/away").read_text() == "away"
 
 
@@ -120,7 +118,7 @@ def test_a_block_that_goes_is_kept_until_it_is_released(disk: Disk) -> None:
     assert (disk.root / "d/here").read_text() == "here"
     disk.follow(release=True)
 
-    assert os.readlink(disk.root / "d/here") == "../d/e/.tdcs/way/data/d/here"
+    assert is_placeholder(disk.root / "d/here")
 
 
 def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: Disk) -> None:
@@ -138,7 +136,7 @@ def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: Disk) -> None:
 def test_no_view_links_a_block_that_its_agent_has_refused(disk: Disk, dropped: bool) -> None:
     refuse_block(disk.tier, 1)
     disk.follow()
-    assert (disk.root / "d/here").is_symlink()
+    assert is_placeholder(disk.root / "d/here")
 
     admit_block(disk.tier, 1)
     disk.follow()
@@ -149,11 +147,11 @@ def test_no_view_links_a_block_that_its_agent_has_refused(disk: Disk, dropped: b
         drop_block(disk.tier, 1)  # a link that keeps a good block is left, this one is not
     disk.reopened()
     disk.follow()
-    assert (disk.root / "d/here").is_symlink()
+    assert is_placeholder(disk.root / "d/here")
 
     put_blocks(disk.tier, {1: b"good"})
     disk.follow()
-    assert (disk.root / "d/here").is_symlink()
+    assert is_placeholder(disk.root / "d/here")
     admit_block(disk.tier, 1)
     disk.follow()
     assert (disk.root / "d/here").read_text() == "good"
@@ -180,7 +178,7 @@ def test_a_block_of_another_length_is_not_linked_and_named(disk: Disk, content: 
     outcome = disk.follow()
 
     assert outcome.wrong_length == (2,)
-    assert (disk.root / "d/away").is_symlink()
+    assert is_placeholder(disk.root / "d/away")
     assert disk.follow().wrong_length == (2,)
     put_blocks(disk.tier, {2: b"good"})
     assert disk.follow().wrong_length == ()
@@ -194,7 +192,7 @@ def test_a_link_in_the_workers_folder_is_not_taken_for_a_block(disk: Disk) -> No
 
     disk.follow()
 
-    assert (disk.root / "d/away").is_symlink()
+    assert is_placeholder(disk.root / "d/away")
 
 
 def test_a_new_process_finds_what_is_there_and_changes_nothing(disk: Disk) -> None:
@@ -223,7 +221,7 @@ def test_a_new_process_finds_what_is_there_and_changes_nothing(disk: Disk) -> No
 )
 def test_what_is_not_as_a_view_makes_it_is_replaced(disk: Disk, name: str, wrong: str) -> None:
     disk.follow()
-    before = {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in files_of(disk)}
+    before = contents_of(disk)
     file = disk.root / name
     file.unlink()
     if wrong == "plain file":
@@ -234,12 +232,13 @@ def test_what_is_not_as_a_view_makes_it_is_replaced(disk: Disk, name: str, wrong
 
     disk.follow()
 
-    after = {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in files_of(disk)}
-    assert after == before
+    assert contents_of(disk) == before
 
 
-def files_of(disk: Disk) -> list[Path]:
-    return [path for path in disk.root.rglob("*") if path.is_symlink() or path.is_file()]
+def contents_of(disk: Disk) -> dict[Path, tuple[int | None, bytes]]:
+    """Of all files: whose placeholder it is, and the bytes."""
+    files = (path for path in disk.root.rglob("*") if path.is_symlink() or path.is_file())
+    return {path: (placeholder_number(os.fsencode(path)), path.read_bytes()) for path in files}
 
 
 def test_a_block_in_the_spool_of_the_agent_is_linked_and_stays_when_the_worker_has_it(disk: Disk) -> None:
@@ -268,7 +267,7 @@ def test_a_tree_that_was_made_half_is_completed(disk: Disk) -> None:
     assert (disk.root / "d/e/empty").exists()
 
 
-def test_names_of_all_kinds_are_linked_and_led_to(tmp_path: Path) -> None:
+def test_names_of_all_kinds_have_links_and_placeholders(tmp_path: Path) -> None:
     put_blocks(tmp_path, {number: b"%d" % number for number in range(0, len(STRANGE), 2)})
     manifest = manifest_of(*(listed(name, 1, first_block=number) for number, name in enumerate(STRANGE)))
     disk = Disk(tmp_path, manifest)
@@ -277,35 +276,8 @@ def test_names_of_all_kinds_are_linked_and_led_to(tmp_path: Path) -> None:
 
     for number, name in enumerate(STRANGE):
         shown = disk.root / name
-        assert shown.is_symlink() == bool(number % 2)
-        if number % 2:
-            target = Path(disk.tree.gateway.fuse) / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(str(number))
-        assert shown.read_text() == str(number)
-
-
-def test_the_place_of_the_clients_mount_comes_and_goes(disk: Disk) -> None:
-    for _ in range(2):
-        disk.tree.gateway.make()
-        assert Path(disk.tree.gateway.fuse).is_dir()
-    for _ in range(2):
-        disk.tree.gateway.remove()
-        assert not (disk.root / "d/e/.tdcs").exists()
-
-
-def test_without_overlays_the_way_is_a_plain_folder(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(**_: object) -> None:
-        raise OSError(errno.ENODEV, "No such device")
-
-    monkeypatch.setattr(bind_mount, "overlay", refused)
-    for _ in range(2):
-        disk.tree.gateway.make()
-        assert Path(disk.tree.gateway.fuse).is_dir()
-    assert stat.S_IMODE((disk.root / "d/e/.tdcs").stat().st_mode) == 0o111
-    for _ in range(2):
-        disk.tree.gateway.remove()
-        assert not (disk.root / "d/e/.tdcs").exists()
+        assert is_placeholder(shown) == bool(number % 2)
+        assert number % 2 or shown.read_text() == str(number)
 
 
 def test_a_block_of_another_journal_is_not_linked_though_id_and_length_are_the_same(disk: Disk) -> None:
@@ -324,9 +296,9 @@ def test_a_block_of_another_journal_is_not_linked_though_id_and_length_are_the_s
 
     assert disk.store.foreign
     assert (disk.root / "d/here").read_text() == "here"
-    assert (disk.root / "d/away").is_symlink()
+    assert is_placeholder(disk.root / "d/away")
     disk.follow(release=True)
-    assert (disk.root / "d/here").is_symlink()
+    assert is_placeholder(disk.root / "d/here")
     noted.write_text("two\n")  # the new cache has the version, too
     assert disk.store.stamp() == -1  # so it is looked at again
     admit_block(disk.tier, 1)
@@ -354,7 +326,7 @@ def test_a_block_that_was_seen_before_the_journal_changed_is_not_linked_after_it
 
     tree.apply(steps)
 
-    assert (disk.root / "d/here").is_symlink()
+    assert is_placeholder(disk.root / "d/here")
 
 
 def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
