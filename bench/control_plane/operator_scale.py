@@ -190,7 +190,7 @@ class Bench:
             cluster = Cluster(
                 engine=self._engine,
                 nodes={node: {"zone": node[-2:]} for node in self._nodes},
-                settings=Settings(reader_plugin="tdcs-csi"),  # as the chart sets it
+                settings=Settings(),  # as the chart sets it
                 most_wait=1e9,
                 caches=caches,
             )

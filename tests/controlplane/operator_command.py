@@ -102,7 +102,6 @@ def start_operator(
             f"--lease={release}-operator",
             f"--secrets-role={release}-dataset-secrets",
             f"--service-account={release}-operator",
-            f"--reader-plugin={release}-csi",  # as the chart's default
             *options,
         ],
         env={"PYTHONPATH": str(ROOT), **(env or {})},

@@ -26,9 +26,17 @@ from tests.support.programs.processes import Process
 from tdcs.alluxio import profile
 from tdcs.alluxio.profile import Profile, Role, Tier
 from tdcs.api import names
+from tdcs.control.cachecluster import stock_client
 from tdcs.model.cache_engine import Credentials, Source
 from tdcs.trust import roles as trust_roles
 from tdcs_local import programs
+
+MOUNT_OPTIONS = {
+    # Pages are kept between opens as long as size and time stay the same. By default each lookup of a small file would
+    # reach the JVM, and threads would come and go with every burst of reads.
+    Profile.TUNED: f"{stock_client.MOUNT_OPTIONS},auto_cache,entry_timeout=600,attr_timeout=600,max_idle_threads=64",
+    Profile.STOCK: stock_client.MOUNT_OPTIONS,
+}
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 IMAGE = CHECKOUT / "deploy" / "images" / "alluxio"
@@ -336,7 +344,7 @@ class FuseClient:
                 "ALLUXIO_HOSTNAME": f"{node}.local",
                 "NODE_NAME": node,
                 "FUSE_MOUNT_POINT": str(self.folder),
-                "FUSE_OPTIONS": profile.fuse_mount_options(profile=kind),
+                "FUSE_OPTIONS": MOUNT_OPTIONS[kind],
             },
             ready=self.mounted,
             start_deadline=120,

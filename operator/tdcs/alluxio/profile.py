@@ -172,26 +172,6 @@ _CLIENT = {
 }
 
 
-def fuse_mount_options(*, profile: Profile = Profile.TUNED) -> str:
-    """Options of the FUSE mount, comma-separated; Stock has only those without which no pod could read.
-
-    `auto_cache` keeps pages between opens as long as size and time stay the same; `kernel_cache` would keep them after
-    a change too.
-    """
-    if profile is Profile.STOCK:
-        return "allow_other,ro"
-    return ",".join(
-        (
-            "allow_other",  # pods run as other users
-            "ro",
-            "auto_cache",
-            "entry_timeout=600",  # 1 s by default: each lookup of a small file would reach the JVM
-            "attr_timeout=600",
-            "max_idle_threads=64",  # 10 by default, and threads would come and go with every burst of reads
-        )
-    )
-
-
 _OPENED = (
     *("java.lang", "java.lang.reflect", "java.util", "java.util.concurrent", "java.util.concurrent.atomic"),
     *("java.nio", "java.io", "sun.nio.ch", "jdk.internal.loader"),

@@ -302,7 +302,7 @@ class CacheClusterSpec(Model):
     agent: AgentComponent = defaulted(AgentComponent)
     """The agents in the workers' pods: they bring blocks from the sources and to each other."""
     fuse: Component = defaulted(Component)
-    """The pods of Alluxio's FUSE clients, where there are some: profile Stock, or no remote-read client."""
+    """The pods of Alluxio's FUSE clients, which the profile Stock has."""
 
     @property
     def all_folders(self) -> list[str]:

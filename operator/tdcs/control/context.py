@@ -30,8 +30,6 @@ class Settings:
         job_namespaces: where TrainingJobs are served; None: everywhere.
         image: image of the cache's pods when a CacheCluster names none.
         agent_image: image of the cache agents in the workers' pods: the operator's own.
-        reader_plugin: DaemonSet, in `namespace`, of the node plugins that have a remote-read client: cache clusters
-            need no FUSE clients of Alluxio then. Empty: there is no such client.
         image_pull_secrets: Secrets in `namespace` with which the cache's pods pull their image.
         scheduler_name: who places the pods of jobs that name no scheduler; empty: the cluster's default.
         secrets_role: ClusterRole that lets its holder read a namespace's Secrets, named in remedies.
@@ -67,7 +65,6 @@ class Settings:
     job_namespaces: tuple[str, ...] | None = None
     image: str = names.DEFAULT_IMAGE
     agent_image: str = names.DEFAULT_AGENT_IMAGE
-    reader_plugin: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     scheduler_name: str = names.SCHEDULER_NAME
     secrets_role: str = names.SECRETS_ROLE

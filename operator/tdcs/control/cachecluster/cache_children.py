@@ -1,4 +1,4 @@
-"""The objects of a cache cluster: configuration, master, one worker a node, FUSE clients."""
+"""The objects of a cache cluster: configuration, master, one worker a node."""
 
 from tdcs.alluxio import profile
 from tdcs.api import names
@@ -6,8 +6,6 @@ from tdcs.control.cachecluster import agent_pods, cache_certificates, cache_pods
 from tdcs.control.cachecluster.blueprint import Blueprint, labels_of, metadata_of
 from tdcs.model.kube_objects import Object
 from tdcs.trust.roles import Role
-
-FUSE_STOP_SECONDS = 30
 
 
 def services(plan: Blueprint) -> list[Object]:
@@ -145,63 +143,6 @@ def pinned_to(node: str) -> Object:
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     required = {"nodeSelectorTerms": [{"matchFields": fields}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-
-
-def fuse(plan: Blueprint) -> Object:
-    """The DaemonSet of the FUSE clients: privileged, because only such a pod's mounts are seen by the node."""
-    component = names.COMPONENT_FUSE
-    labels = labels_of(cluster=plan.cluster, component=component)
-    mount_point = names.fuse_mount_point(cluster=plan.cluster)
-    container = cache_pods.container(
-        plan,
-        component=component,
-        role=profile.Role.FUSE,
-        settings=plan.spec.fuse,
-        host="$(POD_IP)",
-        mounts=[
-            {"name": "mounts", "mountPath": names.FUSE_ROOT, "mountPropagation": "Bidirectional"},
-            # The same path as in the worker: blocks of this node are opened as files.
-            {"name": "blocks", "mountPath": plan.tier_path},
-            *cache_certificates.mounts(plan, role=Role.FUSE),
-        ],
-        more=[
-            {"name": "FUSE_MOUNT_POINT", "value": mount_point},
-            {
-                "name": "FUSE_OPTIONS",
-                "value": profile.fuse_mount_options(profile=profile.Profile(plan.spec.profile)),
-            },
-        ],
-    )
-    container["securityContext"] = pod_security.mounting()
-    container["readinessProbe"] = {
-        "exec": {"command": ["mountpoint", "-q", mount_point]},
-        "periodSeconds": 3,
-        "timeoutSeconds": 5,
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata_of(plan, name=names.fuse_name(cluster=plan.cluster), component=component),
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": cache_pods.template(
-                plan,
-                labels=labels,
-                pod={
-                    "nodeSelector": dict(plan.spec.node_selector),
-                    "terminationGracePeriodSeconds": FUSE_STOP_SECONDS,
-                    "containers": [container],
-                    "volumes": [
-                        cache_pods.config_volume(plan),
-                        pod_security.scratch_volume(),
-                        cache_pods.host_folder("mounts", names.FUSE_ROOT),
-                        cache_pods.host_folder("blocks", plan.tier_path),
-                        *cache_certificates.volumes(plan, role=Role.FUSE, child=plan.cluster),
-                    ],
-                },
-            ),
-        },
-    }
 
 
 def _service(

@@ -9,17 +9,17 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.api.conditions import Finding, finding
-from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods, cleaning
+from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods, cleaning, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.cachecluster.draining import Drain, HeldSince, cut_off, is_dead, node_of
 from tdcs.control.cachecluster.isolation_probe import NetworkProbe
 from tdcs.control.cachecluster.membership import Membership
+from tdcs.control.cachecluster.stock_client import FuseView
 from tdcs.control.context import Context, Store, WorkKey
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide import worker_nodes
 from tdcs.decide.cache.mount_standing import EPOCH
 from tdcs.decide.cache.removal_cost import MountLedger
-from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
 from tdcs.model.cache_engine import WorkerInfo
@@ -200,11 +200,9 @@ class CacheClusterController:
         certificates = self._context.certificates
         if certificates is None:
             return None
-        fuse = worker_nodes.needs_fuse(
-            spec=blueprint.spec, reader_plugin=self._context.settings.reader_plugin
-        )
         place = (blueprint.namespace, names.fuse_name(cluster=blueprint.cluster))
-        fuse = fuse or place in self._context.stores.daemon_sets  # until it goes its pods need theirs
+        # Until they are gone their pods need theirs.
+        fuse = stock_client.is_wanted(blueprint.spec) or place in self._context.stores.daemon_sets
         subjects = cache_certificates.subjects(blueprint, nodes=sorted(nodes), fuse=fuse)
         return await certificates.provide(owner=blueprint.owner, subjects=subjects)
 
@@ -319,23 +317,19 @@ class CacheClusterController:
             if made is not None:
                 self._made[name] = made
             await asyncio.sleep(0)  # hundreds of workers are no pause for the lease and health
-        if worker_nodes.needs_fuse(spec=blueprint.spec, reader_plugin=self._context.settings.reader_plugin):
-            await self._put(DAEMON_SETS, cache_children.fuse(blueprint), blueprint, stores.daemon_sets)
+        if stock_client.is_wanted(blueprint.spec):
+            await self._put(DAEMON_SETS, stock_client.daemon_set(blueprint), blueprint, stores.daemon_sets)
         else:
             await self._remove_fuse(blueprint)
 
     async def _remove_fuse(self, blueprint: Blueprint) -> None:
-        """Delete the FUSE clients of an earlier setting, once no node plugin leads pods to them any more."""
+        """Delete the FUSE clients of a profile that the cluster has no more."""
         name = names.fuse_name(cluster=blueprint.cluster)
         live = self._context.stores.daemon_sets.get((blueprint.namespace, name))
         if live is None or not belongs(live, blueprint.owner):
             return
-        plugin = await self._context.api.get(
-            DAEMON_SETS, name=self._context.settings.reader_plugin, namespace=blueprint.namespace
-        )
-        if worker_nodes.is_rolled_out(plugin):
-            uid = live["metadata"]["uid"]
-            await self._context.api.delete(DAEMON_SETS, name=name, namespace=blueprint.namespace, uid=uid)
+        uid = live["metadata"]["uid"]
+        await self._context.api.delete(DAEMON_SETS, name=name, namespace=blueprint.namespace, uid=uid)
 
     async def _put(
         self, resource: Resource, wanted: Object, blueprint: Blueprint, store: Store | None = None
@@ -359,14 +353,10 @@ class CacheClusterController:
         return {node: self._dead.seconds((cluster, node), holds=True) for node in dead}
 
     def _fuse(self, cluster: str, spec: CacheClusterSpec) -> FuseView:
-        if not worker_nodes.needs_fuse(spec=spec, reader_plugin=self._context.settings.reader_plugin):
+        if not stock_client.is_wanted(spec):
             return FuseView()
-        namespace = self._context.settings.namespace
-        daemon_set = self._context.stores.daemon_sets.get((namespace, names.fuse_name(cluster=cluster)))
-        found = (daemon_set or {}).get("status") or {}
-        if not found.get("observedGeneration"):
-            return FuseView(wanted=1, ready=0)  # the DaemonSet controller has not looked yet
-        return FuseView(wanted=found.get("desiredNumberScheduled", 0), ready=found.get("numberReady", 0))
+        place = (self._context.settings.namespace, names.fuse_name(cluster=cluster))
+        return stock_client.view_of(self._context.stores.daemon_sets.get(place))
 
     async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
         """Write the status; whether there was something to write."""

@@ -76,12 +76,6 @@ from tdcs.trust.settings import TrustSettings
     help="Image of the cache agents in the workers' pods: the operator's own.",
 )
 @click.option(
-    "--reader-plugin",
-    default="",
-    help="DaemonSet in that namespace of the node plugins with the remote-read client; cache clusters then run FUSE "
-    "clients of Alluxio in the profile Stock only.",
-)
-@click.option(
     "--image-pull-secret",
     "image_pull_secrets",
     multiple=True,
@@ -220,7 +214,6 @@ def command(
     job_namespaces: tuple[str, ...],
     image: str,
     agent_image: str,
-    reader_plugin: str,
     image_pull_secrets: tuple[str, ...],
     scheduler_name: str,
     secrets_role: str,
@@ -268,7 +261,6 @@ def command(
             job_namespaces=job_namespaces if scope == "namespaces" else None,
             image=image,
             agent_image=agent_image,
-            reader_plugin=reader_plugin,
             image_pull_secrets=image_pull_secrets,
             scheduler_name=scheduler_name,
             secrets_role=secrets_role,

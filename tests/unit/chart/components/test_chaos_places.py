@@ -9,7 +9,7 @@ from tests.unit.chart.conftest import NAMESPACE, Helm, Object, Rendered
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.control.cachecluster import cache_children
+from tdcs.control.cachecluster import cache_children, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs_local.kind.kubectl import load
 from tdcs_local.paths import LOCAL
@@ -27,7 +27,11 @@ def workloads(chart: Rendered) -> Iterator[Object]:
     plan = Blueprint(
         owner=owner, spec=CacheClusterSpec(), namespace=NAMESPACE, image="alluxio:1", agent_image="tdcs:1"
     )
-    yield from (cache_children.master(plan), cache_children.worker(plan, node="n"), cache_children.fuse(plan))
+    yield from (
+        cache_children.master(plan),
+        cache_children.worker(plan, node="n"),
+        stock_client.daemon_set(plan),
+    )
     yield from (thing for thing in load(LOCAL / "store" / "store.yaml") if thing["kind"] == "Deployment")
 
 

@@ -9,7 +9,7 @@ from tests.unit.chart.conftest import Helm
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.control.cachecluster import cache_children, cleaning, isolation_probe
+from tdcs.control.cachecluster import cache_children, cleaning, isolation_probe, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
 
 Object = dict[str, Any]
@@ -65,7 +65,7 @@ def pods_of_caches() -> Iterator[tuple[str, Object]]:
     as_root = blueprint(sourceFolders=["/nfs"], folderAccess={"asRoot": True})
     yield "master", cache_children.master(plain)
     yield "worker", cache_children.worker(plain, node="n")
-    yield "fuse", cache_children.fuse(plain)
+    yield "fuse", stock_client.daemon_set(plain)
     yield "clean", cleaning.job(plain, worker_set=worker_set, node="n", views_too=True)
     yield "network-probe", isolation_probe.job(plain, window=1)
     yield "master-folders", cache_children.master(shared)

@@ -8,11 +8,11 @@ from tests.unit.control.builders import GIB, NOW, worker
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker
-from tdcs.control.cachecluster import cache_children, cache_pods
+from tdcs.control.cachecluster import cache_children, cache_pods, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
+from tdcs.control.cachecluster.stock_client import FuseView
 from tdcs.decide.leaving_workers import choose_nodes
 from tdcs.decide.worker_nodes import (
-    FuseView,
     readiness,
     starting_nodes,
     status_of,
@@ -204,7 +204,7 @@ def test_resources_of_the_agents_can_be_set() -> None:
 
 def test_blocks_lie_at_the_same_path_in_worker_and_client() -> None:
     plan = blueprint(storage={"tiers": [{"path": "/mnt/nvme", "capacity": "2Gi"}]})
-    for obj in (cache_children.worker(plan, node="n1"), cache_children.fuse(plan)):
+    for obj in (cache_children.worker(plan, node="n1"), stock_client.daemon_set(plan)):
         volumes = {volume["name"]: volume for volume in obj["spec"]["template"]["spec"]["volumes"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in container(obj)["volumeMounts"]}
         assert volumes["blocks"]["hostPath"]["path"] == mounts["blocks"] == "/mnt/nvme"
@@ -219,7 +219,7 @@ def test_everyone_knows_the_master_by_the_name_of_its_pod() -> None:
     for obj in (
         cache_children.master(plan),
         cache_children.worker(plan, node="n1"),
-        cache_children.fuse(plan),
+        stock_client.daemon_set(plan),
     ):
         assert env(obj)["ALLUXIO_MASTER_HOSTNAME"] == expected
     assert names.master_address(cluster="default", namespace="tdcs-system") == f"{expected}:19998"
@@ -241,7 +241,7 @@ def test_a_change_of_properties_restarts_every_process() -> None:
     before, after = blueprint(), blueprint(properties={"alluxio.user.x": "1"})
     for make in (
         cache_children.master,
-        cache_children.fuse,
+        stock_client.daemon_set,
         lambda plan: cache_children.worker(plan, node="n1"),
     ):
         hashes = {
@@ -260,7 +260,7 @@ def test_every_pod_pulls_its_image_with_the_secrets_it_is_given() -> None:
     open_, closed = blueprint(), replace(blueprint(), pull_secrets=("registry", "mirror"))
     for make in (
         cache_children.master,
-        cache_children.fuse,
+        stock_client.daemon_set,
         lambda plan: cache_children.worker(plan, node="n1"),
     ):
         assert "imagePullSecrets" not in make(open_)["spec"]["template"]["spec"]
@@ -310,7 +310,7 @@ def test_pods_ask_for_the_memory_that_their_jvm_may_take() -> None:
     in_memory = blueprint(storage={"tiers": [{"medium": "MEM", "capacity": "4Gi"}]})
     assert requests(cache_children.worker(in_memory, node="n"))["memory"] == f"{4096 + 192 + 512 + 192}Mi"
     own = {"limits": {"memory": "9Gi"}}
-    assert container(cache_children.fuse(blueprint(fuse={"resources": own})))["resources"] == own
+    assert container(stock_client.daemon_set(blueprint(fuse={"resources": own})))["resources"] == own
 
 
 def test_the_journal_lies_where_it_is_asked_for() -> None:
@@ -341,4 +341,4 @@ def test_stock_leaves_alluxios_own_settings_of_reading() -> None:
     assert key in tuned
     assert key not in stock
     assert "alluxio.master.journal.type" in stock
-    assert env(cache_children.fuse(blueprint(profile="Stock")))["FUSE_OPTIONS"] == "allow_other,ro"
+    assert env(stock_client.daemon_set(blueprint(profile="Stock")))["FUSE_OPTIONS"] == "allow_other,ro"

@@ -1,11 +1,10 @@
 """A cache cluster frees the disks of the nodes that it leaves."""
 
-import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.twins.engine import MemoryEngine
-from tests.unit.control.cluster import QUICK, Cluster
+from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.control.clock import utc_now
@@ -194,32 +193,17 @@ async def test_a_cache_in_another_namespace_is_refused_and_says_where_it_belongs
     await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterNotFound")
 
 
-PLUGIN = "tdcs-csi"
 FUSE = ("tdcs-system", "default-fuse")
 
 
-def with_reader(*, plugin: str = PLUGIN) -> Cluster:
-    """A cluster of which the nodes have a remote-read client; no plugin means that they have none."""
+def one_node() -> Cluster:
+    """A cluster with one node."""
     engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers={"a": 10**9})
-    settings = dataclasses.replace(QUICK, reader_plugin=plugin)
-    return Cluster(engine=engine, nodes={"a": {}}, settings=settings)
+    return Cluster(engine=engine, nodes={"a": {}})
 
 
-def put_plugin(cluster: Cluster, *, ready: int) -> None:
-    """The DaemonSet of node plugins on two nodes."""
-    cluster.server.store(DAEMON_SETS)["tdcs-system", PLUGIN] = {
-        "metadata": {"name": PLUGIN, "namespace": "tdcs-system", "generation": 3},
-        "status": {
-            "observedGeneration": 3,
-            "desiredNumberScheduled": 2,
-            "updatedNumberScheduled": ready,
-            "numberReady": ready,
-        },
-    }
-
-
-async def test_with_a_remote_read_client_a_cache_is_ready_without_fuse_clients() -> None:
-    async with with_reader() as cluster:
+async def test_a_cache_is_ready_without_fuse_clients() -> None:
+    async with one_node() as cluster:
         await cluster.create_cache()
         await cluster.until(
             lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("status") == "True"
@@ -227,25 +211,13 @@ async def test_with_a_remote_read_client_a_cache_is_ready_without_fuse_clients()
         assert FUSE not in cluster.server.store(DAEMON_SETS)
 
 
-async def test_the_profile_stock_has_fuse_clients_beside_a_remote_read_client() -> None:
-    async with with_reader() as cluster:
+async def test_the_profile_stock_has_fuse_clients_which_go_with_it() -> None:
+    async with one_node() as cluster:
         await cluster.create_cache(profile="Stock")
         await cluster.until(lambda: FUSE in cluster.server.store(DAEMON_SETS))
-
-
-async def test_fuse_clients_go_when_every_node_plugin_leads_to_the_remote_read_client() -> None:
-    async with with_reader(plugin="") as cluster:
-        await cluster.create_cache()
-        await cluster.until(lambda: FUSE in cluster.server.store(DAEMON_SETS))
-        await cluster.stop()
-        cluster._settings = dataclasses.replace(QUICK, reader_plugin=PLUGIN)
-        put_plugin(cluster, ready=1)
-        await cluster.start()
-        await cluster.until(
-            lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("status") == "True"
+        await cluster.server.merge(
+            CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"profile": "Tuned"}}
         )
-        assert FUSE in cluster.server.store(DAEMON_SETS)
-        put_plugin(cluster, ready=2)
         await cluster.until(lambda: FUSE not in cluster.server.store(DAEMON_SETS))
 
 

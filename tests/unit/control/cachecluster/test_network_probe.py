@@ -56,9 +56,7 @@ def test_with_certificates_a_reached_port_gives_nothing_away_and_is_said_all_the
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     engine = MemoryEngine(sources={}, workers={"a": 10**9})
-    settings = dataclasses.replace(
-        QUICK, network_probe=True, reader_plugin="tdcs-csi", probe_targets=(NODES,)
-    )
+    settings = dataclasses.replace(QUICK, network_probe=True, probe_targets=(NODES,))
     async with Cluster(engine=engine, nodes={"a": {}}, settings=settings) as made:
         yield made
 

@@ -18,7 +18,7 @@ from tests.unit.kube.fake import error
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import Finding
-from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods
+from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.release_certificates import LOOK_SECONDS, Certificates
 from tdcs.kube.errors import ForbiddenError
@@ -434,7 +434,7 @@ def test_each_container_of_a_cache_mounts_the_certificate_of_its_own_role_alone(
     for made in (
         cache_children.master(plan),
         cache_children.worker(plan, node="a"),
-        cache_children.fuse(plan),
+        stock_client.daemon_set(plan),
     ):
         pod = made["spec"]["template"]["spec"]
         secrets |= {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
