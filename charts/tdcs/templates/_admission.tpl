@@ -33,15 +33,12 @@ variables.shared.exists(m, {{ . }}.startsWith(m + '/')) ||
 variables.rules.exists(o, o.?folders.orValue([]).exists(m, {{ . }}.startsWith(m + '/')))
 {{- end }}
 
-{{/* Images that may run as privileged FUSE clients, as a list of CEL; none where the remote-read client makes them needless. */}}
+{{/* Images that may run as privileged FUSE clients, as a list of CEL; those of the profile Stock. */}}
 {{- define "tdcs.fuseImages" -}}
 {{- $images := list }}
-{{- $stock := and .Values.cacheCluster.create (eq (.Values.cacheCluster.spec.profile | default "Tuned") "Stock") }}
-{{- if or $stock (not (include "tdcs.node.reader" .)) }}
+{{- if and .Values.cacheCluster.create (eq (.Values.cacheCluster.spec.profile | default "Tuned") "Stock") }}
 {{- $images = append $images (include "tdcs.alluxioImage" .) }}
-{{- if .Values.cacheCluster.create }}
 {{- with .Values.cacheCluster.spec.image }}{{ $images = append $images . }}{{ end }}
-{{- end }}
 {{- end }}
 {{- toJson (concat $images .Values.admissionPolicies.fuseImages | uniq) }}
 {{- end }}

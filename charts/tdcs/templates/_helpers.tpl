@@ -171,8 +171,3 @@ helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
 {{- end }}
 {{- toJson $outside }}
 {{- end }}
-
-{{/* Whether the remote-read client runs; empty: it does not. */}}
-{{- define "tdcs.node.reader" -}}
-{{- if and .Values.csi.enabled .Values.csi.nativeViews .Values.reader.enabled }}yes{{ end }}
-{{- end }}

@@ -71,10 +71,7 @@ matchExpressions:
 {{- $nodes := printf "%s-nodes.%s.svc" $name .Release.Namespace }}
 {{- $found := list (printf "%s-manifests.%s.svc:8082" $name .Release.Namespace) }}
 {{- if .Values.csi.enabled }}
-{{- $found = append $found (printf "%s:9808" $nodes) }}
-{{- if include "tdcs.node.reader" . }}
-{{- $found = append $found (printf "%s:9809" $nodes) }}
-{{- end }}
+{{- $found = concat $found (list (printf "%s:9808" $nodes) (printf "%s:9809" $nodes)) }}
 {{- end }}
 {{- $found | toJson }}
 {{- end }}

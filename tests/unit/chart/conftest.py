@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "tdcs"
 LOCAL_VALUES = ROOT / "deploy" / "local" / "values.yaml"
 PLAIN_VALUES = ROOT / "deploy" / "local" / "values-plain.yaml"
-"""Without the remote-read client and certificates, which are on by default."""
+"""Without certificates, which are on by default."""
 NAMESPACE = "tdcs-system"
 
 Object = dict[str, Any]

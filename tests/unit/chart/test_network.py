@@ -215,5 +215,7 @@ def test_the_probe_finds_the_pods_of_the_nodes_by_a_name_and_tries_no_port_that_
     pods = rendered.one("DaemonSet", "tdcs-csi")["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= pods.items()
     assert service["spec"]["clusterIP"] == "None"
-    without = helm.template({"reader.enabled": "false"})
-    assert not any(word.endswith(":9809") for word in without.containers()["tdcs-operator/operator"]["args"])
+    without = helm.template({"csi.enabled": "false"})
+    assert not any(
+        word.endswith((":9808", ":9809")) for word in without.containers()["tdcs-operator/operator"]["args"]
+    )

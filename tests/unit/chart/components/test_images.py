@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.unit.chart.conftest import CHART, PLAIN_VALUES, Helm, RefusedError, Rendered
+from tests.unit.chart.conftest import CHART, Helm, RefusedError, Rendered
 
 
 def test_the_operator_knows_its_own_image_for_the_agents(rendered: Rendered) -> None:
@@ -34,7 +34,8 @@ def test_a_digest_wins_over_a_tag_for_every_image(helm: Helm) -> None:
     operator = made.containers()["tdcs-operator/operator"]["args"]
     assert f"--image=tdcs/alluxio@{digest['alluxio.image']}" in operator
     assert f"--agent-image=tdcs/tdcs@{digest['image']}" in operator
-    policy = helm.template(given, files=[PLAIN_VALUES]).one("ValidatingAdmissionPolicy", "tdcs-operator")
+    stock = helm.template({**given, "cacheCluster.spec.profile": '"Stock"'})
+    policy = stock.one("ValidatingAdmissionPolicy", "tdcs-operator")
     assert f"tdcs/alluxio@{digest['alluxio.image']}" in json.dumps(policy), "the FUSE client's image"
 
 

@@ -4,7 +4,6 @@ import json
 from importlib.metadata import entry_points
 
 import click
-import pytest
 from tests.unit.chart.conftest import PLAIN_VALUES, Helm, Rendered, rules
 
 from tdcs.api import names
@@ -34,18 +33,18 @@ def test_only_what_mounts_on_nodes_has_privileges(rendered: Rendered) -> None:
         assert not paths or name in {"tdcs-csi", "tdcs-reader-holder"}
 
 
-def test_pods_read_through_the_remote_read_client_and_alluxios_fuse_client_runs_nowhere_by_default(
-    default: Rendered, plain: Rendered
-) -> None:
-    runs = {"tdcs-csi/csi", "tdcs-csi/reader", "tdcs-reader-holder/holder"}
-    for made, there in ((default, runs), (plain, {"tdcs-csi/csi"})):
-        found = made.containers()
-        assert {name for name in found if name.startswith(("tdcs-csi/", "tdcs-reader"))} == there
-        # Without it the operator makes FUSE clients, and its policy lets it.
-        options = found["tdcs-operator/operator"]["args"]
-        assert ("--reader-plugin=tdcs-csi" in options) is (made is default)
+def test_alluxios_fuse_client_runs_nowhere_by_default(helm: Helm, default: Rendered) -> None:
+    stock = helm.template({"cacheCluster.spec.profile": '"Stock"'})
+    for made in (default, stock):
         policy = json.dumps(made.one("ValidatingAdmissionPolicy", "tdcs-operator"))
-        assert ("tdcs/alluxio:" in policy) is (made is plain)
+        assert ("tdcs/alluxio:" in policy) is (made is stock)
+
+
+def test_what_the_chart_runs_has_certificates_by_default(default: Rendered, plain: Rendered) -> None:
+    runs = {"tdcs-csi/csi", "tdcs-csi/reader", "tdcs-reader-holder/holder"}
+    for made in (default, plain):
+        found = made.containers()
+        assert {name for name in found if name.startswith(("tdcs-csi/", "tdcs-reader"))} == runs
         secure = [name for name, one in found.items() if any(a.startswith("--trust") for a in one["args"])]
         assert set(secure) == (
             {"tdcs-operator/operator", "tdcs-scheduler/extender", *runs} if made is default else set()
@@ -53,7 +52,7 @@ def test_pods_read_through_the_remote_read_client_and_alluxios_fuse_client_runs_
 
 
 def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(
-    helm: Helm, default: Rendered, plain: Rendered
+    helm: Helm, default: Rendered
 ) -> None:
     made = default
     containers = made.containers()
@@ -74,18 +73,11 @@ def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(
     propagated = {mount["name"]: mount.get("mountPropagation") for mount in holder["volumeMounts"]}
     assert propagated == {"tdcs": "Bidirectional", "trust": None}
 
-    assert "--reader-plugin=tdcs-csi" in containers["tdcs-operator/operator"]["args"]
-
-    delete_clients = ("apps", "daemonsets", "delete")
-    assert delete_clients in rules(made.one("Role", "tdcs-operator"))
-    assert delete_clients not in rules(plain.one("Role", "tdcs-operator"))
+    assert ("apps", "daemonsets", "delete") in rules(made.one("Role", "tdcs-operator"))
     assert made.one("DaemonSet", "tdcs-csi")
 
-    # It needs native views, and without them is not there, whatever its own value says.
-    off = helm.template({"csi.nativeViews": "false"})
-    assert not [each for each in off.containers()["tdcs-operator/operator"]["args"] if "reader-p" in each]
-    assert set(off.pod_specs()) == set(plain.pod_specs())
-    assert folder not in off.containers()["tdcs-csi/csi"]["args"]
+    off = helm.template({"csi.enabled": "false"})
+    assert not {"tdcs-csi", "tdcs-reader-holder"} & set(off.pod_specs())
 
 
 def test_a_reader_that_waits_for_its_holder_is_not_killed_for_an_hour(default: Rendered) -> None:
@@ -94,13 +86,10 @@ def test_a_reader_that_waits_for_its_holder_is_not_killed_for_an_hour(default: R
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 3600
 
 
-@pytest.mark.parametrize("views", [True, False])
-def test_the_csi_plugin_sees_the_nodes_processes_only_to_tend_views(helm: Helm, views: bool) -> None:
-    spec = helm.template({"csi.nativeViews": str(views).lower()}).pod_specs()["tdcs-csi"]
-    container = spec["containers"][0]
-    assert spec.get("hostPID", False) is views
-    assert ("--proc=/proc" in container["args"]) is views
-    assert f"--{'' if views else 'no-'}views" in container["args"]
+def test_the_csi_plugin_sees_the_nodes_processes(default: Rendered) -> None:
+    spec = default.pod_specs()["tdcs-csi"]
+    assert spec["hostPID"] is True
+    assert "--proc=/proc" in spec["containers"][0]["args"]
 
 
 def test_the_csi_plugin_sees_the_tiers_that_are_not_at_the_default_place(helm: Helm) -> None:
@@ -109,7 +98,8 @@ def test_the_csi_plugin_sees_the_tiers_that_are_not_at_the_default_place(helm: H
     spec = helm.template(given, files=[PLAIN_VALUES]).pod_specs()["tdcs-csi"]
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
     kubelet = [f"/var/lib/kubelet/{name}" for name in ("plugins/csi.tdcs.io", "plugins_registry", "pods")]
-    assert sorted(paths.values()) == ["/mnt/hdd", "/mnt/nvme", *kubelet, "/var/lib/tdcs"]
+    state = ["/var/lib/tdcs", names.READER_ROOT]
+    assert sorted(paths.values()) == ["/mnt/hdd", "/mnt/nvme", *kubelet, *state]
     (container,) = spec["containers"]
     assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == paths
     propagated = {mount["name"]: mount.get("mountPropagation") for mount in container["volumeMounts"]}

@@ -124,9 +124,6 @@ def test_what_hears_from_other_nodes_for_a_pods_reads_can_write_to_its_own_folde
         assert context["fsGroup"] == names.READER_USER
     # What serves in its place gives up being root.
     assert f"--user={names.READER_USER}" in containers(pods)["tdcs-reader-holder/holder"]["args"]
-    plain = helm.template({"reader.enabled": "false"}).pod_specs()["tdcs-csi"]
-    assert "securityContext" not in plain
-    assert not [each for each in plain["containers"][0]["args"] if each.startswith("--reader")]
 
 
 def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Object]) -> None:

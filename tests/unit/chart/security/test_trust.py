@@ -13,7 +13,7 @@ from tests.unit.chart.conftest import NAMESPACE, Helm, Object, RefusedError, Ren
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.decide.worker_nodes import needs_fuse
+from tdcs.control.cachecluster.stock_client import is_wanted
 from tdcs.trust.given import given_problem
 from tdcs.trust.roles import Role
 from tdcs.trust.settings import TrustSettings
@@ -66,15 +66,13 @@ def test_given_secrets_are_read_by_name_and_never_written(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("profile", ["Tuned", "Stock"])
-@pytest.mark.parametrize("reader", [True, False])
 def test_the_notes_name_the_secrets_that_the_operator_asks_for(
-    helm: Helm, tmp_path: Path, reader: bool, profile: Literal["Tuned", "Stock"]
+    helm: Helm, tmp_path: Path, profile: Literal["Tuned", "Stock"]
 ) -> None:
     """The template and the operator decide apart from each other whether nodes run Alluxio's FUSE client."""
     given = {"trust.provider": '"existing"', "cacheCluster.spec.profile": f'"{profile}"'}
-    notes = helm.notes({**given, "reader.enabled": str(reader).lower()}, folder=tmp_path)
-    spec, plugin = CacheClusterSpec(profile=profile), "csi.tdcs.io" if reader else ""
-    left_out = set() if needs_fuse(spec=spec, reader_plugin=plugin) else {Role.FUSE}
+    notes = helm.notes(given, folder=tmp_path)
+    left_out = set() if is_wanted(CacheClusterSpec(profile=profile)) else {Role.FUSE}
     assert set(re.findall(r"tdcs-trust-([a-z]+)", notes)) == {*Role} - left_out
 
 
