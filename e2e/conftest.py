@@ -87,12 +87,6 @@ def tdcs(kubectl: Kubectl, reporter: Reporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def remote_reader(tdcs: None, kubectl: Kubectl) -> bool:
-    """Whether nodes have the remote-read client, the default, and Alluxio's FUSE client not (`TDCS_HELM_VALUES`)."""
-    return kubectl.get("daemonsets", "tdcs-reader-holder", namespace=release.NAMESPACE) is not None
-
-
-@pytest.fixture(scope="session")
 def store_filled(kubectl: Kubectl, reporter: Reporter) -> None:
     """The object store behind its slow link, filled with the example images."""
     images.ensure(["store"], reporter=reporter)

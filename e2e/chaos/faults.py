@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.support.chaos import Fault, Step
-
 from e2e.chaos.nodes import Node
 from e2e.chaos.plan import JUMPS, Happened, Kind, Part
 from e2e.chaos.source import Source
+from tests.support.chaos import Fault, Step
+
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition
@@ -52,7 +52,6 @@ PLACES: Mapping[Part, Place] = {
     Part.MASTER: _cache("master"),
     Part.WORKER: _cache("worker"),
     Part.AGENT: _cache("worker", container="agent"),
-    Part.FUSE: _cache("fuse"),
     Part.STORE: Place(
         selector="app.kubernetes.io/name=tdcs-store", container="gateway", namespace=operations.NAMESPACE
     ),

@@ -59,7 +59,6 @@ class Part(StrEnum):
     PLUGIN = "node plugin"
     READER = "remote-read client"
     HOLDER = "holder of the remote-read client"
-    FUSE = "FUSE client"
     STORE = "store"
     SOURCE = "source"
     NODE = "node"
@@ -87,7 +86,7 @@ CHANGES = (*Change, Change.CREATE_JOB, Change.CREATE_JOB)
 
 SYSTEM = (Part.OPERATOR, Part.SCHEDULER, Part.EXTENDER, Part.MASTER)
 """Of these there is one."""
-ON_EACH_NODE = (Part.WORKER, Part.AGENT, Part.PLUGIN)
+ON_EACH_NODE = (Part.WORKER, Part.AGENT, Part.PLUGIN, Part.READER, Part.HOLDER)
 REPLACED = (Part.OPERATOR, Part.SCHEDULER, Part.MASTER, Part.WORKER, Part.PLUGIN)
 """Parts with a pod of their own. The holder's is not deleted: its DaemonSet replaces it on demand only."""
 
@@ -108,14 +107,12 @@ class Features:
 
     Attributes:
         nodes: how many nodes with a cache.
-        reader: whether pods read what is elsewhere through the remote-read client; else through Alluxio's FUSE client.
         trust: whether there are certificates by role.
         disks: whether what TDCS keeps on a node has a disk of its own, which can be filled.
         clocks: whether what runs on a node has a clock of its own, which can be set.
     """
 
     nodes: int
-    reader: bool
     trust: bool
     disks: bool
     clocks: bool
@@ -134,16 +131,15 @@ class PlannedStep:
 
 def possible(features: Features) -> list[PossibleFault]:
     """Every fault that such a cluster can have."""
-    each = (*ON_EACH_NODE, *((Part.READER, Part.HOLDER) if features.reader else (Part.FUSE,)))
 
     def fault(kind: Kind, part: Part, least: float, most: float, *, alone: bool = False) -> PossibleFault:
-        places = features.nodes if part in {*each, Part.NODE} else 1
+        places = features.nodes if part in {*ON_EACH_NODE, Part.NODE} else 1
         places = 3 * features.nodes if part is Part.CERTIFICATE else places
         places = len(JUMPS) * features.nodes if part is Part.CLOCK else places
         return PossibleFault(kind=kind, part=part, seconds=(least, most), places=places, alone=alone)
 
-    found = [fault(Kind.KILL, part, 1, 8) for part in (*SYSTEM, *each, Part.STORE)]
-    found += [fault(Kind.PAUSE, part, 2, 15) for part in (*SYSTEM, *each, Part.STORE)]
+    found = [fault(Kind.KILL, part, 1, 8) for part in (*SYSTEM, *ON_EACH_NODE, Part.STORE)]
+    found += [fault(Kind.PAUSE, part, 2, 15) for part in (*SYSTEM, *ON_EACH_NODE, Part.STORE)]
     found += [fault(Kind.DELETE, part, 1, 8) for part in REPLACED]
     found += [fault(kind, Part.SOURCE, 4, 15) for kind in OF_SOURCE]
     found.append(fault(Kind.REBOOT, Part.NODE, 1, 10))
@@ -232,16 +228,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--nodes", type=int, default=3)
-    for name in ("reader", "trust", "disks", "clocks"):
+    for name in ("trust", "disks", "clocks"):
         parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
     given = parser.parse_args()
-    features = Features(
-        nodes=given.nodes,
-        reader=given.reader,
-        trust=given.trust,
-        disks=given.disks,
-        clocks=given.clocks,
-    )
+    features = Features(nodes=given.nodes, trust=given.trust, disks=given.disks, clocks=given.clocks)
     planned = plan(seed=given.seed, seconds=given.seconds, features=features)
     print("\n".join(lines(planned, seed=given.seed, features=features)))
 

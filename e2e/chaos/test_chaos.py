@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-
 from e2e.chaos import mount_table, plan
 from e2e.chaos.checks import (
     KINDS,
@@ -39,6 +38,7 @@ from e2e.chaos.objects import NAMESPACE
 from e2e.chaos.plan import Change, Features, PlannedStep
 from e2e.chaos.source import Source
 from e2e.conftest import describe
+
 from tdcs.api import names
 from tdcs_local import demo
 from tdcs_local.containers import faketime
@@ -103,11 +103,11 @@ def features(
     disks: bool, clocks: bool, request: pytest.FixtureRequest, kubectl: Kubectl, workers: list[str]
 ) -> Features:
     """What the cluster has, once TDCS is installed on it."""
-    reader: bool = request.getfixturevalue("remote_reader")
+    request.getfixturevalue("tdcs")
     operator = kubectl.get("deployments", "tdcs-operator", namespace=release.NAMESPACE) or {}
     arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
     trust = any(each.startswith("--trust=") for each in arguments)
-    return Features(nodes=len(workers), reader=reader, trust=trust, disks=disks, clocks=clocks)
+    return Features(nodes=len(workers), trust=trust, disks=disks, clocks=clocks)
 
 
 @pytest.fixture(scope="module")
@@ -188,10 +188,9 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
         assert too_little(faults=len(faults.done), planned=count, jobs=jobs, held=held) == []
         assert wrong_reads(reads, native=held) == []
         assert slow_reads(reads, native=held, most=longest) == []
-        if features.reader:  # a pod that reads through FUSE sees what the cache has now
-            rounds = load.version_rounds()
-            assert any(rounds.values()), "no pod has read the Dataset that changes"
-            assert mixed_versions(rounds, versions=load.versions()) == []
+        rounds = load.version_rounds()
+        assert any(rounds.values()), "no pod has read the Dataset that changes"
+        assert mixed_versions(rounds, versions=load.versions()) == []
         assert load.wrong_datasets() == []
 
         state = load.state_at_rest()

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.support.waiting import at_this_load
-
 from e2e.conftest import RESTRICTED
 from e2e.support.metrics import metrics_of
 from e2e.support.pods import finished
 from e2e.support.reading import SYSTEM, checks, failures, pod_on, reading_pod, rounds, shell, wait_rounds
+from tests.support.waiting import at_this_load
+
 from tdcs_local import demo
 from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, Object
@@ -115,15 +115,13 @@ class Spread:
 
 @pytest.fixture(scope="module")
 def spread(
-    remote_reader: bool,
+    tdcs: None,
     store_filled: None,
     kubectl: Kubectl,
     reporter: Reporter,
     workers: list[str],
 ) -> Iterator[Spread]:
     """The Dataset is loaded, and both pods have read it once."""
-    if not remote_reader:
-        pytest.skip("the release has no remote-read client: TDCS_HELM_VALUES has reader.enabled: false")
     namespace = f"e2e-remote-{uuid.uuid4().hex[:8]}"
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}

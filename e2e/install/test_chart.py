@@ -24,7 +24,7 @@ from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
 PLAIN = LOCAL / "values-plain.yaml"
-"""Chart values without the remote-read client and certificates."""
+"""Chart values without certificates."""
 FILES = 100
 """As many are read by the pods on nodes without data."""
 
@@ -78,16 +78,9 @@ def start_remote_reader(
     return name
 
 
-def fuse_clients(kubectl: Kubectl) -> str:
-    """The DaemonSet of Alluxio's FUSE clients; empty when there is none."""
-    name = f"{release.CACHE_CLUSTER}-fuse"
-    return name if kubectl.get("daemonsets", name, namespace=release.NAMESPACE) else ""
-
-
 @pytest.mark.deep("upgrades with other settings while all is read: e2e/chaos/test_chaos.py")
 def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     default_release_after: None,
-    remote_reader: bool,
     store_filled: None,
     kubectl: Kubectl,
     reporter: Reporter,
@@ -95,9 +88,7 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     workers: list[str],
     readers: list[str],
 ) -> None:
-    """From Alluxio's FUSE clients and a cache that believes every caller to the remote-read client and certificates."""
-    if not remote_reader:
-        pytest.skip("TDCS_HELM_VALUES has reader.enabled: false, and it is the upgrade to that client")
+    """From a cache that believes every caller to certificates."""
     namespace = demo.NAMESPACE
     tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
     release.install(reporter=reporter, kubectl=kubectl, tags=tags, values=[PLAIN])
@@ -118,10 +109,9 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     # While the workers are away it reads from the source, so it reads little: what that sends then tells of loads.
     image = f"tdcs/tdcs:{tags['tdcs']}"
     remote = start_remote_reader(
-        kubectl, readers, "through-fuse", node=away, image=image, files=20, pause_seconds=0.5
+        kubectl, readers, "from-elsewhere", node=away, image=image, files=20, pause_seconds=0.5
     )
-    assert fuse_clients(kubectl)
-    assert int(shell(kubectl, remote, "find /data -type l | wc -l")) >= 20
+    assert int(shell(kubectl, remote, "find /data -type f -links 1 | wc -l")) >= 20
     assert demo.node_bytes(kubectl) == held
     sent = operations.payload_bytes_sent(bucket=demo.DATASET)
     done = len(rounds(kubectl, remote, namespace=namespace))
@@ -129,13 +119,7 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     release.install(reporter=reporter, kubectl=kubectl, tags=tags)
 
     # The cache starts anew with certificates, and meanwhile what is on other nodes cannot be read: reads fail or wait.
-    wait_whole_rounds(kubectl, remote, 3, namespace=namespace)
-    kubectl.wait(
-        lambda: f"there is DaemonSet {found}" if (found := fuse_clients(kubectl)) else None,
-        what="Alluxio's FUSE clients do not go",
-        seconds=120,
-    )
-    wait_whole_rounds(kubectl, remote, 2, namespace=namespace)
+    wait_whole_rounds(kubectl, remote, 5, namespace=namespace)
     met = rounds(kubectl, remote, namespace=namespace)[done:]
     print(f"{len(met)} rounds, {sum(bool(one['failed']) for one in met)} with failures: {failures(met)[:3]}")
     print(f"the longest read took {max(one['longest'] for one in met)} s")
@@ -164,15 +148,12 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
 )
 def test_an_upgrade_of_the_node_plugin_in_the_middle_of_an_epoch_costs_no_read(
     default_release_after: None,
-    remote_reader: bool,
     store_filled: None,
     kubectl: Kubectl,
     reporter: Reporter,
     workers: list[str],
     readers: list[str],
 ) -> None:
-    if not remote_reader:
-        pytest.skip("TDCS_HELM_VALUES has reader.enabled: false: the node plugin's pods have no reader")
     namespace = demo.NAMESPACE
     tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
     held = demo.load_dataset(reporter=reporter, kubectl=kubectl).held

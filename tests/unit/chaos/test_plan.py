@@ -18,8 +18,8 @@ from e2e.chaos.plan import (
 )
 from tests.support.chaos import Fault
 
-ALL = Features(nodes=3, reader=True, trust=True, disks=True, clocks=True)
-LEAST = Features(nodes=3, reader=False, trust=False, disks=False, clocks=False)
+ALL = Features(nodes=3, trust=True, disks=True, clocks=True)
+LEAST = Features(nodes=3, trust=False, disks=False, clocks=False)
 
 
 def test_a_seed_gives_the_same_plan_again() -> None:
@@ -68,9 +68,8 @@ def test_the_loss_of_the_authority_excuses_a_slow_read_only_until_all_have_new_f
 
 def test_a_cluster_without_a_feature_has_none_of_its_faults() -> None:
     parts = {one.part for one in possible(LEAST)}
-    assert parts == set(Part) - {Part.READER, Part.HOLDER, Part.CERTIFICATE, Part.AUTHORITY, Part.CLOCK}
+    assert parts == set(Part) - {Part.CERTIFICATE, Part.AUTHORITY, Part.CLOCK}
     assert Kind.FILL not in {one.kind for one in possible(LEAST)}
-    assert Part.FUSE not in {one.part for one in possible(ALL)}
 
 
 @pytest.mark.parametrize("features", [ALL, LEAST])
