@@ -200,15 +200,15 @@ async def run(
         shutil.copytree(bucket / "data", disk)
         with machine_as_node() as node:
             async with viewing(cluster=cluster, s3=server, node=node, block_size=LARGE_BYTES) as bench:
-                path = "/datasets/benchmark"
-                await bench.engine.mount(path=path, source=server.source("s3://bench/data"))
+                path = await bench.mount_source(server.source("s3://bench/data"))
                 volume = await _loaded_volume(bench=bench, path=path, files=small + large)
+                tuned = await asyncio.to_thread(cluster.mount_fuse, HERE)
                 stock = await asyncio.to_thread(cluster.mount_fuse, HERE, kind=Profile.STOCK)
                 with s3_mount(server=server, bucket="bench:/data", folder=folder) as direct:
                     ways = [
                         Way(name="disk", folder=disk),
                         Way(name="view", folder=volume),
-                        Way(name="fuse-tuned", folder=bench.client.folder / path.lstrip("/"), once=True),
+                        Way(name="fuse-tuned", folder=tuned.folder / path.lstrip("/"), once=True),
                         Way(name="fuse-stock", folder=stock.folder / path.lstrip("/"), once=True),
                         *([direct] if direct else []),
                     ]

@@ -20,6 +20,9 @@ from tests.support.chaos import Fault, PossibleFault, Step
 from tests.support.programs.processes import Process
 from tests.unit.control.cluster import Cluster
 
+from tdcs.engine.block_journal import epoch_file, journal_in
+from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.model.agent_state import ALL_SLOTS
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUMES
 
 STEADY, MOVING, PASSING = "steady", "moving", "passing"
@@ -129,11 +132,22 @@ class ChaosWorld:
         await self._create(STEADY)
         await self._create(MOVING)
         await self.settled()
+        self.bench.tables = self._holders
         volume = await self.bench.publish_path(self.path_of(STEADY))
         await self.operator.until(
             lambda: native(volume) == set(self.sources[STEADY]), deadline=SETTLED_SECONDS
         )
         return volume
+
+    def _holders(self, _: str) -> HolderTable:
+        """Every agent may have all blocks of a mount."""
+        agents = [
+            Holder(node=node, address=agent.address, present=ALL_SLOTS)
+            for node, agent in self.agents.nodes.items()
+        ]
+        return HolderTable(
+            journal=journal_in(epoch_file(str(self.bench.tier))), holders=tuple(agents), revision=1
+        )
 
     async def run(self, step: Step) -> None:
         """The changes of a round, and its faults."""

@@ -21,8 +21,17 @@ from typing import Any
 import pytest
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, mounts
 from tests.engine.loading import placed
-from tests.engine.servers import AlluxioCluster, FuseClient, S3Server, make_home, random_network
-from tests.engine.views.viewing import ELSEWHERE, HERE, Bench, machine_as_node, plugged, serving, viewing
+from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network
+from tests.engine.views.viewing import (
+    ELSEWHERE,
+    HERE,
+    Bench,
+    ViewClient,
+    machine_as_node,
+    plugged,
+    serving,
+    viewing,
+)
 from tests.support.dataplane.node import Node
 from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
 from tests.support.waiting import eventually_async
@@ -125,8 +134,8 @@ async def registered(engine: Engine, *, workers: Sequence[str] = (LARGE, SMALL))
 @pytest.fixture(scope="module")
 def shared_node(
     alluxio_home: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[AlluxioCluster, FuseClient, Node]]:
-    """A cluster with a FUSE client on this machine, for the tests of a file that leave it as it was."""
+) -> Iterator[tuple[AlluxioCluster, ViewClient, Node]]:
+    """A cluster with a remote-read client on this machine, for the tests of a file that leave it as it was."""
     cluster = _cluster(
         alluxio_home, tmp_path_factory.mktemp("views") / "alluxio", random_network(), workers=OF_VIEWS
     )
@@ -135,7 +144,7 @@ def shared_node(
 
 
 @pytest.fixture
-async def bench(shared_node: tuple[AlluxioCluster, FuseClient, Node], s3: S3Server) -> AsyncIterator[Bench]:
+async def bench(shared_node: tuple[AlluxioCluster, ViewClient, Node], s3: S3Server) -> AsyncIterator[Bench]:
     """The file's cluster and client with a plugin of the test's own: to start all takes 25 s of a processor."""
     cluster, client, node = shared_node
     async with plugged(cluster=cluster, client=client, s3=s3, node=node, block_size=BLOCK_SIZE) as bench:
@@ -145,7 +154,7 @@ async def bench(shared_node: tuple[AlluxioCluster, FuseClient, Node], s3: S3Serv
 
 @pytest.fixture
 async def own_bench(alluxio_home: Path, s3: S3Server, tmp_path: Path) -> AsyncIterator[Bench]:
-    """A cluster of the test's own, its FUSE client and the plugin."""
+    """A cluster of the test's own, its remote-read client and the plugin."""
     cluster = _cluster(alluxio_home, tmp_path / "alluxio", random_network(), workers=OF_VIEWS)
     with machine_as_node() as node:
         async with viewing(cluster=cluster, s3=s3, node=node, block_size=BLOCK_SIZE) as bench:

@@ -65,7 +65,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("kind", ["s3", "file"])
-async def test_every_name_is_listed_loaded_and_read_through_fuse_and_natively(
+async def test_every_name_is_listed_loaded_and_read_remotely_and_natively(
     bench: Bench, kind: str, tmp_path: Path
 ) -> None:
     files = {name: random.randbytes(random.randint(1, 3000)) for name in NAMES} | {"zero": b""}
@@ -77,7 +77,7 @@ async def test_every_name_is_listed_loaded_and_read_through_fuse_and_natively(
 
     volume = await bench.publish(dataset)
     assert native(volume) == {"zero"}
-    assert await asyncio.to_thread(sums_of, volume) == dataset.sums  # through FUSE, from the source
+    assert await asyncio.to_thread(sums_of, volume) == dataset.sums  # remotely, from the source
 
     await bench.load(dataset)
     await eventually_async(lambda: native(volume) == set(dataset.sums), deadline=120)

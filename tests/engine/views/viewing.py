@@ -1,15 +1,14 @@
 """A node with native views over a real Alluxio, as processes on this machine; for tests and benchmarks.
 
-The node plugin runs beside a master, workers and a FUSE client. A *pod* is a process in a mount namespace of its own,
+The node plugin and the remote-read client run beside a master and workers; what is not on the node, the client has from
+processes in the place of the other node's agent. A *pod* is a process in a mount namespace of its own,
 which gets later mounts as a container with mountPropagation HostToContainer does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import hashlib
-import mmap
 import os
 import random
 import shutil
@@ -20,26 +19,39 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
+import msgspec
 from tests.engine.contract import BLOCK_SIZE
 from tests.engine.loading import evicted, placed
-from tests.engine.servers import AlluxioCluster, FuseClient, S3Server, unmount
+from tests.engine.servers import AlluxioCluster, S3Server, unmount
+from tests.support.dataplane import giver_process
 from tests.support.dataplane.node import Node, dies_with_us
+from tests.support.dataplane.readers import JOURNAL, listens
 from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
 from tests.support.waiting import eventually, eventually_async
 
 from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
+from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
+from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
 from tdcs.model.cache_engine import Block, Source
+from tdcs.node.csi import bind_mount as mount
+from tdcs.node.csi import mountinfo
+from tdcs.node.reader import session
+from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 
 HERE, ELSEWHERE = "node-1", "node-2"
+CLUSTER = "default"
+"""What the plugin takes for the cache cluster's name."""
+OWN_AGENT = Holder(node=HERE, address="127.0.0.1:1", present=ALL_SLOTS)
+"""The agent of the reader's own node, which may have some of everything; it is not asked."""
 
 
 def digest(content: bytes) -> str:
@@ -55,6 +67,86 @@ class Dataset:
     sums: dict[str, str]
 
 
+class ViewClient:
+    """The remote-read client of a node: its holder and its reader."""
+
+    def __init__(self, node: Node) -> None:
+        self.own = ReaderFolder(node.reader_root)
+        (port,) = free_ports(1)
+        command = (sys.executable, "-c", "from tdcs.node.reader import main; main.command()")
+        where = (f"--folder={node.reader_root}", f"--node={HERE}")
+        self.holder = Process(
+            name="holder",
+            argv=[*command, "hold", *where],
+            log=node.root / "holder.log",
+            ready=lambda: session.is_mounted(point=str(self.own.point)),
+        )
+        self.reader = Process(
+            name="reader",
+            argv=[*command, "run", *where, f"--health-port={port}"],
+            log=node.root / "reader.log",
+            ready=lambda: _is_healthy(port),
+        )
+        self.start_seconds = 0.0
+
+    def start(self) -> None:
+        """Mount and serve; `start_seconds` is how long that took."""
+        begin = time.monotonic()
+        self.holder.start()
+        self.reader.start()
+        self.start_seconds = time.monotonic() - begin
+
+    def kill(self) -> None:
+        """End both; the file system stays mounted, dead."""
+        self.reader.kill()
+        self.holder.kill()
+
+    def stop(self) -> None:
+        """End both, and unmount."""
+        self.kill()
+        session.unmount(point=str(self.own.point))
+
+
+def _is_healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+class OtherAgent:
+    """What the other node's agent is to the client, for one mount: it has that node's blocks, and reads the source."""
+
+    def __init__(self, cluster: AlluxioCluster, source: Source) -> None:
+        (port,) = free_ports(1)
+        self.address = f"127.0.0.1:{port}"
+        pair = source.credentials
+        access = SourceAccess(
+            uri=source.uri,
+            options=dict(source.options),
+            access_key_id=pair.access_key_id if pair else "",
+            secret_access_key=pair.secret_access_key if pair else "",
+        )
+        tier = cluster.folder / "blocks" / ELSEWHERE
+        self.process = Process(
+            name="agent",
+            argv=[
+                *(sys.executable, "-m", giver_process.__name__, str(tier), str(port), JOURNAL),
+                *(msgspec.json.encode(access).decode(), ""),
+            ],
+            log=cluster.folder / "logs" / "other-agent.log",
+            ready=lambda: listens(self.address),
+        )
+        self.process.start()
+
+    @property
+    def table(self) -> HolderTable:
+        """Who holds what, as the operator says it."""
+        there = Holder(node=ELSEWHERE, address=self.address, present=ALL_SLOTS, reads_source=True)
+        return HolderTable(journal=JOURNAL, holders=(OWN_AGENT, there), revision=1)
+
+
 @dataclass
 class Bench:
     """A node of the cluster with the plugin and its pods."""
@@ -63,7 +155,9 @@ class Bench:
     engine: AlluxioEngine
     server: S3Server | None
     node: Node
-    client: FuseClient
+    client: ViewClient
+    others: dict[str, OtherAgent] = field(default_factory=dict)
+    tables: Callable[[str], HolderTable] | None = None
     pods: list[subprocess.Popen[bytes]] = field(default_factory=list)
     targets: list[Path] = field(default_factory=list)
     port: int = 0
@@ -73,11 +167,6 @@ class Bench:
         """The store of `mount`; whoever made this without one mounts sources of its own."""
         assert self.server is not None, "this node was made without an S3 server"
         return self.server
-
-    @property
-    def name(self) -> str:
-        """What the plugin takes for the cache cluster's name: the FUSE client's folder."""
-        return self.client.folder.name
 
     @property
     def tier(self) -> Path:
@@ -108,8 +197,7 @@ class Bench:
         bucket = f"b-{uuid.uuid4().hex}"
         self.s3.make_bucket(bucket)
         self.s3.put_files(bucket, {f"data/{name}": content for name, content in files.items()})
-        path = f"/datasets/{uuid.uuid4().hex[:16]}"
-        await self.engine.mount(path=path, source=self.s3.source(f"s3://{bucket}/data"))
+        path = await self.mount_source(self.s3.source(f"s3://{bucket}/data"))
         return Dataset(path, {name: digest(content) for name, content in files.items()})
 
     async def mount_folder(self, folder: Path, files: Mapping[str, bytes]) -> Dataset:
@@ -117,9 +205,15 @@ class Bench:
         for name, content in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-        path = f"/datasets/{uuid.uuid4().hex[:16]}"
-        await self.engine.mount(path=path, source=Source(uri=f"file://{folder}"))
+        path = await self.mount_source(Source(uri=f"file://{folder}"))
         return Dataset(path, {name: digest(content) for name, content in files.items()})
+
+    async def mount_source(self, source: Source) -> str:
+        """Mount a source, which an agent elsewhere can read; its path."""
+        path = f"/datasets/{uuid.uuid4().hex[:16]}"
+        await self.engine.mount(path=path, source=source)
+        self.others[path] = await asyncio.to_thread(OtherAgent, self.cluster, source)
+        return path
 
     async def places(self, dataset: Dataset) -> dict[int, frozenset[str]]:
         """Which workers hold each block."""
@@ -175,9 +269,19 @@ class Bench:
         self.targets.append(target)
         pod = self._start_pod(propagation="slave")
         await asyncio.to_thread(
-            self.node.publish, target, path=path, cluster=self.name, tiers=tiers, timeout=120
+            self.node.publish, target, path=path, cluster=CLUSTER, tiers=tiers, timeout=120
         )
+        self._say_who_holds(path)
         return Path(f"/proc/{pod.pid}/root{target}")
+
+    def _say_who_holds(self, path: str) -> None:
+        """What the operator's answer becomes, for each version of a mount that is registered with the client."""
+        table = self.tables(path) if self.tables is not None else self.others[path].table
+        own = self.client.own
+        for name in own.registered():
+            registration = own.read(name)
+            if registration is not None and registration.path == path:
+                write_atomically(own.holders / name, msgspec.msgpack.encode(table))
 
     def start_secluded(self, volume: Path) -> Path:
         """Another container of a pod, which sees nothing that is mounted from now on; its view of the volume."""
@@ -204,17 +308,17 @@ class Bench:
             await asyncio.to_thread(self.node.unpublish, self.targets.pop())
         for path in await self.engine.mounts():
             await self.engine.unmount(path=path)
+        self.end_others()
 
-    def kill_client(self) -> None:
-        """SIGKILL to the FUSE client itself: the container's first process is the entrypoint."""
-        (java,) = (
-            child
-            for child in psutil.Process(self.client.process.pid).children(recursive=True)
-            if "java" in child.name()
-        )
-        # One that dies young is kubelet's to start again, and there is no kubelet here.
-        eventually(lambda: time.time() - java.create_time() > 11, deadline=60)
-        java.kill()
+    def end_others(self) -> None:
+        """End what has blocks and sources elsewhere."""
+        while self.others:
+            self.others.popitem()[1].process.kill()
+
+    def replace_client(self) -> None:
+        """Kill holder and reader, and start them anew: with another file system."""
+        self.client.kill()
+        self.client.start()
 
 
 def _target(volume: Path) -> Path:
@@ -223,11 +327,9 @@ def _target(volume: Path) -> Path:
 
 
 def sums_of(volume: Path) -> dict[str, str]:
-    """Checksums of all files below a folder, symbolic links followed."""
+    """Checksums of all files below a folder."""
     found = {}
-    for folder, folders, files in os.walk(volume):
-        if ".tdcs" in folders:
-            folders.remove(".tdcs")
+    for folder, _, files in os.walk(volume):
         for name in files:
             path = Path(folder) / name
             found[str(path.relative_to(volume))] = digest(path.read_bytes())
@@ -267,26 +369,12 @@ def reading(volume: Path, name: str, expected: str) -> Iterator[list[str]]:
         thread.join(timeout=30)
 
 
-def pages_in_memory(file: Path) -> int:
-    """How many pages of a file the kernel remembers (mincore(2))."""
-    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
-        pages = ctypes.create_string_buffer(-(-len(mapped) // mmap.PAGESIZE))
-        first = (ctypes.c_char * len(mapped)).from_buffer(mapped)
-        libc = ctypes.CDLL(None, use_errno=True)
-        failed = libc.mincore(ctypes.byref(first), ctypes.c_size_t(len(mapped)), pages)
-        del first  # or the mapping could not be closed
-        if failed:
-            raise OSError(ctypes.get_errno(), "mincore", str(file))
-        return sum(page & 1 for page in pages.raw)
-
-
 def native(volume: Path) -> set[str]:
     """The files that are links to blocks, or empty."""
+    paths = [Path(folder) / name for folder, _, files in os.walk(volume) for name in files]
+    found = {path: path.stat() for path in paths}
     return {
-        str(path.relative_to(volume))
-        for folder, folders, files in os.walk(volume)
-        for path in (Path(folder) / name for name in files)
-        if ".tdcs" not in Path(folder).parts and not path.is_symlink()
+        str(path.relative_to(volume)) for path, one in found.items() if one.st_nlink == 2 or not one.st_size
     }
 
 
@@ -295,8 +383,8 @@ def machine_as_node() -> Iterator[Node]:
     """This machine as a node: kubelet's folder, shared as on a real one."""
     root = Path(tempfile.mkdtemp(prefix="tdcs-v-")).resolve()
     node = Node(root=root, namespace=os.getpid())
-    node.cache_root.mkdir()
-    node.kubelet.mkdir()
+    for folder in (node.cache_root, node.kubelet, node.reader_root):
+        folder.mkdir()
     share(node.kubelet)
     try:
         yield node
@@ -312,7 +400,7 @@ def machine_as_node() -> Iterator[Node]:
 async def viewing(
     *, cluster: AlluxioCluster, s3: S3Server | None, node: Node, block_size: int
 ) -> AsyncIterator[Bench]:
-    """Start the cluster, a FUSE client on the node HERE, and the plugin; all of it ends with the block.
+    """Start the cluster, the remote-read client of the node HERE, and the plugin; all of it ends with the block.
 
     Files of more than `block_size` bytes have several blocks.
     """
@@ -322,24 +410,29 @@ async def viewing(
 
 
 @contextmanager
-def serving(*, cluster: AlluxioCluster, node: Node) -> Iterator[FuseClient]:
-    """Start the cluster and a FUSE client on the node HERE; both end with the block."""
+def serving(*, cluster: AlluxioCluster, node: Node) -> Iterator[ViewClient]:
+    """Start the cluster and the remote-read client of the node HERE; both end with the block."""
     blocks = cluster.folder / "blocks" / HERE
     share(blocks)
+    client = ViewClient(node)
+    client.own.prepare()
     try:
         cluster.start()
-        client = cluster.mount_fuse(HERE)
-        node.fuse_root.symlink_to(cluster.folder)
-        (node.cache_root / client.folder.name).symlink_to(blocks)
+        client.start()
+        (node.cache_root / CLUSTER).symlink_to(blocks)
         yield client
     finally:
+        client.stop()
         cluster.stop()
+        for mounted in mountinfo.read():  # what is shown of views that nobody uses
+            if mounted.point.startswith(f"{blocks}/"):
+                mount.detach(target=mounted.point)
         unmount(blocks)
 
 
 @asynccontextmanager
 async def plugged(
-    *, cluster: AlluxioCluster, client: FuseClient, s3: S3Server | None, node: Node, block_size: int
+    *, cluster: AlluxioCluster, client: ViewClient, s3: S3Server | None, node: Node, block_size: int
 ) -> AsyncIterator[Bench]:
     """Start the plugin beside a cluster and its client; the plugin and the pods end with the block."""
     engine = AlluxioEngine(master=cluster.target, patience=60, block_size=block_size)
@@ -354,6 +447,7 @@ async def plugged(
         yield bench
     finally:
         bench.end_pods()
+        bench.end_others()
         print(node.log(), file=sys.stderr)  # what a benchmark prints is its results
         node.end_plugin()
         await engine.close()

@@ -33,7 +33,8 @@ JOURNAL = "journal-of-readers"
 CLUSTER = "default"
 
 
-def _listens(address: str) -> bool:
+def listens(address: str) -> bool:
+    """Whether a process listens at an address."""
     host, _, port = address.rpartition(":")
     with socket.socket() as probe:
         probe.settimeout(1)
@@ -60,7 +61,7 @@ class Giver:
             ],
             log=folder / f"{name}.log",
             env={**os.environ, "PYTHONPATH": ":".join(["operator", "deploy/local", "."])},
-            ready=lambda: _listens(self.address),
+            ready=lambda: listens(self.address),
         )
 
     def put(self, manifest: Manifest, files: Path, *, only: Sequence[int] | None = None) -> None:
