@@ -71,7 +71,7 @@ class DataStall(Model):
     """In which one waited for another node of the cache, by the same."""
     disk_seconds: int | None = None
     """In which the kernel counts that a process of the pod waited for files (cgroup v2, io.pressure), less those two:
-    of the node's disk, and of other file systems, such as Alluxio's FUSE client. Absent where nodes do not count it."""
+    of the node's disk, and of other file systems. Absent where nodes do not count it."""
     percent: int = 0
     """All of these, of observedSeconds."""
     advice: Literal["ComputeBound", "CacheMore", "Replicate", "FasterDisk"] = "ComputeBound"

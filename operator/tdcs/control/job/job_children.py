@@ -299,7 +299,7 @@ def _container(given: Object, datasets: list[DatasetUse], variables: list[Object
     """A container with the datasets mounted; variables that the user sets win over ours."""
     made = dict(given)
     if datasets:
-        # What the node mounts inside a volume later, a FUSE client that came back, must reach a pod that runs.
+        # What the node mounts over a volume later, a remote-read client that came back, must reach a pod that runs.
         mounts = [
             {
                 "name": volume_name(use),
