@@ -27,8 +27,8 @@ from tdcs.alluxio.profile import Profile
 from tdcs.api import names
 
 BACK_SECONDS = 10.0
-"""Within this time after the client lost its file system, a running pod can open files of other nodes again; on a machine
-so busy that a client needs more than half of it to start, within twice what it needed.
+"""Within this time after the client lost its file system, a running pod can open files of other nodes again; on a
+machine so busy that a client needs more than half of it to start, within twice what it needed.
 """
 
 
