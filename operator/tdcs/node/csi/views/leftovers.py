@@ -47,7 +47,7 @@ def clear_abandoned(
     known: Collection[str],
     mounts: list[mountinfo.Mount],
 ) -> None:
-    """Remove views that are not looked after and that no pod is shown, whose links keep bytes on the disk; the folders
+    """Remove views that are not looked after and that no pod is shown (their links keep bytes on the disk); the folders
     of datasets that have no version here any more; and what is left of copies of manifests. Run it in a thread.
 
     Args:

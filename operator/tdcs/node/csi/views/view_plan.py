@@ -1,8 +1,8 @@
 """What has to change in a view.
 
 A view has each file of a version in one of three forms: as an empty file, as a hard link to the block that holds it, or
-as a placeholder of a file whose bytes come through the remote-read client. The plan brings what is there to what shall
-be there.
+as a placeholder of a file that is read through the remote-read client. The plan brings what is there to what shall be
+there.
 """
 
 from dataclasses import dataclass
