@@ -1,5 +1,13 @@
 """Sphinx configuration; `make docs` builds the pages, with every warning an error."""
 
+import click
+
+from tdcs.cli.main import main
+
+# sphinx-click writes about the subcommands that a group has, and those of tdcs are imported when they are used.
+for name in main.list_commands(click.Context(main)):
+    main.add_command(main.get_command(click.Context(main), name), name)
+
 project = "TDCS"
 author = "The TDCS authors"
 copyright = "The TDCS authors, Apache License 2.0"

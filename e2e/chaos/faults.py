@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tests.support.chaos import Fault, Step
+
 from e2e.chaos.nodes import Node
 from e2e.chaos.plan import JUMPS, Happened, Kind, Part
 from e2e.chaos.source import Source
-from tests.support.chaos import Fault, Step
-
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
 from e2e.chaos import mount_table, plan
 from e2e.chaos.checks import (
     KINDS,
@@ -38,7 +39,6 @@ from e2e.chaos.objects import NAMESPACE
 from e2e.chaos.plan import Change, Features, PlannedStep
 from e2e.chaos.source import Source
 from e2e.conftest import describe
-
 from tdcs.api import names
 from tdcs_local import demo
 from tdcs_local.containers import faketime

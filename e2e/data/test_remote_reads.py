@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from tests.support.waiting import at_this_load
+
 from e2e.conftest import RESTRICTED
 from e2e.support.metrics import metrics_of
 from e2e.support.pods import finished
 from e2e.support.reading import SYSTEM, checks, failures, pod_on, reading_pod, rounds, shell, wait_rounds
-from tests.support.waiting import at_this_load
-
 from tdcs_local import demo
 from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, Object

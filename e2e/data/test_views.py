@@ -6,10 +6,10 @@ Uses the example Dataset, which lies whole on two of the three nodes.
 from typing import Any
 
 import pytest
+
 from e2e.support.jobs import PRINT_CHECKSUMS, expected_digest
 from e2e.support.pods import pod
 from e2e.support.reading import SYSTEM, pod_on, run_reader, shell
-
 from tdcs_local import demo
 from tdcs_local.errors import LocalError
 from tdcs_local.kind.kubectl import Kubectl

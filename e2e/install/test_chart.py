@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+
 from e2e.support.jobs import logs_of, reading_job, succeeded
 from e2e.support.reading import (
     checks,
@@ -15,7 +16,6 @@ from e2e.support.reading import (
     wait_rounds,
     wait_whole_rounds,
 )
-
 from tdcs_local import demo
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl

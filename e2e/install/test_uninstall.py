@@ -7,8 +7,8 @@ Last: it takes TDCS away, its kinds too. The next run of this tier (or `make ins
 from collections.abc import Iterable
 
 import pytest
-from e2e.support.pods import finished
 
+from e2e.support.pods import finished
 from tdcs_local import demo
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release

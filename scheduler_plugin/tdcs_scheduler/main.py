@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,16 +15,13 @@ import uvloop
 
 from tdcs.api import names
 from tdcs.kube.configuration import ConfigurationError
+from tdcs.options import FOLDER, PORT, certificates, metrics_port, option, options_of
 from tdcs.trust.contexts import server_contexts
-from tdcs.trust.identity import TRUST_HELP
 from tdcs_scheduler.admission.certificate import CertificateError, CertificateFiles
 from tdcs_scheduler.app import EXPLANATIONS
 from tdcs_scheduler.serving import Admission, Monitoring, serve
 
 _log: Final = logging.getLogger(__name__)
-
-# The API server sends a bookmark about once a minute; three missed ones mean that it is gone.
-DEFAULT_STALE_AFTER: Final = 180.0
 
 
 class LogFormat(logging.Formatter):
@@ -36,117 +34,93 @@ class LogFormat(logging.Formatter):
         return record.getMessage() if record.name == EXPLANATIONS else super().format(record)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExtenderSettings:
+    """What the process is given."""
+
+    host: str = option("Address to listen on; kube-scheduler is in the same pod.", default="127.0.0.1")
+    port: int = option("Port for kube-scheduler.", default=names.EXTENDER_PORT, type=click.IntRange(1, 65535))
+    health_port: int = option(
+        "One more port, on all addresses, with /healthz and /livez only; 0: none.", default=0, type=PORT
+    )
+    metrics_port: int = metrics_port(default=0)
+    trust: Path | None = certificates()
+    stale_after_seconds: float = option(
+        "Seconds without a word from the API server until /healthz is red.",
+        default=180.0,
+        type=click.FloatRange(min=1),
+        flag="--stale-after",
+    )
+    explain: bool = option(
+        "Log the reason for every answer to a pod with datasets.",
+        default=False,
+        env="TDCS_EXTENDER_EXPLAIN",
+        chart="extender.explain",
+    )
+    scheduler_name: str = option(
+        "Of the kube-scheduler that asks: what its waiting pods need is left to them.",
+        default=names.SCHEDULER_NAME,
+        chart="scheduler.name",
+    )
+    webhook_port: int = option(
+        "One more port, on all addresses, at which the API server asks over HTTPS about new pods; 0: none.",
+        default=0,
+        type=PORT,
+    )
+    webhook_certificate: Path | None = option(
+        "Folder with that port's certificate and key, tls.crt and tls.key; they are read anew when they change.",
+        default=None,
+        type=FOLDER,
+    )
+    claim_list_namespace: str = option(
+        f"Namespace of the ConfigMap {names.CLAIM_LIST}, kept for the admission policy; empty: it is not kept.",
+        default="",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse options that do not go together."""
+        if bool(self.webhook_port) != (self.webhook_certificate is not None):
+            raise ValueError("--webhook-port and --webhook-certificate go together: give both or none")
+
+
 @click.command(name="extender")
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; kube-scheduler is in the same pod.",
-)
-@click.option("--port", default=names.EXTENDER_PORT, show_default=True, type=click.IntRange(1, 65535))
-@click.option(
-    "--health-port",
-    default=None,
-    type=click.IntRange(1, 65535),
-    help="One more port, on all addresses, with /healthz and /livez only.",
-)
-@click.option(
-    "--metrics-port",
-    default=None,
-    type=click.IntRange(1, 65535),
-    help="Port of /metrics, on all addresses, with --trust by TLS, for Prometheus' certificate alone; none by default.",
-)
-@click.option(
-    "--trust",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="TDCS_TRUST",
-    help=TRUST_HELP,
-)
-@click.option(
-    "--stale-after",
-    default=DEFAULT_STALE_AFTER,
-    show_default=True,
-    type=click.FloatRange(min=1),
-    help="Seconds without a word from the API server until /healthz is red.",
-)
-@click.option(
-    "--explain",
-    is_flag=True,
-    envvar="TDCS_EXTENDER_EXPLAIN",
-    help="Log the reason for every answer to a pod with datasets.",
-)
-@click.option(
-    "--scheduler-name",
-    default=names.SCHEDULER_NAME,
-    show_default=True,
-    help="Of the kube-scheduler that asks: what its waiting pods need is left to them.",
-)
-@click.option(
-    "--webhook-port",
-    default=None,
-    type=click.IntRange(1, 65535),
-    help="One more port, on all addresses, at which the API server asks over HTTPS about new pods.",
-)
-@click.option(
-    "--webhook-certificate",
-    default=None,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder with that port's certificate and key, tls.crt and tls.key; they are read anew when they change.",
-)
-@click.option(
-    "--claim-list-namespace",
-    default="",
-    help=f"Namespace of the ConfigMap {names.CLAIM_LIST}, kept for the admission policy; empty: it is not kept.",
-)
-def command(
-    *,
-    host: str,
-    port: int,
-    health_port: int | None,
-    metrics_port: int | None,
-    trust: Path | None,
-    stale_after: float,
-    explain: bool,
-    scheduler_name: str,
-    webhook_port: int | None,
-    webhook_certificate: Path | None,
-    claim_list_namespace: str,
-) -> None:
+@options_of(ExtenderSettings)
+def command(settings: ExtenderSettings) -> None:
     """Run the scheduler extender: ranks nodes by the bytes of a pod's datasets that they hold."""
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormat())
     logging.basicConfig(level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    if (webhook_port is None) != (webhook_certificate is None):
-        raise click.UsageError("--webhook-port and --webhook-certificate go together: give both or none")
+    folder = settings.webhook_certificate
     try:
-        certificate = (
-            CertificateFiles(folder=webhook_certificate) if webhook_certificate is not None else None
-        )
+        certificate = CertificateFiles(folder=folder) if folder is not None else None
     except CertificateError as error:
         raise click.ClickException(f"the webhook cannot be served: {error}") from error
     with contextlib.ExitStack() as open_sockets:
-        listeners = [open_sockets.enter_context(_listen(host=host, port=port, option="--port"))]
-        if health_port is not None:
-            other = _listen(host="", port=health_port, option="--health-port")
-            listeners.append(open_sockets.enter_context(other))
-        webhook = None
-        if webhook_port is not None:
-            webhook = open_sockets.enter_context(_listen(host="", port=webhook_port, option="--webhook-port"))
-        _log.info("serving kube-scheduler on %s:%d", host, port)
+
+        def listen(host: str, port: int, option: str) -> socket.socket:
+            return open_sockets.enter_context(_listen(host=host, port=port, option=option))
+
+        listeners = [listen(settings.host, settings.port, "--port")]
+        if settings.health_port:
+            listeners.append(listen("", settings.health_port, "--health-port"))
+        webhook = listen("", settings.webhook_port, "--webhook-port") if settings.webhook_port else None
+        _log.info("serving kube-scheduler on %s:%d", settings.host, settings.port)
         _run(
             serve(
                 listeners=listeners,
                 monitoring=Monitoring(
-                    health_port=health_port, metrics_port=metrics_port, tls=server_contexts(trust)
+                    health_port=settings.health_port or None,
+                    metrics_port=settings.metrics_port or None,
+                    tls=server_contexts(settings.trust),
                 ),
-                stale_after_seconds=stale_after,
-                explain=explain,
-                scheduler_name=scheduler_name,
+                stale_after_seconds=settings.stale_after_seconds,
+                explain=settings.explain,
+                scheduler_name=settings.scheduler_name,
                 admission=Admission(
                     listener=webhook,
                     certificate=certificate,
-                    claim_list_namespace=claim_list_namespace,
+                    claim_list_namespace=settings.claim_list_namespace,
                 ),
             )
         )

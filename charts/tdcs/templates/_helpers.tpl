@@ -56,6 +56,21 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{/* Options of a process, from its values: workerReturnSeconds: 60 becomes --worker-return-seconds=60, explain: true --explain. What is
+about its pod or the objects around it is no option. An option that users set is a field of the process's settings (tdcs.options) and
+a key of these values, no more. */}}
+{{- define "tdcs.options" -}}
+{{- range $key, $value := omit . "enabled" "replicas" "resources" "nodeSelector" "tolerations" "affinity" "manifestsSize" "weight" "holder" }}
+{{- if kindIs "bool" $value }}
+{{- if $value }}
+- --{{ kebabcase $key }}
+{{- end }}
+{{- else }}
+- --{{ kebabcase $key }}={{ kindIs "string" $value | ternary $value (toJson $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The user of the remote-read client, and of what serves in its place: no other process of TDCS runs as the same. */}}
 {{- define "tdcs.readerUser" -}}65531{{- end }}
 

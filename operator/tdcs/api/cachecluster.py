@@ -2,13 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from tdcs.api import names
 from tdcs.api.base import PATH_RULE, JsonObject, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration, to_seconds
-from tdcs.api.quantities import Quantity, to_bytes
+from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
 from tdcs.api.sharing import CacheQuota, SourceFolder, SourceRule
 
@@ -19,6 +19,15 @@ Profile = Literal["Tuned", "Stock"]
 EVERY_NODE = 5000
 """Kubernetes supports no cluster of more nodes, so that many workers are one on every node. A default, because the
 scale subresource fails on an object without replicas."""
+
+
+def _checked(value: int | str) -> int | str:
+    to_bytes(value)
+    return value
+
+
+Quantity = Annotated[int | str, AfterValidator(_checked), WithJsonSchema(dict(QUANTITY_SCHEMA))]
+"""A size: bytes, or a Kubernetes quantity."""
 
 
 class Toleration(Model):

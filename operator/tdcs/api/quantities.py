@@ -4,9 +4,7 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Annotated, Any, Final
-
-from pydantic import AfterValidator, WithJsonSchema
+from typing import Any, Final
 
 QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[kMGTPE]|[eE]\+?[0-9]{1,2})?$"
 """Exponents have two digits at most: the API server compares quantities digit by digit, and ``1e999999999`` with a
@@ -77,11 +75,6 @@ def to_bytes(quantity: int | str) -> int:
     return int(value)
 
 
-def _checked(value: int | str) -> int | str:
-    to_bytes(value)
-    return value
-
-
 QUANTITY_SCHEMA: Mapping[str, Any] = MappingProxyType(
     {
         "x-kubernetes-int-or-string": True,
@@ -90,6 +83,3 @@ QUANTITY_SCHEMA: Mapping[str, Any] = MappingProxyType(
         "maxLength": MOST_CHARACTERS,
     }
 )
-
-Quantity = Annotated[int | str, AfterValidator(_checked), WithJsonSchema(dict(QUANTITY_SCHEMA))]
-"""A size: bytes, or a Kubernetes quantity."""

@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+
+import click
 
 from tdcs.api import names
 from tdcs.control.cache_registry import Caches
@@ -18,31 +21,20 @@ from tdcs.kube.resolver import addresses_of
 from tdcs.kube.scope import Scope
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, Resource
+from tdcs.options import option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an administrator or a test sets.
+    """What an administrator or a test sets; each `option` is one of `tdcs operator`.
 
     Attributes:
-        namespace: where CacheClusters and their pods live; those of other namespaces are refused.
-        dataset_namespaces: where Datasets and Preloads are served; None: everywhere.
-        job_namespaces: where TrainingJobs are served; None: everywhere.
-        image: image of the cache's pods when a CacheCluster names none.
-        agent_image: image of the cache agents in the workers' pods: the operator's own.
-        image_pull_secrets: Secrets in `namespace` with which the cache's pods pull their image.
-        scheduler_name: who places the pods of jobs that name no scheduler; empty: the cluster's default.
-        secrets_role: ClusterRole that lets its holder read a namespace's Secrets, named in remedies.
-        service_account: the operator's own, named in remedies.
         poll_seconds: how often a cache cluster's workers are asked for. The master misses a dead one after 12 s at
             most, and the status is to be true 15 s after a change.
         progress_seconds: how often a load's progress is written to the status.
         survey_seconds: how soon what has failed at a cache is tried again, and how often its mounts are looked through.
         listing_seconds: after so long a listing counts as stuck, and lets others go on.
-        revoked_seconds: after so long a Dataset with keys that its source refuses is taken off what is cached.
         keys_check_seconds: how often each Dataset's source is asked whether it still takes the Dataset's keys.
-        return_seconds: how long a worker that holds data may be away before its data is planned elsewhere. One that
-            restarts is back sooner, with what it held; and so are all of them after a restart of the master.
         learning_seconds: a new operator assigns nothing before it knows all mounts, or for so long at most.
         absence_seconds: how long an agent may be away before what it holds stops to count as readable. A process that
             restarts at once is back sooner, and no status changes for it.
@@ -50,53 +42,105 @@ class Settings:
             holders: readers that have not heard of the move would read the source.
         give_up_seconds: how long a Preload goes on when all is there but files that cannot be had.
         resync_seconds: how often every object is looked at, whatever happened.
-        internal_networks: of the cluster, beside what its nodes say: of Services, say. A store there must be named by a
-            rule of the CacheCluster.
         api_server_addresses: at which pods reach the API server: of the Service `kubernetes`, whatever else is known.
         clone_idle_seconds: how long a further copy of a dataset stays after the last job that needed it.
-        network_probe: whether a pod tries from time to time to reach the caches, where no policy admits it.
-        probe_targets: ports of the release that it tries, too, as HOST:PORT.
-        kueue: whether the AdmissionChecks of Kueue that ask for data are answered.
         gang_patience_seconds: how long the pods of a gang may take to find their places before it gives them back.
     """
 
-    namespace: str = names.SYSTEM_NAMESPACE
-    dataset_namespaces: tuple[str, ...] | None = None
-    job_namespaces: tuple[str, ...] | None = None
-    image: str = names.DEFAULT_IMAGE
-    agent_image: str = names.DEFAULT_AGENT_IMAGE
-    image_pull_secrets: tuple[str, ...] = ()
-    scheduler_name: str = names.SCHEDULER_NAME
-    secrets_role: str = names.SECRETS_ROLE
-    service_account: str = names.OPERATOR_ACCOUNT
+    namespace: str = option(
+        "Namespace of the CacheClusters and of their pods.",
+        default=names.SYSTEM_NAMESPACE,
+        env="TDCS_NAMESPACE",
+    )
+    scope: Literal["cluster", "namespaces"] = option(
+        "Where it works: in every namespace, or in its own and those of the next two options.",
+        default="cluster",
+    )
+    dataset_namespaces: tuple[str, ...] = option(
+        "With --scope namespaces: a namespace with Datasets and Preloads; may be repeated.", default=()
+    )
+    job_namespaces: tuple[str, ...] = option(
+        "With --scope namespaces: a namespace with TrainingJobs; may be repeated.", default=()
+    )
+    image: str = option(
+        "Image of the cache's pods where a CacheCluster names none.",
+        default=names.DEFAULT_IMAGE,
+        env="TDCS_ALLUXIO_IMAGE",
+    )
+    agent_image: str = option(
+        "Image of the cache agents in the workers' pods: the operator's own.",
+        default=names.DEFAULT_AGENT_IMAGE,
+        env="TDCS_AGENT_IMAGE",
+    )
+    image_pull_secrets: tuple[str, ...] = option(
+        "Secret in that namespace with which the cache's pods pull their image; may be repeated.", default=()
+    )
+    scheduler_name: str = option(
+        "Who places the pods of jobs that name no scheduler; empty: the cluster's default scheduler.",
+        default=names.SCHEDULER_NAME,
+        env="TDCS_SCHEDULER_NAME",
+        empty=True,
+    )
+    secrets_role: str = option(
+        "ClusterRole that allows to read Secrets; messages name it to users who have to bind it.",
+        default=names.SECRETS_ROLE,
+    )
+    service_account: str = option(
+        "The operator's own service account; messages name it to users who have to bind a role to it.",
+        default=names.OPERATOR_ACCOUNT,
+    )
+    internal_networks: tuple[str, ...] = option(
+        "Network of the cluster, such as 10.96.0.0/12, beside those that nodes and ServiceCIDRs name: Datasets may "
+        "use a store there only by a rule that names it. May be given several times.",
+        default=(),
+    )
+    # A worker that restarts is back sooner, with what it held; and so are all of them after a restart of the master.
+    return_seconds: float = option(
+        "How long a cache worker may be away, as during a restart, before what it held is loaded on another node.",
+        default=60.0,
+        type=click.FloatRange(min=1),
+        flag="--worker-return-seconds",
+        chart="operator.workerReturnSeconds",
+    )
+    keys_check_seconds: float = 600.0
+    revoked_seconds: float = option(
+        "How long a Dataset that is mounted may have no keys that its source takes, before its volume goes, which "
+        f"pods that run keep. Sources are asked as often, and every {keys_check_seconds:.0f} s at least.",
+        default=3600.0,
+        type=click.FloatRange(min=10),
+        flag="--revoked-keys-seconds",
+        chart="operator.revokedKeysSeconds",
+    )
+    network_probe: bool = option(
+        "Have a pod that no NetworkPolicy admits try to reach each cache, once an hour.", default=False
+    )
+    probe_targets: tuple[str, ...] = option(
+        "HOST:PORT that this pod tries, too; may be repeated.", default=()
+    )
+    kueue: bool = option(
+        f"Answer the AdmissionChecks of Kueue with the controller {names.KUEUE_CONTROLLER}.", default=False
+    )
     poll_seconds: float = 2.0
     progress_seconds: float = 2.0
     survey_seconds: float = 30.0
     listing_seconds: float = 120.0
-    revoked_seconds: float = 3600.0
-    keys_check_seconds: float = 600.0
-    return_seconds: float = 60.0
     learning_seconds: float = 20.0
     absence_seconds: float = 3.0
     handover_seconds: float = 4.0
     give_up_seconds: float = 30.0
     resync_seconds: float = 600.0
-    internal_networks: tuple[str, ...] = ()
     api_server_addresses: tuple[str, ...] = ()
     clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
-    network_probe: bool = False
-    probe_targets: tuple[str, ...] = ()
-    kueue: bool = False
 
     @property
-    def scope(self) -> Scope:
+    def served(self) -> Scope:
         """The namespaces that are served."""
-        data, jobs = self.dataset_namespaces, self.job_namespaces
+        named = self.scope == "namespaces"
         return Scope(
             own=self.namespace,
-            datasets=None if data is None else frozenset(data),
-            jobs=None if jobs is None else frozenset(jobs),
+            datasets=frozenset(self.dataset_namespaces) if named else None,
+            jobs=frozenset(self.job_namespaces) if named else None,
         )
 
 

@@ -1,13 +1,13 @@
 """Which nodes may have a cache worker, and what the cluster's state is."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import CACHE_STARTING, NO_CACHE_NODE, Finding, finding
 from tdcs.api.durations import seconds_since
-from tdcs.control.cachecluster.stock_client import FuseView
 from tdcs.decide.place.slot_nodes import matches
 from tdcs.model.cache_engine import WorkerInfo
 from tdcs.model.cache_view import STARTING_SECONDS, starting_text
@@ -17,6 +17,14 @@ from tdcs.model.pod_resources import amounts
 TRANSIENT_TAINTS = "node.kubernetes.io/"
 """Taints that the cluster itself sets while a node is not ready, cordoned or short of something. A worker
 stays through them: its blocks are on the node's disk, and deleting it would lose them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuseView:
+    """What the DaemonSet controller says of Alluxio's FUSE clients, in a cache of the profile Stock."""
+
+    wanted: int = 0
+    ready: int = 0
 
 
 def fitting_nodes(

@@ -14,12 +14,12 @@ from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.cachecluster.draining import Drain, HeldSince, cut_off, is_dead, node_of
 from tdcs.control.cachecluster.isolation_probe import NetworkProbe
 from tdcs.control.cachecluster.membership import Membership
-from tdcs.control.cachecluster.stock_client import FuseView
 from tdcs.control.context import Context, Store, WorkKey
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide import worker_nodes
 from tdcs.decide.cache.mount_standing import EPOCH
 from tdcs.decide.cache.removal_cost import MountLedger
+from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
 from tdcs.model.cache_engine import WorkerInfo

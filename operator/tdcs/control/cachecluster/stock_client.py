@@ -4,7 +4,6 @@ A program reads the folder of its mount on the node; no volume of a Dataset lead
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tdcs.alluxio import profile
@@ -12,6 +11,7 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.control.cachecluster import cache_certificates, cache_pods, pod_security
 from tdcs.control.cachecluster.blueprint import Blueprint, labels_of, metadata_of
+from tdcs.decide.worker_nodes import FuseView
 from tdcs.model.kube_objects import Object
 from tdcs.trust.roles import Role
 
@@ -19,14 +19,6 @@ MOUNT_OPTIONS: Final = "allow_other,ro"
 """Those without which no pod could read; Alluxio's own values for the others."""
 
 _STOP_SECONDS: Final = 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FuseView:
-    """What the DaemonSet controller says of the FUSE clients."""
-
-    wanted: int = 0
-    ready: int = 0
 
 
 def is_wanted(spec: CacheClusterSpec) -> bool:

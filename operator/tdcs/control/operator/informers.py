@@ -23,7 +23,7 @@ from tdcs.model.kube_resources import (
 
 def informers_of(*, api: KubeApi, settings: Settings, handlers: EventHandlers) -> dict[Resource, InformerSet]:
     """One for each resource, in the namespaces that are served; none of them runs yet."""
-    scope = settings.scope
+    scope = settings.served
     return {
         NODES: InformerSet(api=api, resource=NODES, on_change=handlers.on_node),
         PODS: InformerSet(

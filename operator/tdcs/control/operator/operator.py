@@ -121,7 +121,7 @@ class Operator:
             usage.seen(key, pod)
             pod_addresses.seen(key, pod["addresses"] if pod is not None else ())
 
-        self.scope = settings.scope
+        self.scope = settings.served
         # Of all namespaces, whatever is served: what nodes have left, and which pods mount a claim.
         self._usage = InformerSet(
             api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=pod_seen

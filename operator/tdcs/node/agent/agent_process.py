@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import click
+
 from tdcs.alluxio.rpc import Rpc
 from tdcs.alluxio.worker_blocks import WorkerBlocks, journal_id
+from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
 from tdcs.node.agent.agent_settings import AgentSettings
 from tdcs.node.agent.disk.epoch import asked_patiently, enter_epoch, read_epoch
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.serving import serving_agent
+from tdcs.options import FOLDER, PORT, SIZE, certificates, node_name, option
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 
@@ -31,28 +35,45 @@ class NoEpochError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessSettings:
-    """What an agent's process is given.
+class DiskSettings:
+    """What all processes of an agent are given."""
 
-    Attributes:
-        node: name of its node.
-        tier: the tier's folder, at the same path as in the worker.
-        capacity_bytes: what the worker may hold.
-        worker: `host:port` of the worker's RPC service.
-        host: address that both services listen on.
-        control_port, block_port: of the HTTP service and of the block service.
-        trust: folder with its certificate: both services, and what it asks of other agents, are by TLS then, and every
-            caller by its role. None: plain, and every caller is answered.
-    """
+    tier: Path = option("The tier's folder, at the same path as in the worker.", type=FOLDER, env="TDCS_TIER")
+    trust: Path | None = certificates()
 
-    node: str
-    tier: Path
-    capacity_bytes: int
-    worker: str
-    host: str
-    control_port: int
-    block_port: int
-    trust: Path | None = None
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings(DiskSettings):
+    """What makes a disk ready is given."""
+
+    master: str = option("host:port of the cache's master.", env="TDCS_MASTER")
+    user: int | None = option(
+        "Number of the user of worker and agent, to whom the blocks are given; without it no owner changes.",
+        default=None,
+        type=click.IntRange(min=0),
+        env="TDCS_USER",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSettings(DiskSettings):
+    """What an agent's process is given."""
+
+    node: str = node_name()
+    capacity_bytes: int = option(
+        "Bytes that the worker may hold.", type=SIZE, flag="--capacity", env="TDCS_CAPACITY"
+    )
+    worker: str = option("host:port of the node's worker.", env="TDCS_WORKER")
+    host: str = option("Address to listen on.", default="0.0.0.0")  # noqa: S104
+    control_port: int = option("Port of HTTP.", default=names.AGENT_CONTROL_PORT, type=PORT)
+    block_port: int = option("Port of blocks.", default=names.AGENT_BLOCK_PORT, type=PORT)
+    memory_bytes: int = option(
+        "What this process may allocate; one that needs more ends, and is started again.",
+        default=4 << 30,
+        type=SIZE,
+        flag="--memory",
+        env="TDCS_MEMORY",
+    )
 
 
 async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:

@@ -18,7 +18,8 @@ from tdcs.engine.read_failure import READ_FAILURES_PATH
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.exposition import registry_of
 from tdcs.node.reader.serving.registration import DRAFT, ReaderFolder, Registration, write_atomically
-from tdcs.node.reader.supervisor import HANG_SECONDS, ReaderSettings
+from tdcs.node.reader.settings import ReaderSettings
+from tdcs.node.reader.supervisor import HANG_SECONDS
 from tdcs.trust.contexts import client_contexts, server_contexts
 from tdcs.trust.metrics_server import serve_metrics
 

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.pod_clock import open_pod_clock
 from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
 from tdcs.node.reader.session_holder import Session
+from tdcs.node.reader.settings import ReaderSettings
 from tdcs.trust.contexts import client_contexts
 
 _log: Final = logging.getLogger(__name__)
@@ -37,31 +37,6 @@ _CHECK_SECONDS: Final = 0.1
 _HOLDER_SECONDS: Final = 2.0
 _STOP_SECONDS: Final = 2.0
 _NO_SOCKET: Final = (0, 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReaderSettings:
-    """What a reader is given.
-
-    Attributes:
-        folder: its own folder on the node.
-        node: name of the node.
-        buffer_bytes: how much of what was fetched is kept in memory.
-        operator: `host:port` where the operator serves who holds what; empty when the tables come by another way.
-        health_port: 0 for none.
-        metrics_port: with `trust` by TLS, for callers with a certificate of who may read metrics; 0 for none.
-        patience_seconds: a read that no agent and no source can answer for so long fails.
-        trust: folder with the node's certificate, which agents and the operator know it by; None: plain connections.
-    """
-
-    folder: Path
-    node: str
-    buffer_bytes: int
-    operator: str
-    health_port: int
-    metrics_port: int
-    patience_seconds: float
-    trust: Path | None = None
 
 
 class Supervisor:

@@ -10,9 +10,9 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.control.cachecluster import cache_children, cache_pods, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
-from tdcs.control.cachecluster.stock_client import FuseView
 from tdcs.decide.leaving_workers import choose_nodes
 from tdcs.decide.worker_nodes import (
+    FuseView,
     readiness,
     starting_nodes,
     status_of,
@@ -193,6 +193,8 @@ def test_the_agents_command_line_is_one_that_it_takes() -> None:
         required = [option for option in command.params if option.required]
         assert required
         assert all(isinstance(option.envvar, str) and option.envvar in given for option in required)
+        known = {option.envvar for option in command.params if isinstance(option.envvar, str)}
+        assert given <= {*known, "NODE_NAME"}
 
 
 def test_resources_of_the_agents_can_be_set() -> None:

@@ -16,7 +16,8 @@ from tdcs.node.reader import child_process, session, session_holder, supervisor
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
 from tdcs.node.reader.session_holder import Holder, Session
-from tdcs.node.reader.supervisor import ReaderSettings, Supervisor
+from tdcs.node.reader.settings import ReaderSettings
+from tdcs.node.reader.supervisor import Supervisor
 
 REPOSITORY = Path(__file__).parents[4]
 

@@ -19,7 +19,7 @@ from tdcs.node.reader import monitor as module
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.monitor import Monitor
 from tdcs.node.reader.serving.registration import DRAFT, Registration, write_atomically
-from tdcs.node.reader.supervisor import ReaderSettings
+from tdcs.node.reader.settings import ReaderSettings
 
 NAME = f"default.{'0' * 32}"
 

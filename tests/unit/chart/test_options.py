@@ -1,0 +1,121 @@
+"""The values of the chart that are options of a process have the names, defaults and limits of its settings."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from importlib.metadata import entry_points
+from typing import Any
+
+import click
+import yaml
+from tests.unit.chart.conftest import CHART, Helm, Rendered
+
+from tdcs.options import FieldOption, Parsed
+
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text())
+ANOTHER_DEFAULT = {"operator.logFormat"}
+"""Values that differ from the command's default: programs read the log of a pod, and people that of a terminal."""
+
+PARTS = {
+    "tdcs-operator/operator": "operator",
+    "tdcs-scheduler/extender": "extender",
+    "tdcs-csi/reader": "reader",
+}
+"""Containers with options that the template makes of all values of a part."""
+
+
+def commands(rendered: Rendered) -> Iterator[tuple[str, click.Command, list[str]]]:
+    """Each long-running container, its subcommand, and the subcommand's arguments."""
+    (script,) = entry_points(group="console_scripts", name="tdcs")
+    for name, container in rendered.containers().items():
+        words = list(container.get("args", ()))
+        found: click.Command | None = script.load()
+        while isinstance(found, click.Group) and words:
+            found = found.get_command(click.Context(found), words.pop(0))
+        if found and any(isinstance(option, FieldOption) for option in found.params):
+            yield name, found, words
+
+
+def charted(rendered: Rendered) -> dict[tuple[str, str], FieldOption]:
+    """By container and key of the values, the option that users set."""
+    return {
+        (name, option.chart): option
+        for name, command, _ in commands(rendered)
+        for option in command.params
+        if isinstance(option, FieldOption) and option.chart
+    }
+
+
+def value_of(key: str, values: Mapping[str, Any] = VALUES) -> Any:
+    return reduce(lambda part, word: part[word], key.split("."), values)
+
+
+def schema_of(key: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = value_of(key.replace(".", ".properties."), SCHEMA["properties"])
+    return found
+
+
+def another(option: FieldOption) -> Any:
+    """Another value than the chart's."""
+    match option.type:
+        case click.Choice(choices=choices):
+            return next(choice for choice in choices if choice != value_of(option.chart))
+        case click.types.BoolParamType():
+            return not value_of(option.chart)
+        case click.FloatRange() | click.IntRange():
+            return value_of(option.chart) + 1
+        case Parsed():
+            return "1Mi"
+        case click.Path():
+            return "/another/folder"
+    return "another"
+
+
+def test_the_processes_of_the_chart_have_options_that_users_set(default: Rendered) -> None:
+    assert {name for name, _, _ in commands(default)} >= {
+        "tdcs-operator/operator",
+        "tdcs-scheduler/extender",
+        "tdcs-csi/reader",
+        "tdcs-reader-holder/holder",
+    }
+    assert {key for _, key in charted(default)} >= {"operator.revokedKeysSeconds", "reader.buffer"}
+
+
+def test_a_value_has_the_options_default_and_limits(default: Rendered) -> None:
+    for (_, key), option in charted(default).items():
+        expected = str(option.default) if isinstance(option.type, click.Path) else option.default
+        assert key in ANOTHER_DEFAULT or value_of(key) == expected, key
+        schema = schema_of(key)
+        match option.type:
+            case click.Choice(choices=choices):
+                assert set(schema["enum"]) == set(choices), key
+            case click.FloatRange() | click.IntRange() as limits:
+                assert (schema.get("minimum"), schema.get("maximum")) == (limits.min, limits.max), key
+            case click.types.BoolParamType():
+                assert schema["type"] == "boolean", key
+
+
+def test_a_value_reaches_its_process(helm: Helm, default: Rendered) -> None:
+    found = charted(default)
+    wanted = {option.chart: another(option) for option in found.values()}
+    made = helm.template({key: json.dumps(value) for key, value in wanted.items()})
+    reached = set()
+    for name, command, words in commands(made):
+        given = command.make_context(name, words, resilient_parsing=True).params
+        for option in command.params:
+            if isinstance(option, FieldOption) and option.chart:
+                expected = option.type_cast_value(click.Context(command), wanted[option.chart])
+                assert given[option.name] == expected, option.chart
+                reached.add((name, option.chart))
+    assert reached == found.keys()
+
+
+def test_a_value_with_an_options_name_is_declared_with_the_option(default: Rendered) -> None:
+    for name, command, _ in commands(default):
+        part = PARTS.get(name, "")
+        flags = {flag: option for option in command.params for flag in option.opts}
+        for key in VALUES.get(part, ()):
+            option = flags.get("--" + re.sub("([A-Z])", r"-\1", key).lower())
+            assert option is None or (isinstance(option, FieldOption) and option.chart == f"{part}.{key}")
