@@ -1,27 +1,19 @@
-"""The extender's HTTP face: POST /prioritize for kube-scheduler, GET /healthz and /livez for kubelet.
-
-Written against ASGI itself: one route that matters, called once for every scheduled pod, needs no framework. That one
-has a fast path through the server besides, see `fast_path`.
-"""
+"""The extender's HTTP face: POST /prioritize for kube-scheduler, GET /healthz and /livez for kubelet."""
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from tdcs.api import names
 from tdcs_scheduler.combinations import Combinations
 from tdcs_scheduler.demand import Demand
+from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics
 from tdcs_scheduler.protocol import BadRequestError, PrioritizeRequest, decode_request, encode_scores
 from tdcs_scheduler.rank import Kind, Ranking, rank
 from tdcs_scheduler.view import DatasetView
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -32,8 +24,6 @@ _explanations: Final = logging.getLogger(EXPLANATIONS)
 
 # A Pod has at most 1.5 MB, and 15000 names of nodes at most 4 MB.
 MAX_BODY_BYTES: Final = 16 * 2**20
-
-_TEXT: Final = "text/plain; charset=utf-8"
 
 BAD_ANNOTATION: Final = "BadDatasetsAnnotation"
 DATASET_NOT_FOUND: Final = "DatasetNotFound"
@@ -66,7 +56,7 @@ class ReportPod(Protocol):
 
 
 class Extender:
-    """The ASGI application.
+    """What answers kube-scheduler and kubelet.
 
     `stale_after_seconds`: with a view older than this /healthz is red; scores go on with what is known, because data
     moves slowly and a pod without a score may land anywhere. `health_port`: a port that serves all but /prioritize,
@@ -102,35 +92,28 @@ class Extender:
             waiting_pods=lambda: len(demand),
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        method, path = scope["method"], scope["path"]
-        match path:
-            case "/prioritize" if not self.serves_scores(scope.get("server")):
-                await _respond(send, 404, b"scores are on the other port only\n")
-            case "/prioritize" if method == "POST":
-                status, content_type, answer = self.prioritize(await _read(receive))
-                await _respond(send, status, answer, content_type=content_type)
-            case "/healthz" if method in ("GET", "HEAD"):
-                await self._healthz(send)
-            case "/livez" if method in ("GET", "HEAD"):
-                await _respond(send, 200, b"ok\n")
+    def handle(self, request: Request) -> Answer:
+        """Answer one request."""
+        match request.path:
+            case "/prioritize" if self._health_port == request.port:
+                return Answer(404, b"scores are on the other port only\n")
+            case "/prioritize" if request.method == "POST":
+                return self.prioritize(request.body)
+            case "/healthz" if request.method in ("GET", "HEAD"):
+                return self._health()
+            case "/livez" if request.method in ("GET", "HEAD"):
+                return Answer(200, b"ok\n")
             case "/prioritize" | "/healthz" | "/livez":
-                await _respond(send, 405, f"{method} is not served at {path}\n".encode())
+                return Answer(405, f"{request.method} is not served at {request.path}\n".encode())
             case _:
                 served = "POST /prioritize, GET /healthz, /livez"
-                await _respond(send, 404, f"nothing is served at {path}; there are {served}\n".encode())
+                return Answer(404, f"nothing is served at {request.path}; there are {served}\n".encode())
 
-    def serves_scores(self, server: tuple[str, int | None] | None) -> bool:
-        """Whether scores are served at this address of ours."""
-        return self._health_port is None or server is None or server[1] != self._health_port
-
-    def prioritize(self, body: bytes | bytearray) -> tuple[int, str, bytes]:
-        """The answer to a prioritize call with this body: its status, content type and body."""
+    def prioritize(self, body: bytes | bytearray) -> Answer:
+        """The answer to a prioritize call with this body."""
         if len(body) > MAX_BODY_BYTES:
             self.metrics.decode_errors.inc()
-            return 413, _TEXT, f"a request may have {MAX_BODY_BYTES} bytes\n".encode()
+            return Answer(413, f"a request may have {MAX_BODY_BYTES} bytes\n".encode())
         started = time.perf_counter()
         try:
             request = decode_request(body=body)
@@ -147,7 +130,7 @@ class Extender:
         except BadRequestError as error:
             self.metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
-            return 400, _TEXT, f"{error}\n".encode()
+            return Answer(400, f"{error}\n".encode())
         self._demand.on_asked(request.key)
         answer = encode_scores(scores=ranking.scores)
         self.metrics.prioritize_seconds.observe(time.perf_counter() - started)
@@ -155,7 +138,7 @@ class Extender:
         self._report_problem(request, ranking)
         if line:
             _explanations.info("%s", line)
-        return 200, "application/json", answer
+        return Answer(200, answer, "application/json")
 
     def _report_problem(self, request: PrioritizeRequest, ranking: Ranking) -> None:
         found = problem_of(ranking)
@@ -168,15 +151,14 @@ class Extender:
             if self._report is not None:
                 self._report(request=request, reason=reason, message=message)
 
-    async def _healthz(self, send: Send) -> None:
+    def _health(self) -> Answer:
         age = self._freshness.age_seconds()
         if not self._freshness.is_synced():
-            await _respond(send, 503, b"the Datasets have not been listed yet\n")
-        elif age > self._stale_after_seconds:
-            answer = f"nothing was heard from the API server for {age:.0f} s: scores may be out of date\n"
-            await _respond(send, 503, answer.encode())
-        else:
-            await _respond(send, 200, b"ok\n")
+            return Answer(503, b"the Datasets have not been listed yet\n")
+        if age > self._stale_after_seconds:
+            text = f"nothing was heard from the API server for {age:.0f} s: scores may be out of date\n"
+            return Answer(503, text.encode())
+        return Answer(200, b"ok\n")
 
 
 def problem_of(ranking: Ranking) -> tuple[str, str] | None:
@@ -212,21 +194,3 @@ def explanation(*, request: PrioritizeRequest, ranking: Ranking) -> str:
             "scores": ranking.scores,
         }
     ).decode()
-
-
-async def _read(receive: Receive) -> bytearray:
-    """The whole body, or the beginning of one that is too large."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if len(body) <= MAX_BODY_BYTES:
-            body += message.get("body", b"")
-        # A client that went away sends no more either: what came is then refused as no request.
-        if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            return body
-
-
-async def _respond(send: Send, status: int, body: bytes, *, content_type: str = _TEXT) -> None:
-    headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

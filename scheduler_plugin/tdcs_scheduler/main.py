@@ -90,7 +90,6 @@ def command(settings: ExtenderSettings) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormat())
     logging.basicConfig(level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), handlers=[handler])
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     folder = settings.webhook_certificate
     try:
         certificate = CertificateFiles(folder=folder) if folder is not None else None

@@ -7,11 +7,9 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
-
-import uvicorn
 
 from tdcs.kube.api import KubeApi
 from tdcs.kube.client import connect
@@ -21,15 +19,12 @@ from tdcs.model.kube_resources import DATASETS, PODS
 from tdcs.trust.metrics_server import serve_metrics
 from tdcs_scheduler.admission.certificate import CertificateFiles
 from tdcs_scheduler.admission.claim_list import ClaimList
-from tdcs_scheduler.admission.webhook import Webhook
-from tdcs_scheduler.app import Extender
+from tdcs_scheduler.admission.webhook import MAX_REVIEW_BYTES, Webhook
+from tdcs_scheduler.app import MAX_BODY_BYTES, Extender
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
-from tdcs_scheduler.fast_path import FastPath
+from tdcs_scheduler.http_server import HttpServer
 from tdcs_scheduler.pod_events import PodEvents
 from tdcs_scheduler.view import DatasetView
-
-# kube-scheduler keeps idle connections for 90 s; a server that closes them earlier makes some of its calls fail.
-_KEEP_ALIVE_SECONDS: Final = 120
 
 # Waiting pods come and go with every pod that is placed, 70 a second. News of some 50 ms is new enough, for it is
 # kube-scheduler that tells which pod's turn it is.
@@ -71,14 +66,6 @@ class Monitoring:
     health_port: int | None = None
     metrics_port: int | None = None
     tls: Callable[[], ssl.SSLContext] | None = None
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves the process' signals alone: uvicorn's own handling ends the process by the signal."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def serve(
@@ -124,43 +111,30 @@ async def serve(
         datasets=view,
         on_left_out=app.metrics.claims_left_out.set,
     )
-    servers = [(_Server(_configuration(app, http=FastPath)), listeners)]
     background = [_tidy_memory(informer)]
     if admission.claim_list_namespace:
         background.append(_once_listed(informer, claim_list))
-    if admission.listener is not None and admission.certificate is not None:
-        webhook = Webhook(known=view, scheduler_name=scheduler_name, metrics=app.metrics)
-        configuration = _configuration(webhook, http="httptools")
-        configuration.load()
-        configuration.ssl = admission.certificate.context
-        servers.append((_Server(configuration), [admission.listener]))
-        background.append(admission.certificate.run())
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _end, [server for server, _ in servers])
+        loop.add_signal_handler(number, stop.set)
     try:
-        with serve_metrics(app.metrics.registry, port=monitoring.metrics_port, tls=monitoring.tls):
-            await _until_one_ends(
-                servers=servers, following=[informer.run(), pods.run()], background=background
+        async with contextlib.AsyncExitStack() as serving:
+            scores = HttpServer(app.handle, most_bytes=MAX_BODY_BYTES)
+            await serving.enter_async_context(scores.serving(listeners))
+            if admission.listener is not None and admission.certificate is not None:
+                webhook = Webhook(known=view, scheduler_name=scheduler_name, metrics=app.metrics)
+                reviews = HttpServer(webhook.handle, most_bytes=MAX_REVIEW_BYTES)
+                await serving.enter_async_context(
+                    reviews.serving([admission.listener], tls=admission.certificate.context)
+                )
+                background.append(admission.certificate.run())
+            serving.enter_context(
+                serve_metrics(app.metrics.registry, port=monitoring.metrics_port, tls=monitoring.tls)
             )
+            await _until_one_ends(stop=stop, following=[informer.run(), pods.run()], background=background)
     finally:
         await api.close()
-
-
-def _configuration(app: Extender | Webhook, *, http: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        loop="none",
-        http=http,
-        ws="none",
-        lifespan="off",
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=5,
-        proxy_headers=False,
-        access_log=False,
-        log_config=None,
-        server_header=False,
-    )
 
 
 def waiting_pods(
@@ -189,26 +163,19 @@ def waiting_pods(
     return demand, informer
 
 
-def _end(servers: Iterable[uvicorn.Server]) -> None:
-    for server in servers:
-        server.should_exit = True
-
-
 async def _until_one_ends(
     *,
-    servers: Sequence[tuple[uvicorn.Server, list[socket.socket]]],
+    stop: asyncio.Event,
     following: Iterable[Coroutine[Any, Any, None]],
     background: Iterable[Coroutine[Any, Any, None]],
 ) -> None:
-    """Run all of it until a server or an informer ends; raises what ended it."""
-    serving = [asyncio.create_task(server.serve(sockets=sockets)) for server, sockets in servers]
+    """Run all of it until `stop` is set or an informer ends; raises what ended it."""
+    stopped = asyncio.create_task(stop.wait())
     informers = [asyncio.create_task(informer) for informer in following]
     others = [asyncio.create_task(task) for task in background]
-    await asyncio.wait({*informers, *serving}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({*informers, stopped}, return_when=asyncio.FIRST_COMPLETED)
     # An informer only ends by a fault: an extender that learns nothing more must not go on answering.
-    _end(server for server, _ in servers)
-    await asyncio.gather(*serving)
-    for task in (*others, *reversed(informers)):
+    for task in (stopped, *others, *reversed(informers)):
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

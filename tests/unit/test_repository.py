@@ -86,11 +86,6 @@ def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, 
         assert requirement.specifier.contains(versions[name]), f"{lock} holds another {name}: run `make lock`"
 
 
-def test_a_server_whose_internals_are_built_upon_is_not_taken_newer_than_it_is_known() -> None:
-    (server,) = (each for each in wanted() if each.name == "uvicorn")
-    assert any(each.operator == "<" for each in server.specifier)
-
-
 def test_development_and_runtime_agree_on_every_version() -> None:
     runtime, development = locked("requirements.txt"), locked("requirements-dev.txt")
     assert {name: development.get(name) for name in runtime} == runtime

@@ -5,14 +5,12 @@ import base64
 import json
 import ssl
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 from tests.support.certificates import TestAuthority
 from tests.support.kube.claimed_pods import CLAIM, NEW_PODS
 from tests.support.waiting import eventually_async
-from tests.unit.scheduler.test_app import Answer
 
 from tdcs.kube.errors import UnavailableError
 from tdcs.model.kube_objects import Object
@@ -21,6 +19,7 @@ from tdcs.trust.roles import Role
 from tdcs_scheduler.admission.certificate import CertificateError, CertificateFiles
 from tdcs_scheduler.admission.claim_list import ClaimList, claim_keys
 from tdcs_scheduler.admission.webhook import Webhook
+from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics
 
 
@@ -37,18 +36,8 @@ def review(pod: Object) -> bytes:
     ).encode()
 
 
-async def post(app: Webhook, body: bytes, *, method: str = "POST", path: str = "/pods") -> Answer:
-    parts, sent = [body[:100], body[100:]], []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await app({"type": "http", "method": method, "path": path}, receive, send)
-    headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
-    return Answer(sent[0]["status"], headers, sent[1]["body"])
+def post(app: Webhook, body: bytes, *, method: str = "POST", path: str = "/pods") -> Answer:
+    return app.handle(Request(method, path, body))
 
 
 @pytest.mark.parametrize("name", NEW_PODS)
@@ -57,7 +46,7 @@ async def test_the_webhook_gives_the_scheduler_to_pods_that_are_placed_by_data(n
     pod = NEW_PODS[name].build(name=name, namespace="team")
     del pod["metadata"]["namespace"]  # the API server sends it beside the pod only
 
-    answer = json.loads((await post(app, review(pod))).body)["response"]
+    answer = json.loads(post(app, review(pod)).body)["response"]
 
     assert (answer["uid"], answer["allowed"]) == ("u-1", True)
     ours = NEW_PODS[name].ours
@@ -74,16 +63,16 @@ async def test_the_webhook_gives_the_scheduler_to_pods_that_are_placed_by_data(n
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"request": {"uid": 7}}', b"\xff", b"[" * 5000])
 async def test_what_is_no_review_is_refused_with_a_sentence(body: bytes) -> None:
     app, _ = webhook()
-    answer = await post(app, body)
+    answer = post(app, body)
     assert answer.status == 400
-    assert answer.text.startswith("this is no AdmissionReview of a new pod: ")
+    assert answer.body.decode().startswith("this is no AdmissionReview of a new pod: ")
 
 
 async def test_a_review_without_end_is_refused_and_other_paths_are_not_served() -> None:
     app, _ = webhook()
-    assert (await post(app, b" " * (5 * 2**20))).status == 413
-    assert (await post(app, review({}), path="/")).status == 404
-    assert (await post(app, review({}), method="GET")).status == 404
+    assert post(app, b" " * (5 * 2**20)).status == 413
+    assert post(app, review({}), path="/").status == 404
+    assert post(app, review({}), method="GET").status == 404
 
 
 async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""The extender over HTTP, without a network: the ASGI application is called as a server would."""
+"""The extender's answers, without a network: its handler is called as the server would."""
 
 import json
 import logging
@@ -10,6 +10,7 @@ from prometheus_client import generate_latest
 
 from tdcs_scheduler.app import Extender
 from tdcs_scheduler.demand import Demand, waiting_pod
+from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.main import LogFormat
 from tdcs_scheduler.view import DatasetView
 
@@ -30,39 +31,14 @@ class Clock:
         return self.age
 
 
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        return self.body.decode()
-
-
 def extender(freshness: Clock | None = None, **options: Any) -> Extender:
     view = DatasetView()
     view.on_change(("team", "images"), DATASET)
     return Extender(view=view, freshness=freshness or Clock(), stale_after_seconds=180, **options)
 
 
-async def ask(app: Extender, method: str, path: str, *chunks: bytes, port: int = 8900) -> Answer:
-    parts = list(chunks) or [b""]
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        body = parts.pop(0)
-        return {"type": "http.request", "body": body, "more_body": bool(parts)}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": method, "path": path, "server": ("127.0.0.1", port)}
-    await app(scope, receive, send)
-    start, *bodies = sent
-    headers = {key.decode(): value.decode() for key, value in start["headers"]}
-    return Answer(start["status"], headers, b"".join(part["body"] for part in bodies))
+def ask(app: Extender, method: str, path: str, body: bytes = b"", *, port: int = 8900) -> Answer:
+    return app.handle(Request(method, path, body, port))
 
 
 def request(annotation: str | None = '[{"dataset": "team/images", "copy": "0"}]', uid: str = "u") -> bytes:
@@ -77,15 +53,14 @@ async def metric(app: Extender, line: str) -> float:
 
 
 async def test_prioritize_answers_with_the_nodes_that_hold_data() -> None:
-    answer = await ask(extender(), "POST", "/prioritize", request()[:10], request()[10:])
+    answer = ask(extender(), "POST", "/prioritize", request())
 
-    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-    assert int(answer.headers["content-length"]) == len(answer.body)
+    assert (answer.status, answer.content_type) == (200, "application/json")
     assert json.loads(answer.body) == [{"Host": "a", "Score": 10}]
 
 
 async def test_a_pod_without_the_annotation_gets_an_empty_list() -> None:
-    answer = await ask(extender(), "POST", "/prioritize", request(annotation=None))
+    answer = ask(extender(), "POST", "/prioritize", request(annotation=None))
 
     assert (answer.status, answer.body) == (200, b"[]")
 
@@ -93,7 +68,7 @@ async def test_a_pod_without_the_annotation_gets_an_empty_list() -> None:
 async def test_answers_and_refusals_are_counted_by_kind() -> None:
     app = extender()
     for body in (request(), request(), request(annotation=None), request(annotation="["), b"no json"):
-        await ask(app, "POST", "/prioritize", body)
+        ask(app, "POST", "/prioritize", body)
 
     assert await metric(app, 'tdcs_extender_answers_total{kind="scored"}') == 2
     assert await metric(app, 'tdcs_extender_answers_total{kind="no_dataset"}') == 1
@@ -117,7 +92,7 @@ async def test_it_leaves_to_the_pods_that_wait_what_only_they_can_use() -> None:
         annotations = {"tdcs.io/datasets": json.dumps([{"dataset": f"team/{dataset}"}])}
         demand.on_pod(("team", name), waiting_pod({"metadata": {"annotations": annotations}}))
 
-    answer = json.loads((await ask(app, "POST", "/prioritize", request())).body)
+    answer = json.loads(ask(app, "POST", "/prioritize", request()).body)
 
     assert {each["Host"]: each["Score"] for each in answer} == {"a": 5, "b": 10}
     # Of p and q, p was asked about: it is its turn.
@@ -127,17 +102,17 @@ async def test_it_leaves_to_the_pods_that_wait_what_only_they_can_use() -> None:
 async def test_a_bad_request_is_refused_with_a_sentence_and_the_next_one_is_served() -> None:
     app = extender()
 
-    refused = await ask(app, "POST", "/prioritize", b'{"Pod": 7}')
+    refused = ask(app, "POST", "/prioritize", b'{"Pod": 7}')
     assert refused.status == 400
-    assert "no ExtenderArgs" in refused.text
+    assert "no ExtenderArgs" in refused.body.decode()
 
-    assert (await ask(app, "POST", "/prioritize", request())).status == 200
+    assert ask(app, "POST", "/prioritize", request()).status == 200
 
 
 async def test_a_body_without_end_is_refused() -> None:
     app = extender()
 
-    answer = await ask(app, "POST", "/prioritize", *[b" " * 2**20] * 17)
+    answer = ask(app, "POST", "/prioritize", b" " * 17 * 2**20)
 
     assert answer.status == 413
     assert await metric(app, "tdcs_extender_decode_errors_total") == 1
@@ -158,18 +133,18 @@ async def test_health_is_red_while_the_view_is_not_to_be_trusted(
 ) -> None:
     app = extender(freshness)
 
-    answer = await ask(app, "GET", "/healthz")
+    answer = ask(app, "GET", "/healthz")
 
     assert answer.status == status
-    assert sentence in answer.text
+    assert sentence in answer.body.decode()
     # Restarting would lose what is known: only readiness is red.
-    assert (await ask(app, "GET", "/livez")).status == 200
+    assert ask(app, "GET", "/livez").status == 200
 
 
 async def test_a_stale_view_still_answers_and_its_age_is_a_metric() -> None:
     app = extender(Clock(age=1000))
 
-    assert json.loads((await ask(app, "POST", "/prioritize", request())).body) == [{"Host": "a", "Score": 10}]
+    assert json.loads(ask(app, "POST", "/prioritize", request()).body) == [{"Host": "a", "Score": 10}]
     assert await metric(app, "tdcs_extender_view_age_seconds") == 1000
 
 
@@ -178,14 +153,14 @@ async def test_a_stale_view_still_answers_and_its_age_is_a_metric() -> None:
     [("GET", "/prioritize", 405), ("POST", "/healthz", 405), ("POST", "/filter", 404)],
 )
 async def test_what_is_not_served_is_said(method: str, path: str, status: int) -> None:
-    assert (await ask(extender(), method, path)).status == status
+    assert ask(extender(), method, path).status == status
 
 
 async def test_a_bad_annotation_is_told_once_a_pod(caplog: pytest.LogCaptureFixture) -> None:
     app = extender()
     with caplog.at_level(logging.WARNING):
         for uid in ("u1", "u1", "u2", "u1"):
-            await ask(app, "POST", "/prioritize", request(annotation="oops", uid=uid))
+            ask(app, "POST", "/prioritize", request(annotation="oops", uid=uid))
 
     assert len(caplog.records) == 2
     assert "pod team/p: it is scheduled without regard to its data" in caplog.text
@@ -194,7 +169,7 @@ async def test_a_bad_annotation_is_told_once_a_pod(caplog: pytest.LogCaptureFixt
 async def test_answers_to_pods_that_name_what_does_not_exist_are_counted_apart() -> None:
     app = extender()
     for name in ("team/nowhere", "team/nowhere", "team/images"):
-        await ask(app, "POST", "/prioritize", request(annotation=json.dumps([{"dataset": name}])))
+        ask(app, "POST", "/prioritize", request(annotation=json.dumps([{"dataset": name}])))
 
     assert await metric(app, 'tdcs_extender_answers_total{kind="unknown_dataset"}') == 2
     assert await metric(app, 'tdcs_extender_answers_total{kind="no_data"}') == 0
@@ -203,8 +178,8 @@ async def test_answers_to_pods_that_name_what_does_not_exist_are_counted_apart()
 async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCaptureFixture) -> None:
     app = extender(explain=True)
     with caplog.at_level(logging.INFO):
-        await ask(app, "POST", "/prioritize", request(annotation=None))
-        await ask(app, "POST", "/prioritize", request())
+        ask(app, "POST", "/prioritize", request(annotation=None))
+        ask(app, "POST", "/prioritize", request())
 
     (record,) = caplog.records
     told = json.loads(record.getMessage())
@@ -220,7 +195,7 @@ async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCapture
 @pytest.mark.parametrize("names", [["a", 1], [["a"]]])
 async def test_an_explaining_extender_refuses_names_that_are_no_strings(names: list[Any]) -> None:
     asked = {**json.loads(request()), "NodeNames": names}
-    answer = await ask(extender(explain=True), "POST", "/prioritize", json.dumps(asked).encode())
+    answer = ask(extender(explain=True), "POST", "/prioritize", json.dumps(asked).encode())
 
     assert answer.status == 400
     assert b"NodeNames" in answer.body
@@ -229,6 +204,6 @@ async def test_an_explaining_extender_refuses_names_that_are_no_strings(names: l
 async def test_the_port_for_health_tells_it_but_no_scores() -> None:
     app = extender(health_port=8901)
 
-    assert (await ask(app, "POST", "/prioritize", request(), port=8901)).status == 404
-    assert (await ask(app, "GET", "/healthz", port=8901)).status == 200
-    assert (await ask(app, "POST", "/prioritize", request(), port=8900)).status == 200
+    assert ask(app, "POST", "/prioritize", request(), port=8901).status == 404
+    assert ask(app, "GET", "/healthz", port=8901).status == 200
+    assert ask(app, "POST", "/prioritize", request(), port=8900).status == 200

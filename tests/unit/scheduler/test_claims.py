@@ -118,7 +118,7 @@ async def test_a_bad_annotation_beside_a_claim_is_reported_and_the_claim_counts(
     metadata = {"name": "p", "namespace": "team", "uid": "u", "annotations": {"tdcs.io/datasets": "oops"}}
     body = {"Pod": {"metadata": metadata, "spec": {"volumes": [volume]}}, "NodeNames": ["a", "b"]}
 
-    answer = await ask(app, "POST", "/prioritize", json.dumps(body).encode())
+    answer = ask(app, "POST", "/prioritize", json.dumps(body).encode())
 
     assert json.loads(answer.body) == [{"Host": "a", "Score": 10}]
     assert await metric(app, 'tdcs_extender_answers_total{kind="scored"}') == 1

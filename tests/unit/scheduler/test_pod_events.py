@@ -21,24 +21,17 @@ class Fresh:
         return 0.0
 
 
-async def prioritize(app: Extender, *, annotation: str) -> None:
+def prioritize(app: Extender, *, annotation: str) -> None:
     metadata = {"name": "p", "namespace": "team", "uid": "u", "annotations": {"tdcs.io/datasets": annotation}}
     body = json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["a", "b"]}).encode()
-
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": body}
-
-    async def send(message: object) -> None:
-        pass
-
-    await app({"type": "http", "method": "POST", "path": "/prioritize"}, receive, send)
+    app.prioritize(body)
 
 
 async def test_a_bad_annotation_makes_one_event_on_the_pod() -> None:
     api = ScriptedApi()
     app = Extender(view=DatasetView(), freshness=Fresh(), stale_after_seconds=180, report=PodEvents(api=api))
     for _ in range(3):  # kube-scheduler asks again and again
-        await prioritize(app, annotation="oops")
+        prioritize(app, annotation="oops")
     await eventually_async(lambda: bool(api.written), deadline=60, interval=0.01)
     assert len(api.written) == 1
     event = api.written[0][1]
@@ -54,13 +47,9 @@ async def test_a_dataset_that_does_not_exist_makes_one_event_on_the_pod_that_nam
     view.on_change(("team", "empty"), {"status": {}})
     view.on_change(("team", "broken"), {"status": {"copies": 7}})
     app = Extender(view=view, freshness=Fresh(), stale_after_seconds=180, report=PodEvents(api=api))
-    await prioritize(
-        app, annotation='[{"dataset": "team/empty"}, {"dataset": "team/broken"}]'
-    )  # nothing wrong
+    prioritize(app, annotation='[{"dataset": "team/empty"}, {"dataset": "team/broken"}]')  # nothing wrong
     for _ in range(3):
-        await prioritize(
-            app, annotation='[{"dataset": "team/empty"}, {"dataset": "team/imagse", "copy": "0"}]'
-        )
+        prioritize(app, annotation='[{"dataset": "team/empty"}, {"dataset": "team/imagse", "copy": "0"}]')
     await eventually_async(lambda: bool(api.written), deadline=60, interval=0.01)
     assert len(api.written) == 1
     event = api.written[0][1]
@@ -77,7 +66,7 @@ async def test_of_several_datasets_the_missing_one_is_told_and_the_others_count(
     copy = {"id": "0", "nodes": [{"name": "a", "bytes": 9}]}
     view.on_change(("team", "images"), {"status": {"totalBytes": 9, "copies": [copy]}})
     app = Extender(view=view, freshness=Fresh(), stale_after_seconds=180, report=PodEvents(api=api))
-    await prioritize(app, annotation='[{"dataset": "team/images"}, {"dataset": "team/labels"}]')
+    prioritize(app, annotation='[{"dataset": "team/images"}, {"dataset": "team/labels"}]')
     await eventually_async(lambda: bool(api.written), deadline=60, interval=0.01)
     assert "there is no Dataset team/labels" in api.written[0][1]["message"]
     assert "it is scheduled with regard to the others only" in api.written[0][1]["message"]
@@ -95,6 +84,6 @@ async def test_a_pod_that_only_names_what_is_missing_is_not_told_that_others_cou
     app = Extender(
         view=view, freshness=Fresh(), stale_after_seconds=180, report=PodEvents(api=api), demand=demand
     )
-    await prioritize(app, annotation='[{"dataset": "team/typo"}]')
+    prioritize(app, annotation='[{"dataset": "team/typo"}]')
     await eventually_async(lambda: bool(api.written), deadline=60, interval=0.01)
     assert "it is scheduled without regard to its data. " in api.written[0][1]["message"]

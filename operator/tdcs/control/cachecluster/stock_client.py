@@ -1,6 +1,6 @@
 """Alluxio's own FUSE client, in cache clusters of the profile Stock alone, as the experiment's other way of reading.
 
-A program reads the folder of its mount on the node; no volume of a Dataset leads there. Pure.
+A program reads the folder of its mount on the node; no volume of a Dataset leads there.
 """
 
 from collections.abc import Mapping
