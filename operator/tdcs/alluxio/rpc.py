@@ -155,6 +155,35 @@ class Rpc:
                         failure.code = grpc.StatusCode.ABORTED
                     raise failure from error
 
+    async def exchange(
+        self, *, service: str, method: str, deadline: float, received: Callable[[Any], None], **fields: Any
+    ) -> None:
+        """Call a method that streams both ways: send a request, take one answer, end, wait for its end.
+
+        Never repeated: what was begun may have been done.
+
+        Args:
+            deadline: Seconds for all of it.
+            received: Gets the answer; what it raises breaks the call off.
+
+        Raises:
+            RpcFailureError: It failed, also with ABORTED when it ended without an answer.
+        """
+        request_type, response_type = method_types(service, method)
+        call = self._call("stream_stream", service, method, response_type)(timeout=deadline)
+        try:
+            await call.write(request_type(**fields))
+            response = await call.read()
+            if response is grpc.aio.EOF:
+                raise RpcFailureError(code=grpc.StatusCode.ABORTED, text="the call ended without an answer")
+            received(response)
+            await call.done_writing()
+            await call.read()
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error) from error
+        finally:
+            call.cancel()  # nothing happens to one that has ended
+
     async def close(self) -> None:
         """Close the channel; calls in flight are cancelled."""
         channel, self._channel = self._channel, None

@@ -39,35 +39,50 @@ class WorkerBlocks:
     Args:
         target: `host:port`.
         patience: seconds for which the removal of a block is repeated while the worker is away or starting.
-        identify: gives the certificate to show; None: connections are plain.
+        identify: gives the certificate to show; None: the connection is plain.
     """
 
     def __init__(self, *, target: str, patience: float, identify: Identify | None = None) -> None:
         from tdcs.alluxio.block_channel import BlockChannel  # 1 MB, and the node plugin makes none
 
         self._rpc = Rpc(target=target, patience=patience, identify=identify)
-        self._blocks = BlockChannel(target=target, identify=identify)
 
     async def close(self) -> None:
-        """Close the connections; calls in flight fail."""
+        """Close the connection; calls in flight fail."""
         await self._rpc.close()
-        await self._blocks.close()
 
-    async def create(self, *, block_id: int, length: int, place: Callable[[str], None]) -> None:
+    async def create(
+        self,
+        *,
+        block_id: int,
+        length: int,
+        place: Callable[[str], None],
+        deadline: float = _CREATE_DEADLINE,
+    ) -> None:
         """Make a block of a file in the worker's folder: worker and master know it when this returns, and the worker
         evicts it for nothing else. A call that breaks leaves nothing.
 
         Args:
             length: bytes, the master's.
-            place: puts the content at a path, where the worker has made an empty file.
+            place: puts the content at a path, where the worker has made an empty file; what it raises ends the call.
+            deadline: seconds for all of it.
 
         Raises:
             PresentBlockError: The worker has it.
             RpcFailureError: With RESOURCE_EXHAUSTED when it has no room.
         """
         try:
-            await self._blocks.create(
-                block_id=block_id, length=length, place=place, deadline=_CREATE_DEADLINE
+            await self._rpc.exchange(
+                service=BLOCK_WORKER,
+                method="CreateLocalBlock",
+                deadline=deadline,
+                received=lambda answer: place(answer.path),
+                block_id=block_id,
+                tier=0,
+                space_to_reserve=length,
+                cleanup_on_failure=True,
+                pin_on_create=True,
+                medium_type="",
             )
         except RpcFailureError as failure:
             present = any(text in failure.text for text in _PRESENT)

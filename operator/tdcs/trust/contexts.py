@@ -23,7 +23,6 @@ class _Made:
     server: ssl.SSLContext
     open_server: ssl.SSLContext
     client: ssl.SSLContext
-    http2_client: ssl.SSLContext
 
 
 class Contexts:
@@ -48,10 +47,6 @@ class Contexts:
     def client(self) -> ssl.SSLContext:
         """For a client. It compares the server's names with the host that it is given; raises OSError."""
         return self._current().client
-
-    def http2_client(self) -> ssl.SSLContext:
-        """As `client`, for connections that are to speak HTTP/2."""
-        return self._current().http2_client
 
     def following_server(self) -> ssl.SSLContext:
         """For a server of asyncio: each new connection has the identity of its time.
@@ -134,13 +129,7 @@ def _contexts_of(identity: Identity) -> _Made:
         server=_context(identity, server=True, verify=ssl.CERT_REQUIRED),
         open_server=_context(identity, server=True, verify=ssl.CERT_OPTIONAL),
         client=_context(identity, server=False, verify=ssl.CERT_REQUIRED),
-        http2_client=_http2(_context(identity, server=False, verify=ssl.CERT_REQUIRED)),
     )
-
-
-def _http2(context: ssl.SSLContext) -> ssl.SSLContext:
-    context.set_alpn_protocols(["h2"])
-    return context
 
 
 def _context(identity: Identity, *, server: bool, verify: ssl.VerifyMode) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""A worker is asked for blocks over HTTP/2: a real gRPC server plays the worker, and says what it saw."""
+"""A worker is asked for blocks over gRPC: a real server plays the worker, and says what it saw."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio.alluxio_descriptors import method_types
-from tdcs.alluxio.block_channel import BlockChannel
 from tdcs.alluxio.rpc import BLOCK_WORKER, RpcFailureError
+from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.trust.identity import Identity, NoIdentityError
 from tdcs.trust.roles import Role
 
@@ -106,13 +106,13 @@ async def worker(tmp_path: Path) -> AsyncIterator[Worker]:
 
 
 @pytest.fixture
-async def channel(worker: Worker) -> AsyncIterator[BlockChannel]:
-    made = BlockChannel(target=worker.target)
+async def channel(worker: Worker) -> AsyncIterator[WorkerBlocks]:
+    made = WorkerBlocks(target=worker.target, patience=0)
     yield made
     await made.close()
 
 
-async def create(channel: BlockChannel, block: int, *, deadline: float = 10.0, content: bytes = b"") -> None:
+async def create(channel: WorkerBlocks, block: int, *, deadline: float = 10.0, content: bytes = b"") -> None:
     wanted = content or bytes(str(block), "ascii")
 
     def place(path: str) -> None:
@@ -122,7 +122,7 @@ async def create(channel: BlockChannel, block: int, *, deadline: float = 10.0, c
 
 
 async def test_blocks_are_committed_with_what_was_put_at_their_paths_many_at_a_time(
-    worker: Worker, channel: BlockChannel
+    worker: Worker, channel: WorkerBlocks
 ) -> None:
     blocks = [(1 << 40) + number for number in range(100)]
     waiting = list(blocks)
@@ -138,7 +138,7 @@ async def test_blocks_are_committed_with_what_was_put_at_their_paths_many_at_a_t
 
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_refusal_comes_with_its_code_and_text_before_the_path_and_after_it(
-    worker: Worker, channel: BlockChannel, early: bool
+    worker: Worker, channel: WorkerBlocks, early: bool
 ) -> None:
     async def refuse(request: Any, context: Any) -> None:
         await context.abort(CODE.RESOURCE_EXHAUSTED, f"kein Platz für Block {request.block_id}: 100 %\n")
@@ -155,7 +155,7 @@ async def test_a_refusal_comes_with_its_code_and_text_before_the_path_and_after_
     assert worker.committed == {8: b"8"}
 
 
-async def test_a_call_that_ends_without_a_path_is_a_failure(worker: Worker, channel: BlockChannel) -> None:
+async def test_a_call_that_ends_without_a_path_is_a_failure(worker: Worker, channel: WorkerBlocks) -> None:
     worker.reply = False
     with pytest.raises(RpcFailureError) as failed:
         await create(channel, 7, deadline=5)
@@ -163,7 +163,7 @@ async def test_a_call_that_ends_without_a_path_is_a_failure(worker: Worker, chan
 
 
 async def test_what_the_placing_raises_breaks_the_call_off_and_the_worker_commits_nothing(
-    worker: Worker, channel: BlockChannel
+    worker: Worker, channel: WorkerBlocks
 ) -> None:
     def full(path: str) -> None:
         raise OSError(28, "No space left on device")
@@ -176,7 +176,7 @@ async def test_what_the_placing_raises_breaks_the_call_off_and_the_worker_commit
 
 
 async def test_a_worker_that_does_not_answer_in_time_is_given_up_and_the_call_broken_off(
-    worker: Worker, channel: BlockChannel
+    worker: Worker, channel: WorkerBlocks
 ) -> None:
     async def hang(request: Any, context: Any) -> None:
         await asyncio.sleep(60)
@@ -195,7 +195,7 @@ async def test_a_worker_that_does_not_answer_in_time_is_given_up_and_the_call_br
 
 @pytest.mark.parametrize("grace", [None, 0.2])
 async def test_a_worker_that_ends_in_the_middle_is_away_and_one_that_is_back_is_asked_again(
-    worker: Worker, channel: BlockChannel, grace: float | None
+    worker: Worker, channel: WorkerBlocks, grace: float | None
 ) -> None:
     async def hang(request: Any, context: Any) -> None:
         await asyncio.sleep(60)
@@ -213,7 +213,16 @@ async def test_a_worker_that_ends_in_the_middle_is_away_and_one_that_is_back_is_
     assert failed.value.starting
     worker.commits = _nothing
     await worker.start()
-    await create(channel, 4)
+
+    async def asked_again() -> bool:
+        try:
+            await create(channel, 4)
+        except RpcFailureError as failure:
+            # Until the connection is tried again, at most two seconds later.
+            return not failure.starting
+        return True
+
+    await eventually_async(asked_again, deadline=20)
     assert worker.committed == {1: b"1", 4: b"4"}
 
 
@@ -226,7 +235,7 @@ async def test_something_else_on_the_port_is_a_worker_that_is_away(answer: bytes
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
-    channel = BlockChannel(target=f"{host}:{port}")
+    channel = WorkerBlocks(target=f"{host}:{port}", patience=0)
     with pytest.raises(RpcFailureError) as failed:
         await create(channel, 1, deadline=5)
     assert failed.value.starting
@@ -245,7 +254,7 @@ async def test_the_certificate_of_the_time_is_shown_and_a_stranger_is_not_believ
             raise NoIdentityError("there is no certificate yet")
         return shown[-1]
 
-    channel = BlockChannel(target=worker.target, identify=identify)
+    channel = WorkerBlocks(target=worker.target, identify=identify, patience=0)
     with pytest.raises(RpcFailureError, match="UNAVAILABLE"):
         await create(channel, 1)
     for role in (Role.AGENT, Role.AGENT, Role.OPERATOR):
