@@ -27,7 +27,9 @@ class Worker(WorkerBlocks):
         self._folder = blocks
         self.asked: list[int] = []
 
-    async def create(self, *, block_id: int, length: int, place: Callable[[str], None]) -> None:
+    async def create(
+        self, *, block_id: int, length: int, place: Callable[[str], None], deadline: float = 60.0
+    ) -> None:
         self.asked.append(block_id)
         await asyncio.sleep(0)
         place(str(self._folder / str(block_id)))
