@@ -1,1 +1,1 @@
-"""What runs on nodes: the agent, the reader, the node plugin, and the protocol between them."""
+"""What runs on nodes."""

@@ -29,7 +29,7 @@ from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.model.agent_state import NO_SLOTS, FolderLimit
 from tdcs.node.wire import frames
 from tdcs.node.wire.block_client import BlockClient
-from tdcs.node.wire.channel import client_channel, receive
+from tdcs.node.wire.channel import receive, waiting_channel
 from tdcs.node.wire.frames import FrameError, Piece, SourceWanted, Wanted
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.roles import Role
@@ -177,7 +177,7 @@ async def test_blocks_are_not_given_without_a_certificate(victim: Victim) -> Non
 
 def ask_plainly(connection: socket.socket) -> None:
     """By TLS, without a certificate: the server says no after the client believes that all is well."""
-    channel = client_channel(connection, unverified(), host="any", seconds=5)
+    channel = waiting_channel(connection, unverified(), host="any", seconds=5)
     channel.send(frames.greeting(journal=JOURNAL))
     receive(channel, frames.GREETING.size)
 
@@ -220,8 +220,8 @@ async def test_a_connection_that_outlives_its_certificate_is_refused(
     with victim.client(victim.authority.contexts(Role.READER)) as client:
         wanted = [Wanted(victim.block)]
         client.ask(wanted)
-        for piece in client.pieces(wanted):
-            client.skip(piece)
+        for _ in client.pieces(wanted):
+            client.skip()
         monkeypatch.setattr("tdcs.node.wire.block_service.time.time", lambda: (now() + 2 * DAY).timestamp())
         client.ask(wanted)
         with pytest.raises(FrameError):

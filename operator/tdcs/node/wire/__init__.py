@@ -1,1 +1,1 @@
-"""The block protocol: how agents and readers ask agents for blocks."""
+"""The block protocol: frames, connections, and the client's side of both agents and readers."""

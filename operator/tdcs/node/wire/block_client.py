@@ -12,12 +12,12 @@ import numpy.typing as npt
 import xxhash
 
 from tdcs.node.wire import frames
-from tdcs.node.wire.channel import Channel, client_channel, receive, set_timeout
+from tdcs.node.wire.answers import AnswerStream, Chunk
+from tdcs.node.wire.channel import Channel, receive, set_timeout, waiting_channel
 from tdcs.node.wire.frames import FrameError, News, Piece, Wanted
 from tdcs.trust.roles import Role
 
 CONNECT_SECONDS: Final = 5.0
-BUFFER_BYTES: Final = 1 << 20
 
 Sink = Callable[[memoryview, int], None]
 """Takes bytes of a piece and their offset in it."""
@@ -47,21 +47,19 @@ class BlockClient:
         host, _, port = address.rpartition(":")
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
         self._connection: Final = connection
-        self._buffer: Final = memoryview(bytearray(BUFFER_BYTES))
+        self._answers: Final = AnswerStream[Wanted](journal=journal, address=address, lends=False)
+        self._chunk: Chunk[Wanted]
         try:
             connection.settimeout(None)
             set_timeout(connection, seconds=answer_seconds)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._channel: Final[Channel] = client_channel(
+            self._channel: Final[Channel] = waiting_channel(
                 connection, tls, host=Role.AGENT.host, seconds=answer_seconds
             )
-            self._channel.send(frames.greeting(journal=journal))
-            version, status, length = frames.parse_greeting(receive(self._channel, frames.GREETING.size))
-            theirs = receive(self._channel, length).decode("utf-8", "replace")
-            if status != frames.ACCEPTED:
-                raise FrameError(
-                    frames.refusal(status=status, version=version, journal=theirs, address=address)
-                )
+            self._send()
+            while not self._answers.greeted:
+                self._receive()
+                self._answers.next()
         except BaseException:
             connection.close()
             raise
@@ -90,16 +88,15 @@ class BlockClient:
 
     def ask(self, wanted: Sequence[Wanted]) -> None:
         """Send a request; `pieces` reads its answers later."""
-        self._channel.send(frames.read_request(wanted))
+        self._answers.ask(wanted, frames.read_request(wanted))
+        self._send()
 
     def pieces(self, wanted: Sequence[Wanted]) -> Iterator[Piece]:
-        """Headers of the answers to a request, in order. After each that has bytes `take` must be called."""
-        size = frames.PIECE.size
+        """Headers of the answers to a request, in order. After each that has bytes `take` or `skip` must be called."""
         for each in wanted:
-            head = self._buffer[:size]
-            if self._channel.receive_into(head) < size:
-                raise FrameError("the connection ended in the middle of an answer")
-            yield frames.parse_piece(head, wanted=each)
+            self._chunk = self._next()
+            frames.check_length(self._chunk.piece, wanted=each)
+            yield self._chunk.piece
 
     def take(self, piece: Piece, sink: Sink) -> None:
         """Pass the bytes of a piece to `sink` as they come, and check them.
@@ -108,30 +105,42 @@ class BlockClient:
             WrongContentError: They are not what the giver's hash says. All have been taken; the connection goes on.
             FrameError: The connection ended.
         """
-        done, length = 0, piece.length
-        if length <= BUFFER_BYTES:
-            data = self._receive(length)
-            if xxhash.xxh3_64_intdigest(data) != piece.hash:
-                raise WrongContentError(f"the bytes of block {piece.block} that came are damaged")
-            sink(data, 0)
-            return
-        state = xxhash.xxh3_64()
-        while done < length:
-            data = self._receive(min(BUFFER_BYTES, length - done))
-            state.update(data)
-            sink(data, done)
-            done += len(data)
-        if state.intdigest() != piece.hash:
+        if self._chunk.last:
+            found = xxhash.xxh3_64_intdigest(self._chunk.content)
+            if found == piece.hash:
+                sink(self._chunk.content, 0)
+        else:
+            state = xxhash.xxh3_64()
+            for chunk in self._chunks():
+                state.update(chunk.content)
+                sink(chunk.content, chunk.offset)
+            found = state.intdigest()
+        if found != piece.hash:
             raise WrongContentError(f"the bytes of block {piece.block} that came are damaged")
 
-    def skip(self, piece: Piece) -> None:
+    def skip(self) -> None:
         """Take the bytes of a piece that is not wanted any more."""
-        left = piece.length
-        while left > 0:
-            left -= len(self._receive(min(BUFFER_BYTES, left)))
+        for _ in self._chunks():
+            pass
 
-    def _receive(self, length: int) -> memoryview:
-        view = self._buffer[:length]
-        if self._channel.receive_into(view) < length:
-            raise FrameError("the connection ended in the middle of a block")
-        return view
+    def _chunks(self) -> Iterator[Chunk[Wanted]]:
+        yield self._chunk
+        while not self._chunk.last:
+            self._chunk = self._next()
+            yield self._chunk
+
+    def _next(self) -> Chunk[Wanted]:
+        while (chunk := self._answers.next()) is None:
+            self._receive()
+        return chunk
+
+    def _receive(self) -> None:
+        # No more than what is sure to come: the connection would wait for the rest.
+        space = self._answers.space(self._answers.certain())
+        if self._channel.receive_into(space, whole=True) < len(space):
+            raise FrameError("the connection ended in the middle of an answer")
+        self._answers.received(len(space))
+
+    def _send(self) -> None:
+        self._channel.send(self._answers.out)
+        self._answers.out.clear()

@@ -73,7 +73,7 @@ class BlockRequests:
     def _receive(self, length: int) -> bool:
         """Wait until so many bytes have come; False when the connection ends before."""
         while len(self._come) < length:
-            count = self._channel.receive_some(self._raw)
+            count = self._channel.receive_into(self._raw)
             if not count:
                 return False
             self._come.extend(self._raw[:count])

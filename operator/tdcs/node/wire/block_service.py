@@ -22,7 +22,7 @@ from tdcs.node.agent.disk.tier import Disk, noted_hash
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
 from tdcs.node.wire import frames
 from tdcs.node.wire.block_requests import BlockRequest, BlockRequests
-from tdcs.node.wire.channel import Channel, receive, server_channel, set_timeout
+from tdcs.node.wire.channel import Channel, receive, set_timeout, waiting_channel
 from tdcs.node.wire.connections import Connections
 from tdcs.node.wire.frames import FrameError, News, SourceWanted, Wanted
 from tdcs.trust.rights import BLOCK_CALLERS, may_ask
@@ -155,7 +155,7 @@ class BlockService:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             set_timeout(connection, seconds=HANDSHAKE_SECONDS)
-            channel = server_channel(
+            channel = waiting_channel(
                 connection, self._tls() if self._tls is not None else None, seconds=HANDSHAKE_SECONDS
             )
             set_timeout(connection, seconds=IDLE_SECONDS)

@@ -1,20 +1,22 @@
-"""A connection of the block service: plain, or by TLS. Both block, and the kernel ends what gets nowhere.
+"""The bytes of a connection of the block service: plain, or by TLS.
 
-On a plain connection the kernel sends blocks from their files. By TLS they pass through this process.
+Agents give and bring blocks over sockets that block, and the kernel ends what gets nowhere; readers' never block. On a
+plain connection the kernel sends blocks from their files. By TLS they pass through this process.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import ssl
 import struct
 import time
-from typing import Final, Protocol
+from typing import Final
 
 from tdcs.node.wire.frames import FrameError
 from tdcs.trust.roles import Caller
-from tdcs.trust.stream import SecureStream
+from tdcs.trust.stream import RECORD_BYTES, SecureStream
 
 PIECE_BYTES: Final = 256 << 10
 """How much is encrypted or decrypted at a time: it stays in the processor's cache."""
@@ -22,86 +24,78 @@ PIECE_BYTES: Final = 256 << 10
 Data = bytes | bytearray | memoryview
 
 
-class Channel(Protocol):
-    """A connection. All methods raise OSError when it breaks."""
+class PlainChannel:
+    """Without TLS. All methods raise OSError when the connection breaks.
 
-    @property
-    def caller(self) -> Caller | None:
-        """Who is at the other end; None: callers show no certificates here."""
-        ...
+    Attributes:
+        caller: who is at the other end; None: callers show no certificates here.
+        slack: bytes of what is still to come that may be in this process already.
+        unsent: whether something waits for room to be sent, after `push`.
+    """
 
-    def receive_into(self, view: memoryview) -> int:
-        """Fill `view`; fewer bytes only when the connection ends."""
-        ...
+    caller: Final[Caller | None] = None
+    slack: Final = 0
 
-    def receive_some(self, view: memoryview) -> int:
-        """Put what has come into `view`, as far as it fits, or wait for something; 0 when the connection has ended."""
-        ...
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket: Final = connection
+        self.unsent = False
+
+    def receive_into(self, view: memoryview, *, whole: bool = False) -> int:
+        """Put what has come into `view`, as far as it fits; how much that was, 0 at the end. Waits for something, with
+        `whole` for as much as fits; raises BlockingIOError where the socket does not wait."""
+        return self._socket.recv_into(view, len(view), socket.MSG_WAITALL if whole else 0)
 
     def send(self, data: Data, *, more: bool = False) -> None:
         """Send all of it; with `more` it may wait for what follows."""
-        ...
+        if more:
+            self._socket.send(data, socket.MSG_MORE)  # a few bytes: the kernel takes them whole
+        else:
+            self._socket.sendall(data)
 
     def send_file(self, file: int, *, offset: int, length: int) -> int:
         """Send a part of a file; how much of it there was."""
-        ...
-
-
-class PlainChannel:
-    """Without TLS."""
-
-    caller: Final = None
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection: Final = connection
-
-    def receive_into(self, view: memoryview) -> int:
-        """See `Channel`."""
-        return self._connection.recv_into(view, len(view), socket.MSG_WAITALL) if view else 0
-
-    def receive_some(self, view: memoryview) -> int:
-        """See `Channel`."""
-        return self._connection.recv_into(view)
-
-    def send(self, data: Data, *, more: bool = False) -> None:
-        """See `Channel`."""
-        if more:
-            self._connection.send(data, socket.MSG_MORE)  # a few bytes: the kernel takes them whole
-        else:
-            self._connection.sendall(data)
-
-    def send_file(self, file: int, *, offset: int, length: int) -> int:
-        """See `Channel`."""
         done = 0
         while done < length:
-            sent = os.sendfile(self._connection.fileno(), file, offset + done, length - done)
+            sent = os.sendfile(self._socket.fileno(), file, offset + done, length - done)
             if not sent:
                 break
             done += sent
         return done
 
+    def push(self, out: bytearray) -> None:
+        """Send as much as goes without waiting, and remove that from `out`."""
+        if out:
+            _push(self._socket, out)
+        self.unsent = bool(out)
+
 
 class SecureChannel:
-    """By TLS; the handshake is done when it is made.
+    """By TLS. Methods as those of `PlainChannel`.
 
     Args:
-        connection: with the kernel's timeouts.
-        stream: this side of it, before the handshake.
-        seconds: for the handshake.
-
-    Raises:
-        OSError: It failed; an `ssl.SSLError` says why.
+        stream: this side of the connection, before the handshake.
     """
 
-    def __init__(self, connection: socket.socket, stream: SecureStream, *, seconds: float) -> None:
-        self._connection: Final = connection
+    slack: Final = RECORD_BYTES
+
+    def __init__(self, connection: socket.socket, stream: SecureStream) -> None:
+        self._socket: Final = connection
         self._stream: Final = stream
         self._raw: Final = memoryview(bytearray(PIECE_BYTES))
         self._begun: Final = bytearray()  # waits for what follows, to be in one record with it
-        self._ended = False
+        self._cipher: Final = bytearray()
+        self.caller: Caller | None = None
+
+    @property
+    def unsent(self) -> bool:
+        """See `PlainChannel`."""
+        return bool(self._cipher)
+
+    def shake_hands(self, *, seconds: float) -> None:
+        """Wait until each side knows the other one, at most for so long."""
         until = time.monotonic() + seconds
         try:
-            while not stream.handshake():
+            while not self._stream.handshake():
                 if time.monotonic() > until:
                     raise TimeoutError(f"the handshake was not done after {seconds:g} s")
                 self._flush()
@@ -109,25 +103,29 @@ class SecureChannel:
                     raise ConnectionResetError("the other side ended the connection before it said who it is")
         finally:
             self._flush()  # a refusal, too, says why
-        self.caller: Final = stream.caller
+        self.caller = self._stream.caller
 
-    def receive_into(self, view: memoryview) -> int:
-        """See `Channel`."""
-        have = 0
+    def receive_into(self, view: memoryview, *, whole: bool = False) -> int:
+        """See `PlainChannel`."""
+        have, drained = 0, False
         while True:
-            have += self._stream.read_into(view[have:])
-            if have == len(view) or not self._more():
+            if self._stream.established:
+                have += self._stream.read_into(view[have:])
+                if have == len(view) or (have and drained and not whole):
+                    return have
+            try:
+                count = self._more()
+            except (BlockingIOError, InterruptedError):
+                if have:
+                    return have
+                raise
+            if not count:
                 return have
-
-    def receive_some(self, view: memoryview) -> int:
-        """See `Channel`."""
-        while True:
-            have = self._stream.read_into(view)
-            if have or not self._more():
-                return have
+            drained = count < PIECE_BYTES  # the owner is told when more comes
+            self._stream.handshake()
 
     def send(self, data: Data, *, more: bool = False) -> None:
-        """See `Channel`."""
+        """See `PlainChannel`."""
         if more:
             self._begun.extend(data)
             return
@@ -137,7 +135,7 @@ class SecureChannel:
             self._say(whole[begin : begin + PIECE_BYTES])
 
     def send_file(self, file: int, *, offset: int, length: int) -> int:
-        """See `Channel`."""
+        """See `PlainChannel`."""
         head = len(self._begun)
         self._raw[:head] = self._begun
         self._begun.clear()
@@ -152,44 +150,63 @@ class SecureChannel:
             head = 0
         return done
 
+    def push(self, out: bytearray) -> None:
+        """See `PlainChannel`. What cannot be said before the handshake is done stays in `out`."""
+        if self._stream.handshake() and out:
+            self._stream.write(out)
+            out.clear()
+        self._cipher.extend(self._stream.outgoing())
+        if self._cipher:
+            _push(self._socket, self._cipher)
+
     def _say(self, data: memoryview) -> None:
         self._stream.write(data)
         self._flush()
 
-    def _more(self) -> bool:
-        """Take bytes that came; whether the connection goes on."""
-        if not self._ended:
-            count = self._connection.recv_into(self._raw)
-            self._ended = not count
-            self._stream.feed(self._raw[:count])
-        return not self._ended
+    def _more(self) -> int:
+        """Take bytes that came; how many, 0 at the end."""
+        count = self._socket.recv_into(self._raw)
+        self._stream.feed(self._raw[:count])
+        return count
 
     def _flush(self) -> None:
-        data = self._stream.outgoing()
-        if data:
-            self._connection.sendall(data)
+        if data := self._stream.outgoing():
+            self._socket.sendall(data)
 
 
-def server_channel(connection: socket.socket, context: ssl.SSLContext | None, *, seconds: float) -> Channel:
-    """The server's side of a connection; plain without a context. Raises OSError."""
-    if context is None:
-        return PlainChannel(connection)
-    return SecureChannel(connection, SecureStream(context), seconds=seconds)
+Channel = PlainChannel | SecureChannel
 
 
-def client_channel(
-    connection: socket.socket, context: ssl.SSLContext | None, *, host: str, seconds: float
+def channel_of(
+    connection: socket.socket, context: ssl.SSLContext | None, *, host: str | None = None
 ) -> Channel:
-    """The client's side of a connection, to a server with this name in its certificate. Raises OSError."""
-    if context is None:
-        return PlainChannel(connection)
-    return SecureChannel(connection, SecureStream(context, host=host), seconds=seconds)
+    """One side of a connection, before its handshake.
+
+    Args:
+        context: of this process; None: plain.
+        host: of a client: the name that the server's certificate must have. None: this is the server's side.
+    """
+    return (
+        PlainChannel(connection)
+        if context is None
+        else SecureChannel(connection, SecureStream(context, host=host))
+    )
+
+
+def waiting_channel(
+    connection: socket.socket, context: ssl.SSLContext | None, *, seconds: float, host: str | None = None
+) -> Channel:
+    """As `channel_of`, of a socket that blocks, with the handshake done. Raises OSError."""
+    made = channel_of(connection, context, host=host)
+    if isinstance(made, SecureChannel):
+        made.shake_hands(seconds=seconds)
+    return made
 
 
 def receive(channel: Channel, length: int) -> bytes:
     """Exactly so many bytes; raises FrameError when the connection ends before."""
     data = bytearray(length)
-    if channel.receive_into(memoryview(data)) < length:
+    if data and channel.receive_into(memoryview(data), whole=True) < length:
         raise FrameError("the connection ended in the middle of a frame")
     return bytes(data)
 
@@ -199,3 +216,15 @@ def set_timeout(connection: socket.socket, *, seconds: float) -> None:
     value = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
+def _push(connection: socket.socket, out: bytearray) -> None:
+    try:
+        sent = connection.send(out)
+    except (BlockingIOError, InterruptedError):
+        return
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:  # still connecting
+            return
+        raise
+    del out[:sent]

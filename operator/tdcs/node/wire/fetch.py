@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+from tdcs.node.reader.serving.read import Read
 from tdcs.node.wire import frames
 from tdcs.node.wire.frames import SourceWanted, Wanted
 
@@ -18,12 +19,6 @@ class Key(NamedTuple):
     block: int
     offset: int
     length: int
-
-
-class Waiter(Protocol):
-    """A read that needs a piece."""
-
-    began: float
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +44,7 @@ class Fetch:
     block: int
     size: int
     source: Callable[[], SourceWanted]
-    waiting: list[tuple[Waiter, int]] = field(default_factory=list)
+    waiting: list[tuple[Read, int]] = field(default_factory=list)
     holders: Sequence[str] = ()
     sources: Sequence[str] = ()
     asked: dict[str, float] = field(default_factory=dict)
@@ -96,6 +91,9 @@ class SourceQuestion(NamedTuple):
     def request(self) -> bytes:
         """The request's frame."""
         return frames.source_request(self.fetch.source())
+
+
+Question = BlockQuestion | SourceQuestion
 
 
 def part_of(*, offset: int, block_length: int) -> tuple[int, int]:

@@ -16,10 +16,12 @@ import xxhash
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
 from tdcs.node.reader.serving.open_versions import OpenVersion
+from tdcs.node.reader.serving.read import Read
 from tdcs.node.wire import frames
-from tdcs.node.wire.fetch import BlockQuestion, Fetch, Key, SourceQuestion, Waiter
+from tdcs.node.wire.connection import PeerConnection, kept
+from tdcs.node.wire.fetch import BlockQuestion, Fetch, Key, Question, SourceQuestion
 from tdcs.node.wire.frames import FrameError, Piece, SourceWanted
-from tdcs.node.wire.reader_connection import Asked, PeerConnection, kept
+from tdcs.node.wire.poller import Poller
 
 _log: Final = logging.getLogger(__name__)
 
@@ -55,30 +57,14 @@ class Lane(NamedTuple):
     journal: str
 
 
-class Poller(Protocol):
-    """Says when a connection can be read or written."""
-
-    def add(self, connection: PeerConnection) -> None:
-        """Watch a connection."""
-        ...
-
-    def change(self, connection: PeerConnection) -> None:
-        """Its wish to write may have changed."""
-        ...
-
-    def remove(self, connection: PeerConnection) -> None:
-        """Watch it no more."""
-        ...
-
-
 class Answers(Protocol):
     """Takes what was fetched, or the reason why it cannot be."""
 
-    def piece(self, waiter: Waiter, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
+    def piece(self, waiter: Read, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
         """A piece is there; its bytes may be overwritten afterwards, unless they are `kept`."""
         ...
 
-    def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
+    def failed(self, waiter: Read, *, stale: bool, reason: str) -> None:
         """A piece cannot be had."""
         ...
 
@@ -118,9 +104,9 @@ class Fetches:
         self._clock: Final = clock
         self._tls: Final = tls
         self._running: Final[dict[Key, Fetch]] = {}
-        self._lanes: Final[dict[Lane, list[PeerConnection]]] = {}
+        self._lanes: Final[dict[Lane, list[PeerConnection[Question]]]] = {}
         self._paused: Final[dict[str, float]] = {}
-        self._unsent: Final[dict[int, PeerConnection]] = {}
+        self._unsent: Final[dict[int, PeerConnection[Question]]] = {}
         self._waiting: Final[list[Fetch]] = []
         self._logged_at = 0.0
         self.ahead: Final[dict[int, int]] = {}
@@ -130,7 +116,7 @@ class Fetches:
         """Whether a piece is on its way."""
         return key in self._running
 
-    def want(self, version: OpenVersion, key: Key, *, waiter: tuple[Waiter, int] | None) -> None:
+    def want(self, version: OpenVersion, key: Key, *, waiter: tuple[Read, int] | None) -> None:
         """Have a piece fetched; without a waiter it goes to the buffer."""
         running = self._running.get(key)
         if running is not None:
@@ -160,7 +146,7 @@ class Fetches:
             else:
                 self._poller.change(connection)
 
-    def ready(self, connection: PeerConnection) -> None:
+    def ready(self, connection: PeerConnection[Question]) -> None:
         """A connection can be read or written."""
         try:
             connection.ready(now=self._clock())
@@ -188,7 +174,9 @@ class Fetches:
                 self._candidates(version, fetch)
                 self._ask_next(fetch)
 
-    def _look_at(self, connection: PeerConnection, address: str, at_source: bool, now: float) -> None:
+    def _look_at(
+        self, connection: PeerConnection[Question], address: str, at_source: bool, now: float
+    ) -> None:
         if not connection.expected:
             if now - connection.used_at > _IDLE_SECONDS:
                 self._close(connection)
@@ -198,7 +186,6 @@ class Fetches:
             self._broken(connection, f"it sent nothing for {silent:.1f} s")
         elif not at_source:
             for asked in list(connection.expected):
-                assert isinstance(asked, BlockQuestion | SourceQuestion)
                 fetch = asked.fetch
                 slow = bool(fetch.waiting) and now - fetch.asked.get(address, now) > SLOW_SECONDS
                 if not slow and silent <= OVERTAKE_SECONDS:
@@ -249,8 +236,8 @@ class Fetches:
 
     def _none_left(self, fetch: Fetch, now: float) -> None:
         # Each read has its own patience, from when it came: it may have waited for its turn, or joined what was begun.
-        patient: list[tuple[Waiter, int]] = []
-        late: list[tuple[Waiter, int]] = []
+        patient: list[tuple[Read, int]] = []
+        late: list[tuple[Read, int]] = []
         for waiter in fetch.waiting:
             (patient if now - waiter[0].began <= self._patience else late).append(waiter)
         if fetch.changed:
@@ -265,7 +252,7 @@ class Fetches:
             fetch.retry_at = now + pause
             self._waiting.append(fetch)
 
-    def _lane(self, lane: Lane, *, now: float) -> PeerConnection | None:
+    def _lane(self, lane: Lane, *, now: float) -> PeerConnection[Question] | None:
         lanes = self._lanes.get(lane, [])
         for connection in lanes:
             if not connection.expected:
@@ -296,8 +283,9 @@ class Fetches:
         left = LANES_AT_SOURCE - sum(count for one, count in at_source if one.address == lane.address)
         return min(SOURCE_LANES, left)
 
-    def _deliver(self, connection: PeerConnection, asked: Asked, piece: Piece, content: memoryview) -> None:
-        assert isinstance(asked, BlockQuestion | SourceQuestion)
+    def _deliver(
+        self, connection: PeerConnection[Question], asked: Question, piece: Piece, content: memoryview
+    ) -> None:
         fetch, at_source = asked.fetch, isinstance(asked, SourceQuestion)
         fetch.asked.pop(connection.address, None)
         if fetch.done:
@@ -345,12 +333,12 @@ class Fetches:
         self._finish(fetch)
         self._answer_failed(fetch, fetch.waiting, stale=stale)
 
-    def _answer_failed(self, fetch: Fetch, waiting: Sequence[tuple[Waiter, int]], *, stale: bool) -> None:
+    def _answer_failed(self, fetch: Fetch, waiting: Sequence[tuple[Read, int]], *, stale: bool) -> None:
         reason = "; ".join(dict.fromkeys(fetch.reasons[-4:])) or "no agent is known that has it"
         for waiter, _ in waiting:
             self._answers.failed(waiter, stale=stale, reason=reason)
 
-    def _broken(self, connection: PeerConnection, reason: str) -> None:
+    def _broken(self, connection: PeerConnection[Question], reason: str) -> None:
         self._close(connection)
         if (
             not connection.expected
@@ -361,14 +349,13 @@ class Fetches:
         questions = deque(connection.expected)
         connection.expected.clear()
         for asked in questions:
-            assert isinstance(asked, BlockQuestion | SourceQuestion)
             fetch = asked.fetch
             if not fetch.done and fetch.asked.pop(connection.address, None) is not None:
                 fetch.reasons.append(f"{connection.address}: {reason}")
                 if not fetch.asked:
                     self._ask_next(fetch)
 
-    def _close(self, connection: PeerConnection) -> None:
+    def _close(self, connection: PeerConnection[Question]) -> None:
         for lane, lanes in list(self._lanes.items()):
             if connection in lanes:
                 lanes.remove(connection)

@@ -125,7 +125,7 @@ def greeting(*, journal: str, status: int = ACCEPTED) -> bytes:
     return GREETING.pack(MAGIC, VERSION, status, len(name)) + name
 
 
-def parse_greeting(head: bytes) -> tuple[int, int, int]:
+def parse_greeting(head: bytes | memoryview) -> tuple[int, int, int]:
     """Version, status, and length of the journal's name that follows; raises FrameError."""
     magic, version, status, length = GREETING.unpack(head)
     if magic != MAGIC or length > LONGEST_NAME:
@@ -133,13 +133,7 @@ def parse_greeting(head: bytes) -> tuple[int, int, int]:
     return version, status, length
 
 
-def refusal(*, status: int, version: int, journal: str, address: str) -> str:
-    """Why an agent's greeting is no welcome.
-
-    Args:
-        status, version, journal: of its greeting.
-        address: of the agent.
-    """
+def _refusal(*, status: int, version: int, journal: str, address: str) -> str:
     if status == OTHER_JOURNAL:
         return f"the agent at {address} holds blocks of another journal ({journal or 'none'})"
     if status == OTHER_VERSION or version != VERSION:
@@ -147,6 +141,14 @@ def refusal(*, status: int, version: int, journal: str, address: str) -> str:
     if status == FORBIDDEN:
         return f"the agent at {address} gives nothing to the role in this process's certificate"
     return f"the agent at {address} answers as many connections as it may have; it is asked again in a moment"
+
+
+def check_greeting(content: memoryview, *, address: str) -> None:
+    """Raise FrameError unless an agent's greeting, with the name of its journal, is a welcome."""
+    version, status, _ = parse_greeting(content[: GREETING.size])
+    if version != VERSION or status != ACCEPTED:
+        journal = bytes(content[GREETING.size :]).decode("utf-8", "replace")
+        raise FrameError(_refusal(status=status, version=version, journal=journal, address=address))
 
 
 def read_request(wanted: Sequence[Wanted]) -> bytes:
@@ -195,16 +197,10 @@ def news(*, instance: int, place: int, blocks: Sequence[int]) -> bytes:
     return NEWS.pack(instance, place, len(blocks)) + struct.pack(f"<{len(blocks)}q", *blocks)
 
 
-def parse_piece(head: bytes | bytearray | memoryview, *, wanted: Wanted) -> Piece:
-    """The header of the next answer; raises FrameError when it does not answer `wanted`."""
-    piece = Piece(*PIECE.unpack(head))
-    if piece.block != wanted.block:
-        raise FrameError(f"the answer is of block {piece.block}, and block {wanted.block} was asked for")
-    if piece.length < 0:
-        return piece
+def check_length(piece: Piece, *, wanted: Wanted) -> None:
+    """Raise FrameError when an answer has another length than `wanted` has of a block of its size."""
     expected = max(0, piece.size - wanted.offset)
     if wanted.length != WHOLE:
         expected = min(expected, wanted.length)
-    if piece.length != expected:
+    if piece.length >= 0 and piece.length != expected:
         raise FrameError(f"the answer has {piece.length} bytes of block {piece.block}, not {expected}")
-    return piece

@@ -16,40 +16,37 @@ from tdcs.model.agent_state import ALL_SLOTS
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
 from tdcs.node.reader.serving.open_versions import OpenVersion
+from tdcs.node.reader.serving.read import Read
 from tdcs.node.reader.serving.registration import Registration
 from tdcs.node.reader.serving.version_tree import VersionTree
-from tdcs.node.wire.fetch import BlockQuestion, Key, SourceQuestion, Waiter
+from tdcs.node.wire.connection import PeerConnection
+from tdcs.node.wire.fetch import Key, Question
 from tdcs.node.wire.fetches import LANES_AT_SOURCE, SOURCE_LANES, Fetches
-from tdcs.node.wire.reader_connection import PeerConnection
+from tdcs.node.wire.poller import Poller
 
 
-class Read:
-    """One that waits."""
-
-    began = 0.0
-
-
-class Connections:
+class Connections(Poller):
     """What is asked of agents, which do not answer."""
 
     def __init__(self) -> None:
-        self.open: list[PeerConnection] = []
+        super().__init__()
+        self.open: list[PeerConnection[Question]] = []
 
-    def add(self, connection: PeerConnection) -> None:
+    def add(self, connection: PeerConnection[Question]) -> None:
         self.open.append(connection)
 
-    def change(self, connection: PeerConnection) -> None:
+    def change(self, connection: PeerConnection[Question]) -> None:
         pass
 
-    def remove(self, connection: PeerConnection) -> None:
+    def remove(self, connection: PeerConnection[Question]) -> None:
         self.open.remove(connection)
 
     def piece(
-        self, waiter: Waiter, index: int, content: memoryview | bytes, *, key: Key, origin: Count
+        self, waiter: Read, index: int, content: memoryview | bytes, *, key: Key, origin: Count
     ) -> None:
         raise AssertionError
 
-    def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
+    def failed(self, waiter: Read, *, stale: bool, reason: str) -> None:
         raise AssertionError(reason)
 
     def asked(self) -> list[set[tuple[int, bool]]]:
@@ -58,7 +55,6 @@ class Connections:
         for connection in self.open:
             kinds = set()
             for asked in connection.expected:
-                assert isinstance(asked, BlockQuestion | SourceQuestion)
                 kinds.add((asked.fetch.key.version, asked.fetch.ahead))
             found.append(kinds)
         return found
@@ -81,6 +77,11 @@ def opened(folder: Path, number: int, address: str, *, at_source: bool) -> OpenV
     holder = Holder(node="there", address=address, present=slots, complete=slots, reads_source=at_source)
     found.set_table(HolderTable(journal="j", holders=(holder,)))
     return found
+
+
+def read(version: OpenVersion) -> Read:
+    """One that waits."""
+    return Read(place=0, unique=0, thread=0, version=version, file=0, wanted=[])
 
 
 def fetches_of(connections: Connections, *, clock: Callable[[], float] = time.monotonic) -> Fetches:
@@ -108,7 +109,7 @@ def test_neither_a_read_nor_another_job_waits_behind_what_one_fetches_ahead(
         fetches.want(versions[0], Key(1, block, 0, 100), waiter=None)
     fetches.want(versions[1], Key(2, 0, 0, 100), waiter=None)
     for version in versions:
-        fetches.want(version, Key(version.number, 19, 0, 100), waiter=(Read(), 0))
+        fetches.want(version, Key(version.number, 19, 0, 100), waiter=(read(version), 0))
     kinds = connections.asked()
     assert {(1, True)} in kinds
     assert {(2, True)} in kinds
@@ -132,7 +133,7 @@ def test_no_read_waits_behind_one_of_another_dataset(tmp_path: Path, address: st
     versions = [opened(tmp_path, number, address, at_source=at_source) for number in (1, 2)]
     for version in versions:
         for block in range(20):
-            fetches.want(version, Key(version.number, block, 0, 100), waiter=(Read(), 0))
+            fetches.want(version, Key(version.number, block, 0, 100), waiter=(read(version), 0))
     kinds = connections.asked()
     assert {(1, False)} in kinds
     assert {(2, False)} in kinds
@@ -149,7 +150,7 @@ def test_many_datasets_that_are_read_from_their_sources_leave_an_agent_connectio
     for number in numbers:
         version = opened(tmp_path, number, address, at_source=True)
         for block in range(20):
-            fetches.want(version, Key(number, block, 0, 100), waiter=(Read(), 0))
+            fetches.want(version, Key(number, block, 0, 100), waiter=(read(version), 0))
     counts = Counter(version for kind in connections.asked() for version, _ in kind)
     assert set(counts) == set(numbers), "each has one"
     assert counts[1] == SOURCE_LANES, "one that is alone has as many as are of use"
@@ -159,16 +160,16 @@ def test_many_datasets_that_are_read_from_their_sources_leave_an_agent_connectio
 def test_each_read_is_given_up_by_the_patience_since_it_came(tmp_path: Path) -> None:
     """One may have waited for its turn before, and another one may join what was begun for it."""
     now = 100.0
-    given_up: list[Waiter] = []
+    given_up: list[Read] = []
 
     class NoAgents(Connections):
-        def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
+        def failed(self, waiter: Read, *, stale: bool, reason: str) -> None:
             given_up.append(waiter)
 
     fetches = fetches_of(NoAgents(), clock=lambda: now)
     version = opened(tmp_path, 1, "127.0.0.1:1", at_source=False)
     version.set_table(HolderTable(journal="j", holders=()))
-    first, second = Read(), Read()
+    first, second = read(version), read(version)
     first.began, second.began = 75.0, 103.0
     key = Key(1, 0, 0, 100)
     fetches.want(version, key, waiter=(first, 0))

@@ -17,8 +17,8 @@ from tests.support.certificates import TestAuthority
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.wire import frames
 from tdcs.node.wire.block_service import BlockService
+from tdcs.node.wire.connection import PeerConnection, Requested, kept
 from tdcs.node.wire.frames import News, Piece, SourceWanted, Wanted
-from tdcs.node.wire.reader_connection import Asked, PeerConnection, kept
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.roles import Role
 
@@ -73,15 +73,15 @@ def giver(tier: Path, tls: Contexts | None) -> Iterator[str]:
         service.close()
 
 
-def read(address: str, questions: Sequence[Asked], tls: Contexts | None) -> list[bytes]:
+def read(address: str, questions: Sequence[Requested], tls: Contexts | None) -> list[bytes]:
     """Ask all at once, and take the answers as they come; raises what `PeerConnection` raises."""
     found: list[bytes | memoryview] = []
 
-    def deliver(_: PeerConnection, asked: Asked, piece: Piece, content: memoryview) -> None:
+    def deliver(_: PeerConnection[Requested], asked: Requested, piece: Piece, content: memoryview) -> None:
         assert xxhash.xxh3_64_intdigest(content) == piece.hash
         found.append(kept(content))
 
-    connection = PeerConnection(
+    connection = PeerConnection[Requested](
         address=address,
         journal="j",
         deliver=deliver,
@@ -126,7 +126,11 @@ def test_an_agent_that_says_that_an_answer_will_come_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames, "WAITING_SECONDS", 0.0)
-    questions: list[Asked] = [SourceQuestion(5, len(CONTENTS[5])), Question(3, 1000), SourceQuestion(2, 1)]
+    questions: list[Requested] = [
+        SourceQuestion(5, len(CONTENTS[5])),
+        Question(3, 1000),
+        SourceQuestion(2, 1),
+    ]
     with giver(tmp_path, None) as address:
         assert read(address, questions, None) == [CONTENTS[5], CONTENTS[3], CONTENTS[2]]
 

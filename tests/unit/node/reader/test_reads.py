@@ -14,11 +14,12 @@ from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.place_shares import PlaceShares
+from tdcs.node.reader.serving.read import Read
 from tdcs.node.reader.serving.reads import Reads
 from tdcs.node.reader.serving.registration import Registration
 from tdcs.node.reader.serving.version_tree import VersionTree
-from tdcs.node.wire.fetch import Key, Waiter
-from tdcs.node.wire.reader_connection import PeerConnection
+from tdcs.node.wire.fetch import Key
+from tdcs.node.wire.poller import Poller
 
 
 class Node:
@@ -34,7 +35,7 @@ class Node:
         self.reads = Reads(
             versions=self,  # type: ignore[arg-type]
             counters=self.counters,
-            poller=self,
+            poller=Poller(),
             reply=self.reply,
             shares=PlaceShares(lambda: self.free),
             buffer_bytes=1 << 20,
@@ -62,11 +63,6 @@ class Node:
 
     def is_open(self, number: int) -> bool:
         return number <= len(self.versions)
-
-    def add(self, connection: PeerConnection) -> None:
-        raise AssertionError
-
-    change = remove = add
 
     def fail(self, number: int, *, file: int, stale: bool) -> None:
         """Read a file that nobody gives."""
@@ -117,7 +113,7 @@ def test_reads_that_wait_leave_places_to_those_of_another_dataset(
 ) -> None:
     node = Node(tmp_path)
     node.free = 45
-    waiting: list[tuple[Waiter, int, Key]] = []
+    waiting: list[tuple[Read, int, Key]] = []
     node.reads.fetches.want = lambda _, key, waiter: waiting.append((*waiter, key))  # type: ignore[method-assign, misc]
     for _ in range(20):
         node.read(1)
@@ -142,11 +138,11 @@ def test_reads_of_a_thread_beyond_those_that_are_fetched_begin_in_turn_and_the_l
 ) -> None:
     node = Node(tmp_path)
     node.free = 1000
-    waiting: list[tuple[Waiter, int, Key]] = []
+    waiting: list[tuple[Read, int, Key]] = []
     node.reads.fetches.want = lambda _, key, waiter: waiting.append((*waiter, key))  # type: ignore[method-assign, misc]
     for unique in range(200):
         node.read(1, unique=unique, thread=9)
-    assert [waiter.unique for waiter, *_ in waiting] == list(range(32))  # type: ignore[attr-defined]
+    assert [waiter.unique for waiter, *_ in waiting] == list(range(32))
     given_up = len(node.answered)
     assert node.errors == [errno.EIO] * given_up
     last = 199 - given_up
@@ -159,7 +155,7 @@ def test_reads_of_a_thread_beyond_those_that_are_fetched_begin_in_turn_and_the_l
     order = []
     while waiting:
         waiter, index, key = waiting.pop(0)
-        order.append(waiter.unique)  # type: ignore[attr-defined]
+        order.append(waiter.unique)
         node.reads.piece(waiter, index, memoryview(bytes(100)), key=key, origin=Count.PEER_READS)
     assert order == [*range(32), 7, *range(32, last), 199]
     assert node.errors[given_up:] == [0] * (last + 2)
@@ -171,7 +167,7 @@ def test_reads_that_wait_their_turn_end_together_when_what_they_are_of_has_come_
 ) -> None:
     node = Node(tmp_path)
     node.free = 30_000
-    waiting: list[tuple[Waiter, int, Key]] = []
+    waiting: list[tuple[Read, int, Key]] = []
     node.reads.fetches.want = lambda _, key, waiter: waiting.append((*waiter, key))  # type: ignore[method-assign, misc]
     for unique in range(1200):
         node.read(1, unique=unique, thread=9)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.certificates import TestAuthority
 
-from tdcs.node.wire.channel import PIECE_BYTES, server_channel
+from tdcs.node.wire.channel import PIECE_BYTES, waiting_channel
 from tdcs.trust.roles import Role
 from tdcs.trust.stream import SecureStream
 
@@ -25,7 +25,7 @@ def sent(authority: TestAuthority, file: Path) -> tuple[list[int], bytes]:
 
     def serve() -> None:
         with here, file.open("rb") as opened:
-            channel = server_channel(here, authority.contexts(Role.AGENT).server(), seconds=20)
+            channel = waiting_channel(here, authority.contexts(Role.AGENT).server(), seconds=20)
             channel.send(HEAD, more=True)
             assert channel.send_file(opened.fileno(), offset=0, length=length) == length
 

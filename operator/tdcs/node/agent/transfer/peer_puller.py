@@ -184,11 +184,11 @@ class PeerPuller:
                 ledger.release([block])
             return
         if piece.length != length:
-            client.skip(piece)
+            client.skip()
             self._wrong(mount, ledger, peer, has, block, f"it has {piece.length} bytes, not {length}")
             return
         if reason := self._room.reserve(length):
-            client.skip(piece)
+            client.skip()
             mount.no_room(ledger, [block], reason)
             return
         identity = int(ledger.manifest.block_ids[block])

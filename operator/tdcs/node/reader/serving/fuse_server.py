@@ -3,7 +3,6 @@
 import errno
 import logging
 import os
-import select
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from tdcs.node.reader.serving.reads import Reads
 from tdcs.node.reader.serving.version_tree import parse_node
 from tdcs.node.reader.session import SessionEndedError
 from tdcs.node.reader.session_holder import Session
-from tdcs.node.wire.reader_connection import PeerConnection
+from tdcs.node.wire.poller import Poller
 
 _log: Final = logging.getLogger(__name__)
 
@@ -65,14 +64,12 @@ class Server:
         self._memory: Final = RequestMemory(session.memory)
         self._versions: Final = versions
         self._counters: Final = counters
-        self._epoll: Final = select.epoll()
-        self._connections: Final[dict[int, PeerConnection]] = {}
-        self._masks: Final[dict[int, int]] = {}
+        self._poller: Final = Poller()
         self._shares: Final = PlaceShares(lambda: len(self._memory.free))
         self._reads: Final = Reads(
             versions=versions,
             counters=counters,
-            poller=self,
+            poller=self._poller,
             reply=self._reply,
             shares=self._shares,
             buffer_bytes=buffer_bytes,
@@ -109,10 +106,10 @@ class Server:
         while True:
             self._reads.fetches.flush()
             self._take_more()
-            for fd, _ in self._epoll.poll(_TICK_SECONDS):
+            for fd in self._poller.poll(_TICK_SECONDS):
                 if fd == self._fd:
                     self._take_requests()
-                elif (connection := self._connections.get(fd)) is not None:
+                elif (connection := self._poller.connection(fd)) is not None:
                     self._reads.fetches.ready(connection)
             now = time.monotonic()
             if now >= next_tick:
@@ -125,27 +122,6 @@ class Server:
                 next_refresh = now + _REFRESH_SECONDS
                 self._versions.refresh()
 
-    # Connections, for `fetches`.
-
-    def add(self, connection: PeerConnection) -> None:
-        """Watch a connection."""
-        self._connections[connection.fd] = connection
-        self._masks[connection.fd] = select.EPOLLIN | select.EPOLLOUT
-        self._epoll.register(connection.fd, self._masks[connection.fd])
-
-    def change(self, connection: PeerConnection) -> None:
-        """Watch for room to write only while something is unsent."""
-        mask = select.EPOLLIN | (select.EPOLLOUT if connection.unsent else 0)
-        if self._masks.get(connection.fd, mask) != mask:
-            self._masks[connection.fd] = mask
-            self._epoll.modify(connection.fd, mask)
-
-    def remove(self, connection: PeerConnection) -> None:
-        """Watch it no more."""
-        if self._connections.pop(connection.fd, None) is not None:
-            del self._masks[connection.fd]
-            self._epoll.unregister(connection.fd)
-
     # Requests.
 
     def _take_more(self) -> None:
@@ -154,9 +130,9 @@ class Server:
             return
         self._taking = not self._taking
         if self._taking:
-            self._epoll.register(self._fd, select.EPOLLIN)
+            self._poller.watch(self._fd)
         else:
-            self._epoll.unregister(self._fd)
+            self._poller.unwatch(self._fd)
 
     def _take_requests(self) -> None:
         for _ in range(_REQUESTS_AT_ONCE):

@@ -17,9 +17,9 @@ from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import BadManifestError
-from tdcs.model.slots import SLOTS
 from tdcs.node.reader.serving.registration import ReaderFolder, Registration, write_atomically
 from tdcs.node.reader.serving.version_tree import VersionTree
+from tdcs.node.wire.holder_order import slot_holders, slot_sources
 
 _log: Final = logging.getLogger(__name__)
 
@@ -132,29 +132,6 @@ class OpenVersion:
 def _stamp(file: str | Path) -> tuple[int, int]:
     found = os.stat(file)
     return found.st_mtime_ns, found.st_ino
-
-
-def slot_holders(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
-    """See `OpenVersion.holders`: another agent is first for each slot, and this node's own is last of its kind."""
-    place, bit = slot >> 3, 0x80 >> (slot & 7)
-    complete = [one for one in table.holders if one.complete[place] & bit]
-    partial = [one for one in table.holders if one.present[place] & bit and not one.complete[place] & bit]
-    found = []
-    for kind in (complete, partial):
-        turn = slot % len(kind) if kind else 0
-        turned = [*kind[turn:], *kind[:turn]]
-        found += sorted(turned, key=lambda one: one.node == here)
-    return tuple(one.address for one in found)
-
-
-def slot_sources(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
-    """Addresses of the agents that can read the source, another one first for each slot. Where reads fill the cache,
-    this node's own is first while it keeps what it reads, then the others that do."""
-    able = [holder for holder in table.holders if holder.reads_source]
-    turn = slot * len(able) // SLOTS
-    turned = [*able[turn:], *able[:turn]]
-    turned.sort(key=lambda one: (not (one.fills and one.node == here), not one.fills))
-    return tuple(one.address for one in turned)
 
 
 class OpenVersions:

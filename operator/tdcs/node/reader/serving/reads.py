@@ -15,11 +15,13 @@ from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
 from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions
 from tdcs.node.reader.serving.place_shares import Asker, PlaceShares, Share
-from tdcs.node.reader.serving.pod_clock import PodClock, Wait
+from tdcs.node.reader.serving.pod_clock import PodClock
+from tdcs.node.reader.serving.read import Read
 from tdcs.node.reader.serving.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
-from tdcs.node.wire.fetch import PART_BYTES, Key, Waiter, part_of
-from tdcs.node.wire.fetches import Fetches, Poller
-from tdcs.node.wire.reader_connection import kept
+from tdcs.node.wire.connection import kept
+from tdcs.node.wire.fetch import PART_BYTES, Key, part_of
+from tdcs.node.wire.fetches import Fetches
+from tdcs.node.wire.poller import Poller
 
 _log: Final = logging.getLogger(__name__)
 
@@ -30,55 +32,6 @@ _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 Reply = Callable[[int, Sequence[bytes | memoryview]], None]
 """Answers the request in a place, and gives the place back."""
-
-
-class _Read:
-    """A read that waits for pieces.
-
-    Attributes:
-        place, unique: of the request.
-        pieces: what has come of it so far, in order.
-        wanted: for each piece its key, and the bytes of it that are asked for.
-        began: when the request was taken, in seconds of the monotonic clock.
-        thread: that asks.
-        wait: counts the waiting for its pod; None when it does not wait, or is of no known pod.
-        asker: for whom it counts among those that wait; None: it does not.
-        in_turn: whether it waits for another read of its thread to end, before it begins.
-    """
-
-    __slots__ = (
-        "asker",
-        "began",
-        "file",
-        "in_turn",
-        "missing",
-        "pieces",
-        "place",
-        "thread",
-        "unique",
-        "version",
-        "wait",
-        "wanted",
-    )
-
-    def __init__(
-        self,
-        *,
-        place: int,
-        unique: int,
-        thread: int,
-        version: OpenVersion,
-        file: int,
-        wanted: list[tuple[Key, int, int]],
-    ) -> None:
-        self.place, self.unique, self.thread, self.version, self.file = place, unique, thread, version, file
-        self.wanted = wanted
-        self.pieces: list[bytes | memoryview | None] = [None] * len(wanted)
-        self.missing = len(wanted)
-        self.began = time.monotonic()
-        self.wait: Wait | None = None
-        self.asker: Asker | None = None
-        self.in_turn = False
 
 
 class Reads:
@@ -127,7 +80,7 @@ class Reads:
         self._orders: Final[dict[int, tuple[FileOrder, EpochOrder]]] = {}
         self._offsets: Final = OffsetOrder()
         self._logged_at: Final[dict[tuple[int, bool], float]] = {}
-        self._in_turn: Final[dict[Asker, deque[_Read]]] = {}
+        self._in_turn: Final[dict[Asker, deque[Read]]] = {}
         self._turns: Final = deque[Asker]()
         self._begins = False
 
@@ -155,7 +108,7 @@ class Reads:
             return
         if len(blocks) == 1 and length <= PART_BYTES and version.block_lengths[blocks.start] == length:
             key = Key(version.number, blocks.start, 0, length)
-            read = _Read(
+            read = Read(
                 place=place,
                 unique=unique,
                 thread=thread,
@@ -173,7 +126,7 @@ class Reads:
             version.number, file, offset=offset, size=size, slack=PART_BYTES
         )
         wanted = self._pieces(version, blocks, offset=offset, size=size, parts=in_order)
-        read = _Read(place=place, unique=unique, thread=thread, version=version, file=file, wanted=wanted)
+        read = Read(place=place, unique=unique, thread=thread, version=version, file=file, wanted=wanted)
         for index, (key, begin, end) in enumerate(wanted):
             self._piece_of(read, index, key, begin, end)
         if read.missing > 0 and self._pods is not None:
@@ -191,9 +144,8 @@ class Reads:
 
     # What `fetches` says.
 
-    def piece(self, waiter: Waiter, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
+    def piece(self, waiter: Read, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
         """A piece of a read is there."""
-        assert isinstance(waiter, _Read)
         _, begin, end = waiter.wanted[index]
         if end < key.length and key not in self.buffer:
             self.buffer.put(key, kept(content))  # its next bytes are asked for in a moment
@@ -201,9 +153,8 @@ class Reads:
         whole = len(waiter.wanted) == 1
         self._have(waiter, index, found if whole else kept(content, part=found), origin=origin)
 
-    def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
+    def failed(self, waiter: Read, *, stale: bool, reason: str) -> None:
         """A piece of a read cannot be had: the read fails as a whole, once."""
-        assert isinstance(waiter, _Read)
         if waiter.missing < 0:
             return
         waiter.missing = -1
@@ -243,7 +194,7 @@ class Reads:
                 break
         return found
 
-    def _piece_of(self, read: _Read, index: int, key: Key, begin: int, end: int) -> None:
+    def _piece_of(self, read: Read, index: int, key: Key, begin: int, end: int) -> None:
         if read.missing < 0 or read.in_turn:
             return
         buffered = self.buffer.get(key)
@@ -259,7 +210,7 @@ class Reads:
         if read.asker is not None or self._may_begin(read):
             self.fetches.want(read.version, key, waiter=(read, index))
 
-    def _may_begin(self, read: _Read) -> bool:
+    def _may_begin(self, read: Read) -> bool:
         """Whether it may be fetched; else it waits its turn, or has failed."""
         number, thread = read.version.number, read.thread
         asker = Asker(number, self._pods.uid(thread) if self._pods is not None else "", thread)
@@ -281,7 +232,7 @@ class Reads:
             self._in_turn.setdefault(asker, deque()).append(read)
         return not read.in_turn
 
-    def _give_up(self, read: _Read) -> None:
+    def _give_up(self, read: Read) -> None:
         """Another read takes over what it has of the shares."""
         read.missing = -1
         self._waited(read, WaitOrigin.SOURCE)
@@ -315,7 +266,7 @@ class Reads:
                 return found
         return None
 
-    def _have(self, read: _Read, index: int, content: bytes | memoryview, *, origin: Count) -> None:
+    def _have(self, read: Read, index: int, content: bytes | memoryview, *, origin: Count) -> None:
         if read.missing < 0:
             return
         read.pieces[index] = content
@@ -337,7 +288,7 @@ class Reads:
         self._waited(read, WaitOrigin.SOURCE if origin is Count.SOURCE_READS else WaitOrigin.PEER)
         self._ended(read)
 
-    def _ended(self, read: _Read) -> None:
+    def _ended(self, read: Read) -> None:
         """It has its answer: another read of its version may wait, and the next one of its thread begins."""
         if read.asker is None:
             return
@@ -367,12 +318,12 @@ class Reads:
         finally:
             self._begins = False
 
-    def _waited(self, read: _Read, origin: WaitOrigin) -> None:
+    def _waited(self, read: Read, origin: WaitOrigin) -> None:
         if read.wait is not None and self._pods is not None:
             self._pods.end(read.wait, origin)
             read.wait = None
 
-    def _look_ahead(self, read: _Read, blocks: range, *, first: bool) -> None:
+    def _look_ahead(self, read: Read, blocks: range, *, first: bool) -> None:
         version, manifest = read.version, read.version.manifest
         last, _, end = read.wanted[-1]
         length = int(manifest.block_lengths[last.block])

@@ -1,0 +1,62 @@
+"""A read of a program, until it is answered."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tdcs.node.reader.serving.open_versions import OpenVersion
+from tdcs.node.reader.serving.place_shares import Asker
+from tdcs.node.reader.serving.pod_clock import Wait
+
+if TYPE_CHECKING:
+    from tdcs.node.wire.fetch import Key
+
+
+class Read:
+    """A read that waits for pieces.
+
+    Attributes:
+        place, unique: of the request.
+        pieces: what has come of it so far, in order.
+        wanted: for each piece its key, and the bytes of it that are asked for.
+        began: when the request was taken, in seconds of the monotonic clock.
+        thread: that asks.
+        wait: counts the waiting for its pod; None when it does not wait, or is of no known pod.
+        asker: for whom it counts among those that wait; None: it does not.
+        in_turn: whether it waits for another read of its thread to end, before it begins.
+    """
+
+    __slots__ = (
+        "asker",
+        "began",
+        "file",
+        "in_turn",
+        "missing",
+        "pieces",
+        "place",
+        "thread",
+        "unique",
+        "version",
+        "wait",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        *,
+        place: int,
+        unique: int,
+        thread: int,
+        version: OpenVersion,
+        file: int,
+        wanted: list[tuple[Key, int, int]],
+    ) -> None:
+        self.place, self.unique, self.thread, self.version, self.file = place, unique, thread, version, file
+        self.wanted = wanted
+        self.pieces: list[bytes | memoryview | None] = [None] * len(wanted)
+        self.missing = len(wanted)
+        self.began = time.monotonic()
+        self.wait: Wait | None = None
+        self.asker: Asker | None = None
+        self.in_turn = False

@@ -1,0 +1,168 @@
+"""A client's side of a connection to a block service, without its socket: what it says, and what comes of that."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from tdcs.node.wire import frames
+from tdcs.node.wire.frames import FrameError, Piece
+
+CHUNK_BYTES: Final = frames.PART_BYTES
+"""The content of larger answers comes in chunks of this size."""
+_BUFFER_BYTES: Final = CHUNK_BYTES + 65536
+_HEAD: Final = frames.PIECE.size
+
+
+class Asked(Protocol):
+    """What is asked of an agent."""
+
+    @property
+    def block(self) -> int:
+        """Id of the block."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """The most bytes that the answer has; `frames.WHOLE`: as many as the block has."""
+        ...
+
+
+Q = TypeVar("Q", bound=Asked)
+
+
+class Chunk(NamedTuple, Generic[Q]):
+    """A part of an answer: its content from `offset` on. Of a block that is not there it is empty, and the last one."""
+
+    asked: Q
+    piece: Piece
+    content: memoryview
+    offset: int
+    last: bool
+
+
+class AnswerStream(Generic[Q]):
+    """Answers come in the order of the questions. Who has the connection sends `out`, receives into `space`, says so to
+    `received`, and takes the chunks that are there.
+
+    Args:
+        journal: to greet with.
+        address: of the agent.
+        lends: whether the content of a whole chunk stays what it is: its memory is not used again. That of others does
+            so until the next call.
+
+    Attributes:
+        out: bytes to be sent.
+        expected: what was asked and is not answered.
+        greeted: whether the agent has welcomed this client. What is asked before is held back.
+    """
+
+    def __init__(self, *, journal: str, address: str, lends: bool) -> None:
+        self._address: Final = address
+        self._lends: Final = lends
+        self.out: Final = bytearray(frames.greeting(journal=journal))
+        self.expected: Final[deque[Q]] = deque()
+        self.greeted = False
+        self._held: Final = bytearray()
+        self._buffer = _memory()
+        self._have = 0
+        self._taken = 0
+        # The answer of which content is coming: how long that is, from where on it comes, and where in the buffer.
+        self._piece: Piece | None = None
+        self._length = self._offset = self._begin = 0
+
+    def ask(self, asked: Iterable[Q], request: bytes) -> None:
+        """Queue a request, and expect an answer to each of these."""
+        self.expected.extend(asked)
+        (self.out if self.greeted else self._held).extend(request)
+
+    def certain(self) -> int:
+        """Bytes that come before it is known what follows."""
+        self._drop_taken()
+        if not self.greeted:
+            length = frames.GREETING.size
+            if self._have >= length:
+                length += frames.parse_greeting(self._buffer[:length])[2]
+            return length - self._have
+        if self._piece is not None:
+            return self._begin + min(CHUNK_BYTES, self._length - self._offset) - self._have
+        return _HEAD - self._have
+
+    def hoped(self) -> int:
+        """As `certain`; where a header comes next, with the content that was asked for."""
+        length = self.certain()
+        if self.greeted and self._piece is None and self.expected:
+            length += min(CHUNK_BYTES, max(0, self.expected[0].length))
+        return max(1, length)
+
+    def space(self, length: int) -> memoryview:
+        """Where so many bytes go that come next."""
+        return self._buffer[self._have : self._have + length]
+
+    def received(self, length: int) -> None:
+        """So many bytes are there."""
+        self._have += length
+
+    def next(self) -> Chunk[Q] | None:
+        """The next chunk that is there as a whole; raises FrameError."""
+        self._drop_taken()
+        if not self.greeted:
+            self._take_greeting()
+        while self.greeted and (self._piece is not None or self._have >= _HEAD):
+            if self._piece is None:
+                self._take_header()
+                continue
+            end = self._begin + min(CHUNK_BYTES, self._length - self._offset)
+            if self._have < end:
+                return None
+            content, offset = self._buffer[self._begin : end], self._offset
+            self._taken, self._begin, self._offset = end, 0, offset + len(content)
+            piece, last = self._piece, self._offset == self._length
+            if not last:
+                return Chunk(self.expected[0], piece, content, offset, last)
+            self._piece = None
+            return Chunk(self.expected.popleft(), piece, content, offset, last)
+        return None
+
+    def _take_greeting(self) -> None:
+        if self._have < frames.GREETING.size or self.certain() > 0:
+            return
+        frames.check_greeting(self._buffer[: self._have], address=self._address)
+        self._have, self.greeted = 0, True
+        self.out.extend(self._held)
+        self._held.clear()
+
+    def _take_header(self) -> None:
+        if not self.expected:
+            raise FrameError("an answer that was not asked for")
+        piece, asked = Piece(*frames.PIECE.unpack_from(self._buffer)), self.expected[0]
+        if piece.block != asked.block or piece.length > asked.length != frames.WHOLE:
+            raise FrameError(
+                f"the answer is {piece.length} bytes of block {piece.block}, not of {asked.block}"
+            )
+        if piece.length == frames.WAITING:  # that it came is all that it says
+            self._taken = _HEAD
+            self._drop_taken()
+            return
+        self._length = piece.size if piece.length == frames.REFUSED else max(0, piece.length)
+        if piece.length < 0 and self._length > CHUNK_BYTES:
+            raise FrameError(f"a reason of {self._length} bytes")
+        self._piece, self._offset, self._begin = piece, 0, _HEAD
+
+    def _drop_taken(self) -> None:
+        if not self._taken:
+            return
+        come, left = self._buffer, self._have - self._taken
+        if self._lends and self._taken >= CHUNK_BYTES:
+            self._buffer = _memory()
+        if left:  # answers that follow one which was shorter than it could be
+            self._buffer[:left] = bytes(come[self._taken : self._have])
+        self._have, self._taken = left, 0
+
+
+def _memory() -> memoryview:
+    """Memory for answers, with anything in it."""
+    return np.empty(_BUFFER_BYTES, dtype=np.uint8).data

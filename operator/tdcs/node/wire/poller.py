@@ -1,0 +1,51 @@
+"""Waits until connections, or other descriptors, can be read or written."""
+
+import select
+from typing import Final
+
+from tdcs.node.wire.connection import PeerConnection
+from tdcs.node.wire.fetch import Question
+
+
+class Poller:
+    """What one process waits for."""
+
+    def __init__(self) -> None:
+        self._epoll: Final = select.epoll()
+        self._connections: Final[dict[int, PeerConnection[Question]]] = {}
+        self._masks: Final[dict[int, int]] = {}
+
+    def poll(self, seconds: float) -> list[int]:
+        """Descriptors that something can be done with; waits at most so long for one."""
+        return [fd for fd, _ in self._epoll.poll(seconds)]
+
+    def connection(self, fd: int) -> PeerConnection[Question] | None:
+        """The connection of a descriptor, if it is watched still."""
+        return self._connections.get(fd)
+
+    def watch(self, fd: int) -> None:
+        """Watch a descriptor that is no connection."""
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        """Watch it no more."""
+        self._epoll.unregister(fd)
+
+    def add(self, connection: PeerConnection[Question]) -> None:
+        """Watch a connection."""
+        self._connections[connection.fd] = connection
+        self._masks[connection.fd] = select.EPOLLIN | select.EPOLLOUT
+        self._epoll.register(connection.fd, self._masks[connection.fd])
+
+    def change(self, connection: PeerConnection[Question]) -> None:
+        """Watch for room to write only while something is unsent."""
+        mask = select.EPOLLIN | (select.EPOLLOUT if connection.unsent else 0)
+        if self._masks.get(connection.fd, mask) != mask:
+            self._masks[connection.fd] = mask
+            self._epoll.modify(connection.fd, mask)
+
+    def remove(self, connection: PeerConnection[Question]) -> None:
+        """Watch it no more; unknown ones are fine."""
+        if self._connections.pop(connection.fd, None) is not None:
+            del self._masks[connection.fd]
+            self._epoll.unregister(connection.fd)
