@@ -84,5 +84,5 @@ async def test_an_agent_that_gets_no_more_threads_goes_on_and_ends_its_work_when
             patch.setattr(threading.Thread, "start", refused)
             one.give(version.assignment(), manifests=version)
             await eventually_async(lambda: one.agent._lanes._until > 0, deadline=20)
-            assert one.agent.mounts[version.manifest.path].source_lanes == 0
+            assert one.agent.mounts[version.manifest.path].source.lanes == 0
         await one.holds(version)

@@ -272,7 +272,7 @@ class Agent:
         return busy or bringing or bool(self._background)
 
     def _brings(self, mount: MountWork) -> bool:
-        return mount.source_lanes > 0 or mount.peer_lanes > 0
+        return mount.source.lanes > 0 or mount.peers.lanes > 0
 
     def _ended(self) -> None:
         self._feed.hurry()

@@ -41,10 +41,10 @@ class Interposed:
     lanes = 4
 
     def __init__(self, mount: MountWork, *, before: Callable[[Extent], None]) -> None:
-        assert mount.source is not None
-        self._source: SourceReader = mount.source
+        assert mount.source.reader is not None
+        self._source: SourceReader = mount.source.reader
         self._before = before
-        mount.source = self
+        mount.source.reader = self
 
     def read(self, extent: Extent, write: Write) -> None:
         self._before(extent)
@@ -137,9 +137,9 @@ async def test_a_failure_that_passes_does_not_fail_a_check(
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
-        source = one.agent.mounts[MOUNT].source
+        source = one.agent.mounts[MOUNT].source.reader
         assert source is not None
-        one.agent.mounts[MOUNT].source = FailsFirst(source, times=times, failure=failure)
+        one.agent.mounts[MOUNT].source.reader = FailsFirst(source, times=times, failure=failure)
         one.give(version.assignment(version=2, check=Check(id="first")))
         await eventually_async(lambda: (check := one.mount().check) is not None and check.done, deadline=30)
         check = one.mount().check
@@ -209,8 +209,8 @@ async def test_a_block_that_differs_twice_is_not_served_and_stays_so_over_a_rest
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
         mount = one.agent.mounts[MOUNT]
-        assert mount.source is not None
-        mount.source = Lies(mount.source, path=b"003")
+        assert mount.source.reader is not None
+        mount.source.reader = Lies(mount.source.reader, path=b"003")
         one.give(version.assignment(version=2, check=Check(id="first")))
         found = await compared(one)
         assert [(each.path, each.code) for each in found.wrong] == [("003", "Wrong")]
@@ -276,12 +276,12 @@ async def test_another_comparison_gives_refused_blocks_another_chance(
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
         mount = one.agent.mounts[MOUNT]
-        honest = mount.source
+        honest = mount.source.reader
         assert honest is not None
-        mount.source = Lies(honest, path=b"003")
+        mount.source.reader = Lies(honest, path=b"003")
         one.give(version.assignment(version=2, check=Check(id="first")))
         assert (await compared(one)).wrong_count == 1
-        mount.source = honest
+        mount.source.reader = honest
         one.give(version.assignment(version=3, check=Check(id="second")))
         assert (await compared(one, check="second")).wrong_count == 0
         await one.holds(version)
@@ -298,8 +298,8 @@ async def test_a_comparison_of_other_files_neither_loads_nor_counts_what_an_earl
         one.give(version.assignment(parts=(first, second)), manifests=version)
         await eventually_async(lambda: one.mount().held_bytes == 4_000, deadline=30)
         mount = one.agent.mounts[MOUNT]
-        assert mount.source is not None
-        mount.source = Lies(mount.source, path=b"003")
+        assert mount.source.reader is not None
+        mount.source.reader = Lies(mount.source.reader, path=b"003")
         of_first, of_second = (Check(id=part.name, part=part.name) for part in (first, second))
         one.give(version.assignment(version=2, parts=(first, second), check=of_first))
         assert (await compared(one, check=first.name)).wrong_count == 1

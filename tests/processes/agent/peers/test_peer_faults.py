@@ -155,7 +155,7 @@ async def test_an_agent_of_another_journal_gives_nothing(tmp_path: Path) -> None
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
         two.give(version.assignment(origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=version)
-        health = two.agent.mounts[version.manifest.path].health["node-1"]
+        health = two.agent.mounts[version.manifest.path].peers.health["node-1"]
         await eventually_async(lambda: health.failures > 0, deadline=10)
         assert two.mount().held_bytes == 0
         assert two.mount().busy

@@ -339,13 +339,13 @@ async def test_a_large_block_half_way_is_given_back_when_its_source_goes(
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         mount = one.agent.mounts[MOUNT]
-        await eventually_async(lambda: mount.pieces_waiting > 0, deadline=20)
+        await eventually_async(lambda: mount.source.pieces_waiting > 0, deadline=20)
         one.give(version.assignment(version=2, parts=(), source=None))
         go.set()
         ledger = mount.ledger
         assert ledger is not None
         await eventually_async(lambda: not ledger.claimed.any(), deadline=10)
-        assert (mount.pieces_waiting, one.agent.room._reserved) == (0, 0)
+        assert (mount.source.pieces_waiting, one.agent.room._reserved) == (0, 0)
         assert not list(one.disk.partial.iterdir())
         one.agent.forget([MOUNT])
         await eventually_async(lambda: MOUNT not in one.agent.state.mounts, deadline=10)

@@ -110,7 +110,12 @@ class Checker:
             self._forget(mount)
         if run is None or run.done or asyncio.get_running_loop().time() < run.until:
             return False
-        if not run.begun and mount.ledger is not None and mount.source is not None and not mount.forgotten:
+        if (
+            not run.begun
+            and mount.ledger is not None
+            and mount.source.reader is not None
+            and not mount.forgotten
+        ):
             run.begin()
             # The number: one before it with the same id may not have ended yet.
             start(f"check {next(self._numbers)} of {mount.path}", self._run(mount, mount.ledger, run))

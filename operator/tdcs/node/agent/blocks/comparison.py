@@ -132,12 +132,12 @@ class Comparison:
 
     def _read(self, mount: MountWork, ledger: Ledger, block: int, sink: Sink) -> None:
         """Read a block from the source, piece by piece."""
-        source = mount.source
+        source = mount.source.reader
         if source is None:
             raise SourceFailureError("SourceAway", "the source's credentials are not to be had", common=True)
         length = int(ledger.manifest.block_lengths[block])
         for offset in range(0, length, PIECE_BYTES):
             piece = min(PIECE_BYTES, length - offset)
-            mount.limit.wait(piece, stopped=self._stopped)
+            mount.source.limit.wait(piece, stopped=self._stopped)
             source.read(extent_of(ledger, block, offset=offset, length=piece), sink)
-            mount.source_answered(piece)
+            mount.source.answered(piece)

@@ -64,7 +64,7 @@ class Lanes:
     def start(self, mounts: Collection[MountWork]) -> None:
         """Start the threads that these mounts lack, as far as the bounds go."""
         for mount in mounts:
-            if mount.pieces_waiting and (mount.source is None or mount.forgotten):
+            if mount.source.pieces_waiting and (mount.source.reader is None or mount.forgotten):
                 self._sources.abandon(mount)
         if self._clock() < self._until:
             return
@@ -81,7 +81,7 @@ class Lanes:
     def _start_sources(self, mounts: Collection[MountWork]) -> None:
         shares = lanes_to_start(
             wanted={mount.path: mount.source_lanes_wanted() for mount in mounts},
-            running={mount.path: mount.source_lanes for mount in mounts},
+            running={mount.path: mount.source.lanes for mount in mounts},
             total=self._source_threads,
             bound=SOURCE_LANES,
         )
@@ -90,7 +90,7 @@ class Lanes:
             for _ in range(shares.of.get(mount.path, 0)):
                 over = self._turn(_SOURCE_TURN, lambda: self._source_crowded)
                 self._thread(self._read_source, mount, over)
-                mount.source_lanes += 1
+                mount.source.lanes += 1
                 self._source_threads += 1
                 self._served[mount.path] = self._clock()
 
@@ -98,7 +98,7 @@ class Lanes:
         wanted = {mount.path: mount.peers_wanted(most=MOST_PEERS) for mount in mounts}
         shares = lanes_to_start(
             wanted={path: len(peers) for path, peers in wanted.items()},
-            running={mount.path: mount.peer_lanes for mount in mounts},
+            running={mount.path: mount.peers.lanes for mount in mounts},
             total=self._peer_threads,
             bound=PEER_LANES,
         )
@@ -106,12 +106,12 @@ class Lanes:
         for mount in mounts:
             for peer in wanted[mount.path][shares.of.get(mount.path, 0) :]:
                 # It waits for a thread of this agent: that says nothing of the peer.
-                mount.health[peer.node].progress_at = self._clock()
+                mount.peers.health[peer.node].progress_at = self._clock()
         for mount in mounts:
             for peer in wanted[mount.path][: shares.of.get(mount.path, 0)]:
                 over = self._turn(_PEER_TURN, lambda: self._peer_crowded)
                 self._thread(self._read_peer, mount, peer, over)
-                mount.health[peer.node].lanes += 1
+                mount.peers.health[peer.node].lanes += 1
                 self._peer_threads += 1
                 self._served[mount.path] = self._clock()
 
@@ -128,12 +128,12 @@ class Lanes:
             self._sources.run(mount, over=over)
         except Exception:
             _log.exception("reading the source of %s failed", mount.path)
-            mount.source_until = self._clock() + pause(1)
+            mount.source.until = self._clock() + pause(1)
         finally:
             self._call(self._source_ended, mount)
 
     def _source_ended(self, mount: MountWork) -> None:
-        mount.source_lanes -= 1
+        mount.source.lanes -= 1
         self._source_threads -= 1
         self._ended()
 
@@ -142,13 +142,13 @@ class Lanes:
             self._peers.run(mount, peer, over=over)
         except Exception:
             _log.exception("reading %s from node %s failed", mount.path, peer.node)
-            mount.peer_failed(peer.node)
+            mount.peers.failed(peer.node)
         finally:
             self._call(self._peer_ended, mount, peer.node)
 
     def _peer_ended(self, mount: MountWork, node: str) -> None:
         self._peer_threads -= 1
-        if (health := mount.health.get(node)) is not None:
+        if (health := mount.peers.health.get(node)) is not None:
             health.lanes = max(0, health.lanes - 1)
         self._ended()
 

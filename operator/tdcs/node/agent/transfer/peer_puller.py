@@ -78,7 +78,7 @@ class PeerPuller:
             mount.no_room(ledger, [], str(error))
         except (OSError, FrameError, ValueError) as error:
             _log.info("the agent of node %s does not give blocks of %s: %s", peer.node, mount.path, error)
-            mount.peer_failed(peer.node)
+            mount.peers.failed(peer.node)
 
     def _pull(
         self,
@@ -101,13 +101,13 @@ class PeerPuller:
             has[numbers] = True
             taken = self._batches(mount, ledger, peer, client, has)
             if not taken:
-                mount.peer_waits(peer.node)
+                mount.peers.waits(peer.node)
             if over() or self._idle(mount, ledger, peer):
                 return
             wait = 0.0 if taken or len(news.blocks) else min(_NEWS_WAIT_SECONDS, self._answer_seconds / 2)
 
     def _over(self, mount: MountWork, ledger: Ledger) -> bool:
-        current = mount.peers
+        current = mount.peers.by_node
         return (
             self._stopped.is_set()
             or mount.ledger is not ledger
@@ -118,7 +118,7 @@ class PeerPuller:
 
     def _idle(self, mount: MountWork, ledger: Ledger, peer: Peer) -> bool:
         """Whether nothing is missing that this peer holds or will hold."""
-        now_known = mount.peers.get(peer.node)
+        now_known = mount.peers.by_node.get(peer.node)
         if now_known is None or now_known.address != peer.address:
             return True
         with mount.lock:
@@ -130,7 +130,7 @@ class PeerPuller:
         asked, count = self._ask(mount, ledger, peer, client, has), 0
         following: list[int] = []
         if asked:
-            mount.peer_has_some(peer.node)
+            mount.peers.has_some(peer.node)
         try:
             for number in range(_BATCHES_BETWEEN_NEWS):
                 if not asked:
@@ -204,8 +204,7 @@ class PeerPuller:
             self._room.cancel(length)
             raise
         mount.brought(ledger, block)
-        mount.peer_gave(peer.node)
-        mount.peer_bytes.add(length)
+        mount.peers.gave(peer.node, length)
 
     def _wrong(
         self,

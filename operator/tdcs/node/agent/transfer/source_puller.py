@@ -64,7 +64,7 @@ class SourcePuller:
             over: asked again and again whether to end now, for others.
         """
         while not self._stopped.is_set() and not over():
-            ledger, source = mount.ledger, mount.source
+            ledger, source = mount.ledger, mount.source.reader
             if source is None or mount.forgotten:
                 self.abandon(mount)
             if ledger is None or source is None or not ledger.looked_at:
@@ -72,7 +72,7 @@ class SourcePuller:
             if self._piece_of_large(mount, source):
                 continue
             now = mount.clock()
-            if mount.forgotten or now < max(mount.source_until, mount.room_until):
+            if mount.forgotten or now < max(mount.source.until, mount.room_until):
                 return
             with mount.lock:
                 blocks = ledger.take(now=now, most=_SOURCE_BATCH, most_bytes=PIECE_BYTES, cursor="source")
@@ -104,7 +104,7 @@ class SourcePuller:
         except SourceFailureError as error:
             self._room.cancel(length)
             self._refused(mount, ledger, block, error)
-            return mount.clock() >= mount.source_until
+            return mount.clock() >= mount.source.until
         except DiskError as error:
             self._room.cancel(length)
             mount.no_room(ledger, [block], str(error))
@@ -117,7 +117,7 @@ class SourcePuller:
     def _bring_small(
         self, mount: MountWork, ledger: Ledger, source: SourceReader, block: int, length: int
     ) -> None:
-        if mount.limit.wait(length, stopped=self._stopped):
+        if mount.source.limit.wait(length, stopped=self._stopped):
             raise SourceFailureError("SourceAway", "the agent ends")
         identity = int(ledger.manifest.block_ids[block])
         state, done = xxhash.xxh3_64(), 0
@@ -132,7 +132,7 @@ class SourcePuller:
             source.read(extent_of(ledger, block), write)
             self._disk.keep(partial, block=identity, length=length, content_hash=state.intdigest())
         mount.brought(ledger, block)
-        mount.source_answered(length)
+        mount.source.answered(length)
 
     def _open_large(self, mount: MountWork, ledger: Ledger, block: int, length: int) -> bool:
         cleanup = ExitStack()
@@ -148,7 +148,7 @@ class SourcePuller:
         large = LargeBlock(ledger=ledger, block=block, partial=partial, cleanup=cleanup, left=pieces)
         with self._large_lock:
             self._large.setdefault(mount.path, deque()).append(large)
-            mount.pieces_waiting += len(pieces)
+            mount.source.pieces_waiting += len(pieces)
         return True
 
     def _piece_of_large(self, mount: MountWork, source: SourceReader) -> bool:
@@ -160,11 +160,11 @@ class SourcePuller:
             large = waiting[0]
             offset, length = large.left.popleft()
             large.running += 1
-            mount.pieces_waiting -= 1
+            mount.source.pieces_waiting -= 1
             if not large.left:
                 waiting.popleft()
         try:
-            if mount.limit.wait(length, stopped=self._stopped):
+            if mount.source.limit.wait(length, stopped=self._stopped):
                 raise SourceFailureError("SourceAway", "the agent ends")
             at = offset
 
@@ -175,7 +175,7 @@ class SourcePuller:
 
             with self._in_flight.hold(length, owner=mount.path):
                 source.read(extent_of(large.ledger, large.block, offset=offset, length=length), write)
-            mount.source_answered(length)
+            mount.source.answered(length)
         except Exception as error:
             self._give_up(mount, large, error)
         with self._large_lock:
@@ -192,7 +192,7 @@ class SourcePuller:
         with self._large_lock:
             waiting = list(self._large.pop(mount.path, ()))
             for large in waiting:
-                mount.pieces_waiting -= len(large.left)
+                mount.source.pieces_waiting -= len(large.left)
                 large.left.clear()
                 large.error = large.error or _AbandonedError()
             idle = [large for large in waiting if not large.running]
@@ -202,7 +202,7 @@ class SourcePuller:
     def _give_up(self, mount: MountWork, large: LargeBlock, error: Exception) -> None:
         with self._large_lock:
             large.error = large.error or error
-            mount.pieces_waiting -= len(large.left)
+            mount.source.pieces_waiting -= len(large.left)
             large.left.clear()
             waiting = self._large.get(mount.path)
             if waiting and large in waiting:
@@ -240,7 +240,7 @@ class SourcePuller:
         """Note that the source did not give a block. When nothing else is to be read by which one could see whether it
         answers at all, a byte of what lies here is asked for."""
         mount.source_refused(ledger, block, error)
-        source, other = mount.source, mount.doubtful(ledger, block)
+        source, other = mount.source.reader, mount.doubtful(ledger, block)
         if source is None or other is None or self._stopped.is_set():
             return
         try:
@@ -248,7 +248,7 @@ class SourcePuller:
         except SourceFailureError as failure:
             if failure.code == "SourceAway":
                 return
-        mount.source_answered(0)
+        mount.source.answered(0)
 
 
 class _AbandonedError(Exception):

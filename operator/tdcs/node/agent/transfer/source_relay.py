@@ -51,10 +51,10 @@ class SourceRelay:
             SourceFailureError: They cannot be had.
         """
         mount = self._mount(wanted.mount)
-        source = None if mount is None else mount.source
+        source = None if mount is None else mount.source.reader
         if mount is None or source is None:
             raise SourceFailureError("SourceAway", f"this agent was not given the source of {wanted.mount}")
-        if mount.limit.wait(wanted.length, stopped=self._stopped, demand=True, waiting=waiting):
+        if mount.source.limit.wait(wanted.length, stopped=self._stopped, demand=True, waiting=waiting):
             raise SourceFailureError("SourceAway", "the agent ends")
         with self._in_flight.hold(wanted.length, owner=wanted.mount, waiting=waiting):
             found = bytearray()
@@ -72,7 +72,7 @@ class SourceRelay:
                 raise SourceFailureError(
                     "Changed", f"{len(found)} bytes came, and {wanted.length} were asked for"
                 )
-            mount.source_bytes.add(len(found))
+            mount.source.bytes.add(len(found))
             piece = memoryview(found)
             yield piece
             self._keep(mount, wanted, piece)  # the reader has it by now

@@ -77,7 +77,7 @@ def test_what_no_peer_offers_is_no_work_and_what_one_offers_is(mover: Mover) -> 
 def test_a_slot_that_a_leaving_worker_has_in_part_is_moved_when_it_has_no_more(mover: Mover) -> None:
     mover.assign(ALL_SLOTS)
     mover.tick(0)
-    mover.mount.peer_waits(LEAVER)  # it has answered, and has none of these
+    mover.mount.peers.waits(LEAVER)  # it has answered, and has none of these
     mover.tick(PATIENCE.stalled)
     assert mover.busy()
     mover.tick(1)
@@ -96,12 +96,12 @@ def test_a_move_from_a_worker_that_may_have_more_is_not_over(mover: Mover, says:
     mover.assign(ALL_SLOTS)
     mover.tick(0)
     if says != "nothing":
-        mover.mount.peer_waits(LEAVER)
+        mover.mount.peers.waits(LEAVER)
         mover.tick(PATIENCE.stalled)
     if says == "an error":
-        mover.mount.peer_failed(LEAVER)
+        mover.mount.peers.failed(LEAVER)
     elif says != "nothing":
-        mover.mount.peer_has_some(LEAVER)
+        mover.mount.peers.has_some(LEAVER)
     before = mover.ledger.changes
     for _ in range(3):
         mover.tick(PATIENCE.stalled + 1)

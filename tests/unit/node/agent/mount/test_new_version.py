@@ -98,12 +98,12 @@ def test_two_wrong_answers_are_counted_for_one_block_and_not_for_its_number(tmp_
 def test_a_peer_that_goes_and_comes_back_is_read_by_one_thread(tmp_path: Path) -> None:
     work = Work(tmp_path, held=0)
     assert work.mount.peers_wanted(most=6) == [PEER]
-    work.mount.health[PEER.node].lanes = 1
+    work.mount.peers.health[PEER.node].lanes = 1
     work.mount.assign(work.first.assignment(version=2, origin=NO_SLOTS))
-    assert work.mount.peer_lanes == 1, "the thread has not ended yet"
+    assert work.mount.peers.lanes == 1, "the thread has not ended yet"
     work.mount.assign(work.first.assignment(version=3, peers=[PEER], origin=NO_SLOTS))
     assert work.mount.peers_wanted(most=6) == []
-    work.mount.health[PEER.node].lanes = 0
+    work.mount.peers.health[PEER.node].lanes = 0
     assert work.mount.peers_wanted(most=6) == [PEER]
 
 

@@ -49,12 +49,12 @@ def away() -> SourceFailureError:
 def test_a_source_that_answers_is_not_away_whatever_failed_in_the_pause_before(work: Work) -> None:
     first, _, third = work.take()
     work.mount.source_refused(work.ledger, first, away())
-    work.mount.source_answered(10)
+    work.mount.source.answered(10)
     work.mount.source_refused(work.ledger, third, away())  # in the pause: it is not counted
     work.now += 10
     work.mount.source_refused(work.ledger, third, away())
     assert work.codes() == ["SourceAway"]
-    work.mount.source_answered(10)
+    work.mount.source.answered(10)
     assert work.codes() == []
 
 
@@ -63,7 +63,7 @@ def test_a_source_that_answers_every_second_time_is_never_said_to_be_away(work: 
         work.mount.source_refused(work.ledger, number % 3, away())
         assert "SourceAway" not in work.codes()
         work.now += 9
-        work.mount.source_answered(10)
+        work.mount.source.answered(10)
         work.mount.brought(work.ledger, number % 3)
         work.ledger.located(number % 3, spooled=False, registered=False)
 
@@ -77,7 +77,7 @@ def test_a_file_that_gets_no_answer_while_others_do_fails_alone_and_is_tried_aga
         work.now += 1
         if tries < 3:
             assert not work.ledger.failures.failed.any()
-            work.mount.source_answered(10)
+            work.mount.source.answered(10)
     assert work.codes() == ["Unreadable"]
     assert 2 < tries < 10
     (failure,) = work.mount.state().failed
@@ -101,7 +101,7 @@ def test_no_file_fails_by_a_source_that_answers_for_none(work: Work) -> None:
             work.mount.source_refused(work.ledger, block, away())
         work.now += 60
     assert work.codes() == ["SourceAway"]
-    work.mount.source_answered(10)
+    work.mount.source.answered(10)
     work.mount.source_refused(work.ledger, 0, away())
     assert work.codes() == [], "what was not answered before counts no more"
 
@@ -109,17 +109,17 @@ def test_no_file_fails_by_a_source_that_answers_for_none(work: Work) -> None:
 def test_an_answer_leaves_no_long_pause_but_a_short_one_for_a_source_that_throttles(work: Work) -> None:
     for _ in range(6):
         work.mount.source_refused(work.ledger, 0, away())
-        pause = work.mount.source_until - work.now
-        work.now = work.mount.source_until
+        pause = work.mount.source.until - work.now
+        work.now = work.mount.source.until
     work.now -= pause
     assert pause > 10
-    work.mount.source_answered(10)
-    assert 0 < work.mount.source_until - work.now < 1.01
+    work.mount.source.answered(10)
+    assert 0 < work.mount.source.until - work.now < 1.01
 
 
 def test_an_answer_of_a_source_that_was_replaced_does_not_open_the_new_one(work: Work) -> None:
     work.mount.assign(work.version.assignment(version=2, source=SourceAccess(uri="nonsense://nowhere")))
-    work.mount.source_answered(10)  # a read of the source before it
+    work.mount.source.answered(10)  # a read of the source before it
     assert work.codes() == ["SourceAway"]
 
 

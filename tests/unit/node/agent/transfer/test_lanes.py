@@ -81,7 +81,7 @@ class Pullers:
             mount.opened(ledger)
             origin = NO_SLOTS if peers else ALL_SLOTS
             mount.assign(self._version.assignment(peers=offered, origin=origin))
-            mount.source = None if peers else Source()
+            mount.source.reader = None if peers else Source()
             found.append(mount)
         return found
 
@@ -107,13 +107,13 @@ async def test_a_hundred_mounts_have_no_more_threads_than_the_bound_and_all_get_
 ) -> None:
     mounts = pullers.mounts(100)
     pullers.lanes.start(mounts)
-    assert sum(mount.source_lanes for mount in mounts) == SOURCE_LANES.most
-    assert max(mount.source_lanes for mount in mounts) == 1
+    assert sum(mount.source.lanes for mount in mounts) == SOURCE_LANES.most
+    assert max(mount.source.lanes for mount in mounts) == 1
 
     def all_had_one() -> bool:
         pullers.now += 2
         pullers.lanes.start(mounts)
-        assert sum(mount.source_lanes for mount in mounts) <= SOURCE_LANES.most
+        assert sum(mount.source.lanes for mount in mounts) <= SOURCE_LANES.most
         return len(pullers.sources.begun) == 100
 
     await eventually_async(all_had_one, deadline=10, interval=0.02)
@@ -122,12 +122,12 @@ async def test_a_hundred_mounts_have_no_more_threads_than_the_bound_and_all_get_
 async def test_mounts_that_wait_for_peers_have_no_more_threads_than_the_bound(pullers: Pullers) -> None:
     mounts = pullers.mounts(60, peers=6)
     pullers.lanes.start(mounts)
-    assert sum(mount.peer_lanes for mount in mounts) == PEER_LANES.most
+    assert sum(mount.peers.lanes for mount in mounts) == PEER_LANES.most
 
     def all_had_one() -> bool:
         pullers.now += 10
         pullers.lanes.start(mounts)
-        assert sum(mount.peer_lanes for mount in mounts) <= PEER_LANES.most
+        assert sum(mount.peers.lanes for mount in mounts) <= PEER_LANES.most
         return len(pullers.peers.begun) == 60
 
     await eventually_async(all_had_one, deadline=10, interval=0.02)
@@ -138,7 +138,7 @@ async def test_one_mount_has_all_the_threads_that_its_source_can_use(pullers: Pu
     pullers.lanes.start([mount])
     pullers.now += 100
     pullers.lanes.start([mount])
-    assert mount.source_lanes == Source.lanes
+    assert mount.source.lanes == Source.lanes
     assert pullers.sources.begun.total() <= Source.lanes, "its threads go on as long as nothing waits"
 
 
@@ -157,10 +157,10 @@ async def test_a_process_without_threads_counts_none_and_starts_them_when_there_
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
         pullers.lanes.start(mounts)
-    assert sum(mount.source_lanes for mount in mounts) == 5
+    assert sum(mount.source.lanes for mount in mounts) == 5
     pullers.now += 5
     pullers.lanes.start(mounts)
-    assert sum(mount.source_lanes for mount in mounts) == 48
+    assert sum(mount.source.lanes for mount in mounts) == 48
 
 
 @pytest.mark.parametrize(

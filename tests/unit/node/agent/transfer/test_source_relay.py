@@ -30,7 +30,7 @@ def mount(tmp_path: Path) -> MountWork:
     """One with a folder with a file of twenty bytes."""
     (tmp_path / "file").write_bytes(bytes(range(20)))
     mount = MountWork(path=MOUNT, lock=threading.RLock(), room=Room(capacity=1 << 30, free=lambda: 1 << 30))
-    mount.source = FolderReader(str(tmp_path))
+    mount.source.reader = FolderReader(str(tmp_path))
     return mount
 
 
@@ -86,8 +86,8 @@ def test_pieces_that_are_too_large_or_negative_are_no_requests() -> None:
 def test_a_read_on_demand_goes_ahead_of_a_load_that_has_used_up_the_rate(
     relay: SourceRelay, mount: MountWork
 ) -> None:
-    mount.limit.set(1_000)
-    mount.limit.take(1_000_000)  # a quarter of an hour
+    mount.source.limit.set(1_000)
+    mount.source.limit.take(1_000_000)  # a quarter of an hour
     began = time.monotonic()
     with relay.read(wanted(b"file", offset=5)) as found:
         assert found == bytes(range(5, 15))
@@ -98,8 +98,8 @@ def test_a_read_whose_asker_is_gone_waits_no_more(relay: SourceRelay, mount: Mou
     def gone() -> None:
         raise BrokenPipeError
 
-    mount.limit.set(1_000)
-    mount.limit.take(1_000_000, demand=True)
+    mount.source.limit.set(1_000)
+    mount.source.limit.take(1_000_000, demand=True)
     with pytest.raises(BrokenPipeError):
         relay.read(wanted(b"file"), waiting=gone).__enter__()
 
