@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Iterator
+from typing import Any, cast
 
 import kopf
-from kopf._core.engines.peering import Identity
 from kubernetes.aio.client import Configuration
 
 from tdcs.control.operator.operator import Operator
@@ -91,6 +91,7 @@ async def run(
             namespaces=operator.scope.watched or (),
             standalone=True,
             # By default it asks who runs the process, and in a container that user has no name.
-            identity=Identity(IDENTITY),
+            # kopf does not export the type, which is that of a string.
+            identity=cast("Any", IDENTITY),
             stop_flag=stop,
         )
