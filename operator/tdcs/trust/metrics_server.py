@@ -1,4 +1,4 @@
-"""Serves the metrics of a process: with certificates to Prometheus alone, by its role."""
+"""Serves metrics, with certificates to Prometheus alone, by its role; and health, where there is no event loop."""
 
 import contextlib
 import logging
@@ -51,11 +51,38 @@ def serve_metrics(
     if port is None:
         yield 0
         return
+    with _served("metrics", port, make_wsgi_app(registry), tls, handshake_seconds) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def serve_health(is_well: Callable[[], bool], *, port: int, trouble: str) -> Iterator[int]:
+    """Answer GET /healthz in threads of its own, with `trouble` while `is_well` says no; yields the port in use.
+
+    Raises:
+        OSError: another process has the port.
+    """
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        status, text = "404 Not Found", "there is /healthz"
+        if environ["PATH_INFO"] == "/healthz":
+            status, text = ("200 OK", "ok") if is_well() else ("503 Service Unavailable", trouble)
+        start_response(status, [("Content-Type", "text/plain")])
+        return [f"{text}\n".encode()]
+
+    with _served("health", port, answer, None, PATIENCE_SECONDS) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _served(
+    what: str, port: int, app: Any, tls: Callable[[], ssl.SSLContext] | None, handshake_seconds: float
+) -> Iterator[int]:
     try:
-        server = _Server(port, app=make_wsgi_app(registry), tls=tls, handshake_seconds=handshake_seconds)
+        server = _Server(port, app=app, tls=tls, handshake_seconds=handshake_seconds)
     except OSError as error:
-        raise OSError(f"no metrics can be served on port {port}: {error.strerror}") from error
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+        raise OSError(f"no {what} can be served on port {port}: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name=what, daemon=True)
     thread.start()
     try:
         yield server.server_port

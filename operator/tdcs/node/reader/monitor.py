@@ -7,7 +7,6 @@ import threading
 import time
 import urllib.parse
 from contextlib import ExitStack, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 import msgspec
@@ -21,7 +20,7 @@ from tdcs.node.reader.serving.registration import DRAFT, ReaderFolder, Registrat
 from tdcs.node.reader.settings import ReaderSettings
 from tdcs.node.reader.supervisor import HANG_SECONDS
 from tdcs.trust.contexts import client_contexts, server_contexts
-from tdcs.trust.metrics_server import serve_metrics
+from tdcs.trust.metrics_server import serve_health, serve_metrics
 
 _log: Final = logging.getLogger(__name__)
 
@@ -66,7 +65,10 @@ class Monitor:
         settings = self._settings
         with ExitStack() as serving:
             if settings.health_port:
-                self._serve_health()
+                trouble = "no process serves the file system"
+                serving.enter_context(
+                    serve_health(self._is_served, port=settings.health_port, trouble=trouble)
+                )
             if settings.metrics_port:
                 registry = registry_of(self._counters, versions=self._labels)
                 tls = server_contexts(settings.trust)
@@ -149,31 +151,8 @@ class Monitor:
         )
         return msgspec.msgpack.decode(answer, type=HolderTable)
 
-    def _serve_health(self) -> None:
-        counters = self._counters
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                if self.path != "/healthz":
-                    self._say(404, b"there is /healthz\n")
-                elif 0 < counters.since_beat() < 2 * HANG_SECONDS:
-                    self._say(200, b"ok\n")
-                else:
-                    self._say(503, b"no process serves the file system\n")
-
-            def _say(self, status: int, content: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", "text/plain")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        server = ThreadingHTTPServer(("0.0.0.0", self._settings.health_port), Handler)  # noqa: S104
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    def _is_served(self) -> bool:
+        return 0 < self._counters.since_beat() < 2 * HANG_SECONDS
 
 
 def _resolved(table: HolderTable) -> list[Holder]:
