@@ -7,6 +7,7 @@ A deep test looks further, or for longer, than the one that it names, which alwa
 `make test DEEP=1`, or of one tier `make engine DEEP=1`, runs them too.
 """
 
+import gc
 import os
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark, for the tiers with a pytest.ini of their own, too."""
+    gc.disable()  # until all tests are collected: what is imported and collected stays
     config.addinivalue_line(
         "markers", "deep(instead): takes minutes; the test that always runs instead, in small"
     )
@@ -26,3 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if mark := item.get_closest_marker("deep"):
             item.add_marker(pytest.mark.skip(reason=f"deep, TDCS_DEEP=1 runs it; instead: {mark.args[0]}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Have collections look at nothing that was there before the first test, which are millions of objects."""
+    gc.freeze()
+    gc.enable()
