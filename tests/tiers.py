@@ -6,7 +6,7 @@
     python tests/tiers.py --rights        compare the rights that the chart grants with those used, too
     python tests/tiers.py --again         try failed tests of the tiers with real servers once more, and name them
 
-The run stops at the first tier that fails; lint, types and contracts run at once. The e2e tier makes
+The run stops at the first tier that fails; lint, types, contracts and unit run at once. The e2e tier makes
 the local cluster when there is none and removes it again; a cluster that was there before is used and
 left alone.
 """
@@ -27,8 +27,9 @@ from textwrap import indent
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".local" / "logs"
-READING = ("lint", "types", "contracts")
-"""The tiers that run at once; what each command prints comes when it has ended."""
+QUICK = ("lint", "types", "contracts", "unit")
+"""The tiers that run at once: unit tests wait a part of their time, and the others have a core each at most. What these
+print comes when a command has ended."""
 RIGHTS = "TDCS_RIGHTS"
 """Names the folder in which tiers with an API server record which rights TDCS's accounts used."""
 KEPT_RIGHTS = 5
@@ -125,9 +126,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def at_once(chosen: Sequence[str]) -> list[list[str]]:
-    """Tiers one after the other; but those that only read the checkout, a core each at most, run together."""
-    reading = [name for name in chosen if name in READING]
-    return [reading][: len(reading)] + [[name] for name in chosen if name not in READING]
+    """Tiers one after the other, but for the quick ones, which run together."""
+    quick = [name for name in chosen if name in QUICK]
+    return [quick][: len(quick)] + [[name] for name in chosen if name not in QUICK]
 
 
 def timed(name: str, wishes: Wishes) -> tuple[float, TierResult]:

@@ -8,33 +8,31 @@ from pathlib import Path
 
 import pytest
 from tests import tiers
-from tests.tiers import READING, TierResult, Wishes
+from tests.tiers import QUICK, TierResult, Wishes
 
 Tiers = dict[str, Callable[[Wishes], TierResult]]
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tiers:
-    """Tiers that pass; those that only read the checkout pass when all of them run."""
-    met = threading.Barrier(len(READING), timeout=30)
+    """Tiers that pass; the quick ones pass when all of them run."""
+    met = threading.Barrier(len(QUICK), timeout=30)
 
     def read(_: Wishes) -> TierResult:
         met.wait()
         return TierResult(passed=1)
 
-    found: Tiers = {**dict.fromkeys(READING, read), "unit": lambda _: TierResult(passed=1)}
+    found: Tiers = {**dict.fromkeys(QUICK, read), "processes": lambda _: TierResult(passed=1)}
     monkeypatch.setenv(tiers.RIGHTS, "")
     monkeypatch.setattr(tiers, "LOGS", tmp_path)
     monkeypatch.setattr(tiers, "TIERS", found)
     return found
 
 
-def test_what_only_reads_the_checkout_runs_at_once_and_first(
-    made: Tiers, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tiers.main(["unit", *READING]) == 0
+def test_the_quick_tiers_run_at_once_and_first(made: Tiers, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiers.main(["processes", *QUICK]) == 0
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if " ok " in line]
-    assert rows == [*READING, "unit"]
+    assert rows == [*QUICK, "processes"]
 
 
 def test_one_of_them_that_fails_hides_no_other_and_nothing_else_runs(
@@ -42,14 +40,15 @@ def test_one_of_them_that_fails_hides_no_other_and_nothing_else_runs(
 ) -> None:
     passes = made["lint"]
     made["lint"] = lambda wishes: TierResult(ok=not passes(wishes).ok, failed=1)
-    assert tiers.main([*READING, "unit"]) == 1
+    assert tiers.main([*QUICK, "processes"]) == 1
     said = capsys.readouterr().out
-    assert [line.split()[1] for line in said.splitlines() if line.startswith(READING)] == [
+    assert [line.split()[1] for line in said.splitlines() if line.startswith(QUICK)] == [
         "FAILED",
         "ok",
         "ok",
+        "ok",
     ]
-    assert "unit          not run, because an earlier tier failed" in said
+    assert "processes     not run, because an earlier tier failed" in said
 
 
 @pytest.mark.parametrize("whole", [False, True])
