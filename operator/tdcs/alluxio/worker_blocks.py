@@ -43,7 +43,6 @@ class WorkerBlocks:
     """
 
     def __init__(self, *, target: str, patience: float, identify: Identify | None = None) -> None:
-        from tdcs.alluxio.block_channel import BlockChannel  # 1 MB, and the node plugin makes none
 
         self._rpc = Rpc(target=target, patience=patience, identify=identify)
 
