@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from array import array
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Self
+from typing import Self, TypeVar
 
 from tdcs.alluxio.alluxio_errors import engine_error
-from tdcs.alluxio.concurrency import bounded
 from tdcs.alluxio.master import Master
 from tdcs.alluxio.mount_properties import mount_properties, mounted_digest, mounted_store, plain_reason
 from tdcs.alluxio.mount_uri import mount_uri
@@ -27,6 +27,32 @@ from tdcs.model.cache_engine import (
 from tdcs.model.file_blocks import BLOCK_SIZE
 from tdcs.model.source_paths import canonical_uri, check_mountable, check_same_store, checked_path, inside
 from tdcs.trust.identity import Identify
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+async def bounded(call: Callable[[A], Awaitable[R]], items: Iterable[A], *, limit: int) -> list[R]:
+    """Results of `call` for all items, in their order, with at most `limit` calls in flight.
+
+    The first error ends the others and is raised.
+    """
+    todo = enumerate(items)
+    results: dict[int, R] = {}
+
+    async def run() -> None:
+        for index, item in todo:
+            results[index] = await call(item)
+
+    tasks = [asyncio.create_task(run()) for _ in range(limit)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [results[index] for index in sorted(results)]
+
 
 _PAGE = 2000
 _REMOVALS_AT_ONCE = 32

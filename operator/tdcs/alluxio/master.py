@@ -6,13 +6,33 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tdcs.alluxio.mount_uri import source_uri
-from tdcs.alluxio.name_encoding import for_source
 from tdcs.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc
 from tdcs.model.cache_engine import Block, CachedFile, SourceError, WorkerInfo
 from tdcs.model.source_paths import canonical_uri
+
+ESCAPE: Final = "\uf000"
+
+_HALVES: Final = 0x800
+
+_TO_DECODE: Final = re.compile(f"{ESCAPE}(.)|([\uf03f\uf05c])|([\ue000-\ue3ff][\ue400-\ue7ff])", re.DOTALL)
+
+
+def for_source(encoded: str) -> str:
+    """The name or path at the source of what has this name or path in Alluxio."""
+    return _TO_DECODE.sub(_decoded, encoded)
+
+
+def _decoded(found: re.Match[str]) -> str:
+    if found[1]:
+        return found[1]
+    if found[2]:
+        return chr(ord(found[2]) - ord(ESCAPE))
+    high, low = (ord(one) - _HALVES for one in found[3])
+    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
 
 _SHORT, _LONG = 30.0, 900.0
 """Deadlines in seconds: of calls that touch memory only, and of those that list a source or walk a large tree."""

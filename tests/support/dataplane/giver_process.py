@@ -17,7 +17,7 @@ import msgspec
 from tdcs.model.agent_state import SourceAccess
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.rate import Rate
-from tdcs.node.agent.mount.source_access import open_source
+from tdcs.node.agent.mount.source_state import open_source
 from tdcs.node.agent.mount.transfer_limits import RateLimit
 from tdcs.node.agent.transfer.source_relay import SourceRelay
 from tdcs.node.wire.block_service import BlockService

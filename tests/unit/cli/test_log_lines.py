@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tdcs.api import names
-from tdcs.control.operator.operator_log import NOISY, configure_log
+from tdcs.control.operator.operator_command import NOISY, configure_log
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.alluxio.name_encoding import ESCAPE, for_source
+from tdcs.alluxio.master import ESCAPE, for_source
 
 HARD = st.text(alphabet=st.sampled_from("?\\/a\uf000\uf03f\uf05c\uf001\ue000\ue400🐈\n")) | st.text()
 

@@ -14,7 +14,6 @@ from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.claim_times import ClaimTimes
 from tdcs.control.dataset.access.dataset_volume import Volume
 from tdcs.control.dataset.findings import findings_of
-from tdcs.control.dataset.load_times import LoadTimes
 from tdcs.control.dataset.mount import listing_times, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.listing_times import SourceCheck
@@ -30,6 +29,35 @@ from tdcs.decide.place.holdings import Holdings
 from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import DATASETS
 from tdcs.model.problem import Problem
+
+
+class LoadTimes:
+    """Stopwatches of the loads that go on. A load that had begun before the operator is not measured, nor is one that
+    brings less than half of the data."""
+
+    def __init__(self) -> None:
+        self._begun: dict[WorkKey, float | None] = {}
+        """When each load began; None for one that is not measured."""
+
+    def seen(self, key: WorkKey, *, missing: int, wanted: int, clock: float) -> int | None:
+        """Take in how far a load is; gives its whole seconds, one at least, when it has just ended.
+
+        Args:
+            key: the Dataset.
+            missing: bytes that it lacks.
+            wanted: bytes that it is to have.
+            clock: seconds that only grow.
+        """
+        if missing > 0:
+            self._begun.setdefault(key, clock if 2 * missing >= wanted else None)
+            return None
+        begun = self._begun.pop(key, None)
+        return None if begun is None else max(math.ceil(clock - begun), 1)
+
+    def forget(self, key: WorkKey) -> None:
+        """The Dataset is gone, or is not loaded any more."""
+        self._begun.pop(key, None)
+
 
 VOLUME_IN_USE: Final = "VolumeInUse"
 """Reason of the event: the source may not be used any more, and pods have the volume still."""

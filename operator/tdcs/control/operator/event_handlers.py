@@ -4,16 +4,47 @@ Nothing is worked on here. A change that no decision depends on adds no key.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from tdcs.api import names
 from tdcs.control.context import WorkKey
 from tdcs.control.job.own_workload import queue_of
-from tdcs.control.operator.change_detection import asked, places, worker_view
 from tdcs.decide.cache.dataset_demand import datasets_of, stage_of
+from tdcs.decide.queue.job_places import readable_copies
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+
+
+def asked(obj: Object) -> tuple[Any, ...]:
+    """What of an object others decide: everything but its status and the server's book-keeping."""
+    metadata = obj["metadata"]
+    kept = (
+        "uid",
+        "generation",
+        "deletionTimestamp",
+        "finalizers",
+        "labels",
+        "annotations",
+        "ownerReferences",
+    )
+    return tuple(metadata.get(field) for field in kept)
+
+
+def places(dataset: Object | None) -> object:
+    """What of a Dataset says how many jobs may read it."""
+    if dataset is None:
+        return None
+    path, access = (dataset.get("status") or {}).get("mountPath"), (dataset.get("spec") or {}).get("access")
+    return path, access, readable_copies(dataset)
+
+
+def worker_view(cluster: Object | None) -> Any:
+    """What of a CacheCluster its Datasets follow: all of its spec (rules, quotas, scaling), and its workers."""
+    if cluster is None:
+        return None
+    workers = (cluster.get("status") or {}).get("workers") or ()
+    return cluster.get("spec"), [(worker.get("node"), worker.get("state")) for worker in workers]
 
 
 class Touch(Protocol):

@@ -1,6 +1,7 @@
 """`tdcs operator`: the process that keeps cache clusters, datasets and training jobs as they are asked for."""
 
 import asyncio
+import logging
 import os
 import socket
 import tempfile
@@ -11,6 +12,7 @@ from typing import Literal
 
 import aiohttp
 import click
+import kopf
 
 from tdcs.api import names
 from tdcs.control.context import Settings
@@ -19,7 +21,6 @@ from tdcs.control.operator import kopf_adapter
 from tdcs.control.operator.cache_factory import alluxio_caches, serve_manifests
 from tdcs.control.operator.operator import Operator
 from tdcs.control.operator.operator_health import serve_health
-from tdcs.control.operator.operator_log import configure_log
 from tdcs.control.operator.scaler_service import serve_scaler
 from tdcs.control.release_certificates import Certificates
 from tdcs.decide.forbidden_addresses import parse_networks
@@ -34,6 +35,28 @@ from tdcs.listing.result import operator_url
 from tdcs.options import FOLDER, PORT, metrics_port, option, options_of
 from tdcs.trust.metrics_server import serve_metrics
 from tdcs.trust.settings import TrustSettings
+
+NOISY = ("aiohttp.access", "kopf.objects", "kopf.activities")
+"""Loggers of what the framework does, which says nothing new to a reader of the operator's own lines."""
+
+
+def configure_log(form: str, *, verbose: bool) -> None:
+    """Have each line name its logger and its level: among the keys of JSON, the logger is `logger`."""
+    kopf.configure(verbose=verbose, log_format=kopf.LogFormat.JSON)
+    for handler in logging.getLogger().handlers:
+        if form == "json":
+            handler.addFilter(_with_logger)
+        else:
+            handler.setFormatter(logging.Formatter(names.LOG_LINE))
+    if not verbose:
+        for noisy in NOISY:
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _with_logger(record: logging.LogRecord) -> bool:
+    """Give a record's logger as a field of its own: of its usual ones, kopf's JSON has the message only."""
+    record.logger = record.name
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

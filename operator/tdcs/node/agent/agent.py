@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -29,7 +30,7 @@ from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.blocks.strays import Strays
 from tdcs.node.agent.blocks.view_bytes import KeptByViews
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.kept_assignments import AssignmentFolder
+from tdcs.node.agent.disk.mount_notes import MountNotes
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.failure_notes import FailureNotes
 from tdcs.node.agent.manifest_opener import ManifestOpener
@@ -45,6 +46,36 @@ from tdcs.node.agent.transfer.registration_lanes import RegistrationLanes
 from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
 from tdcs.node.wire.frames import News
 from tdcs.trust.contexts import Contexts
+
+
+class KnownMount(msgspec.Struct, frozen=True, kw_only=True):
+    """A mount as it is kept on the disk.
+
+    Attributes:
+        forgotten: all of it is to be dropped; the process ended before that was done.
+    """
+
+    mount: str
+    manifest: str
+    forgotten: bool = False
+
+
+class AssignmentFolder(MountNotes[KnownMount]):
+    """The mounts that this agent works on."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, kind=KnownMount)
+
+    def assigned(self, assignment: Assignment) -> None:
+        """Keep what a mount is counted by."""
+        self.write(KnownMount(mount=assignment.mount, manifest=assignment.manifest))
+
+    def forgotten(self, mount: str) -> None:
+        """Note that a mount is to be dropped."""
+        for known in self.read():
+            if known.mount == mount:
+                self.write(msgspec.structs.replace(known, forgotten=True))
+
 
 _log: Final = logging.getLogger(__name__)
 

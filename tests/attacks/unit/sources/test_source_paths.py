@@ -12,8 +12,8 @@ from tdcs.api.source_uri import canonical_source_uri
 from tdcs.engine import confined_path
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
 from tdcs.model.agent_state import SourceAccess
-from tdcs.node.agent.mount.source_access import open_source
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
+from tdcs.node.agent.mount.source_state import open_source
 
 SECRET = b"outside of the allowed folder"
 

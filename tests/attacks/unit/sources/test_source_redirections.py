@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tdcs.model.agent_state import SourceAccess
-from tdcs.node.agent.mount.source_access import open_source
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
+from tdcs.node.agent.mount.source_state import open_source
 
 SECRET = b"role-credentials-of-the-node"
 

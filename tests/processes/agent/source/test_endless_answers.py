@@ -21,8 +21,8 @@ LIMIT = 400 * MIB
 
 ASK = """
 import resource, sys
-from tdcs.node.agent.memory_limit import limit_memory
-from tdcs.node.agent.mount.source_access import open_source
+from tdcs.node.agent.agent_command import limit_memory
+from tdcs.node.agent.mount.source_state import open_source
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
 from tests.support.programs.http_store import access_to
 if len(sys.argv) > 2:

@@ -11,7 +11,7 @@ LANES = 88
 
 ASK = """
 import sys, threading
-from tdcs.node.agent.memory_limit import limit_memory
+from tdcs.node.agent.agent_command import limit_memory
 limit_memory(int(sys.argv[1]))
 stop = threading.Event()
 for _ in range(int(sys.argv[2])):

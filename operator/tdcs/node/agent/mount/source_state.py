@@ -7,14 +7,26 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from tdcs.api.source_uri import parse_source_uri
 from tdcs.model.agent_state import FileFailure, SourceAccess
 from tdcs.node.agent.backoff import FIRST_SECONDS, pause
+from tdcs.node.agent.mount.bucket_source import BucketReader
+from tdcs.node.agent.mount.folder_source import FolderReader
 from tdcs.node.agent.mount.peer_health import Patience
 from tdcs.node.agent.mount.rate import Rate
-from tdcs.node.agent.mount.source_access import open_source
 from tdcs.node.agent.mount.source_pieces import SourceFailureError, SourceReader
 from tdcs.node.agent.mount.transfer_limits import RateLimit
 from tdcs.node.agent.mount.unanswered import UnansweredReads
+
+
+def open_source(access: SourceAccess) -> SourceReader:
+    """A reader of this source; raises SourceFailureError when its address makes no sense."""
+    try:
+        source = parse_source_uri(access.uri)
+        return FolderReader(source.folder) if source.scheme == "file" else BucketReader(access, source)
+    except ValueError as error:
+        raise SourceFailureError("SourceAway", f"this agent cannot read the source: {error}") from error
+
 
 _log: Final = logging.getLogger(__name__)
 

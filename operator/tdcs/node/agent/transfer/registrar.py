@@ -28,7 +28,36 @@ from tdcs.node.agent.mount import cut_off
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.failed_fetches import Numbers
 from tdcs.node.agent.mount.mount_work import MountWork
-from tdcs.node.agent.transfer.removals import SETTLED_SECONDS, Removals
+
+SETTLED_SECONDS = 3.0
+"""Heartbeats of a worker come every second: by then the master has heard of a removal."""
+
+
+class Removals:
+    """Recent removals of one worker.
+
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._at: dict[int, float] = {}  # the oldest first
+
+    def note(self, block_id: int) -> None:
+        """A block was removed just now."""
+        self._at.pop(block_id, None)
+        self._at[block_id] = self._clock()
+
+    def recent(self) -> list[int]:
+        """Blocks that may not be registered yet."""
+        settled = self._clock() - SETTLED_SECONDS
+        for block_id, at in list(self._at.items()):
+            if at > settled:
+                break
+            del self._at[block_id]
+        return list(self._at)
+
 
 _log: Final = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tdcs.model.agent_state import Assignment, Check, CheckState
+from tdcs.node.agent.agent import AssignmentFolder, KnownMount
 from tdcs.node.agent.blocks.check_run import Findings
-from tdcs.node.agent.disk.kept_assignments import AssignmentFolder, KnownMount
 from tdcs.node.agent.disk.mount_notes import MountNotes
 
 MOUNT = "/datasets/0123456789abcdef"

@@ -10,8 +10,8 @@ from tests.support.programs.http_store import http_store
 
 from tdcs.model.agent_state import SourceAccess
 from tdcs.node.agent.mount import bucket_source as buckets
-from tdcs.node.agent.mount.source_access import open_source
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
+from tdcs.node.agent.mount.source_state import open_source
 
 
 class Store:

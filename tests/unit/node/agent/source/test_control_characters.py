@@ -11,8 +11,8 @@ import pytest
 from tests.support.programs.http_store import access_to, http_store
 
 from tdcs.model.agent_state import SourceAccess
-from tdcs.node.agent.mount.source_access import open_source
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
+from tdcs.node.agent.mount.source_state import open_source
 
 CONTENT = bytes(range(100))
 ENDLESS = 1 << 30

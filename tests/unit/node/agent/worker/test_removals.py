@@ -1,6 +1,6 @@
 """A block that was removed is registered again only when the master has heard of the removal."""
 
-from tdcs.node.agent.transfer.removals import SETTLED_SECONDS, Removals
+from tdcs.node.agent.transfer.registrar import SETTLED_SECONDS, Removals
 
 
 def test_a_removed_block_rests_until_the_heartbeat_after_it_has_passed() -> None:
