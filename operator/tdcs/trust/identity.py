@@ -18,11 +18,6 @@ AUTHORITIES_FILE: Final = "ca.crt"
 
 LOOK_SECONDS: Final = 5.0
 
-TRUST_HELP: Final = (
-    "Folder with tls.crt, tls.key and ca.crt: connections are by TLS then, and every caller is known by its role. "
-    "Files that change are read again. Default: plain connections."
-)
-
 
 class NoIdentityError(OSError):
     """A process has no certificate to show yet; the text says where it looked."""

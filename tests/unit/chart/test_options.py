@@ -77,10 +77,15 @@ def test_the_processes_of_the_chart_have_options_that_users_set(default: Rendere
     assert {name for name, _, _ in commands(default)} >= {
         "tdcs-operator/operator",
         "tdcs-scheduler/extender",
+        "tdcs-csi/csi",
         "tdcs-csi/reader",
         "tdcs-reader-holder/holder",
     }
-    assert {key for _, key in charted(default)} >= {"operator.revokedKeysSeconds", "reader.buffer"}
+    assert {key for _, key in charted(default)} >= {
+        "csi.waitSeconds",
+        "operator.revokedKeysSeconds",
+        "reader.buffer",
+    }
 
 
 def test_a_value_has_the_options_default_and_limits(default: Rendered) -> None:

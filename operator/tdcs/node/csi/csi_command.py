@@ -5,9 +5,7 @@ import contextlib
 import logging
 import os
 import signal
-import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +26,9 @@ from tdcs.node.csi.pod_pressure import PodPressures
 from tdcs.node.csi.read_wait_report import ReadWaitReport
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_report import Report
-from tdcs.node.csi.views.view_settings import ViewSettings
+from tdcs.options import options_of
 from tdcs.trust.contexts import client_contexts, server_contexts
-from tdcs.trust.identity import TRUST_HELP, Identify, TrustFolder
+from tdcs.trust.identity import Identify, TrustFolder
 from tdcs.trust.metrics_server import serve_metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -46,10 +44,6 @@ _CALLS_PER_CLUSTER: Final = 8
 cluster are refused unasked."""
 
 
-_MASTER_PATIENCE: Final = 3.0
-"""Seconds for which a call to a cache's master is repeated; then what is on the disk must do."""
-
-
 class RegistrationRefusedError(Exception):
     """kubelet does not take the plugin; the text has its reason."""
 
@@ -57,9 +51,7 @@ class RegistrationRefusedError(Exception):
 class Engines:
     """The engine of each cache cluster, made when it is first asked for."""
 
-    def __init__(
-        self, *, master: str, patience: float = _MASTER_PATIENCE, identify: Identify | None = None
-    ) -> None:
+    def __init__(self, *, master: str, patience: float, identify: Identify | None) -> None:
         """`master` is the address of a cluster's master, with `{cluster}` in the place of its name; `patience` for how
         many seconds a call to it is repeated; `identify` gives the certificate to show, None for plain connections.
         """
@@ -96,31 +88,8 @@ class Engines:
             await engine.close()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Monitoring:
-    """Where kubelet asks how the plugin is, and Prometheus what it measures.
-
-    Attributes:
-        health_port: None: nowhere.
-        metrics_port: None: nowhere.
-        tls: context of the time for the metrics' port; None: it is plain HTTP.
-    """
-
-    health_port: int | None = None
-    metrics_port: int | None = None
-    tls: Callable[[], ssl.SSLContext] | None = None
-
-
-async def run(
-    *,
-    settings: PluginSettings,
-    views: ViewSettings,
-    engines: Engines,
-    monitoring: Monitoring,
-    stop: asyncio.Event,
-    waits: ReadWaitReport | None = None,
-) -> None:
-    """Serve kubelet until `stop` is set. What `waits` knows is reported beside that.
+async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
+    """Serve kubelet until `stop` is set.
 
     Raises RegistrationRefusedError when kubelet refuses the plugin, OSError when a socket cannot be made.
     """
@@ -135,17 +104,23 @@ async def run(
         refused.append(reason)
         stop.set()
 
+    engines = Engines(
+        master=settings.master or names.master_address(cluster="{cluster}", namespace=settings.namespace),
+        patience=settings.master_patience,
+        identify=TrustFolder(settings.trust) if settings.trust is not None else None,
+    )
     guard = HangGuard(threads_per_key=_CALLS_PER_CLUSTER)
-    native = NodeViews(settings=views, engine=engines.get, lister=engines.lister, guard=guard)
+    native = NodeViews(settings=settings, engine=engines.get, lister=engines.lister, guard=guard)
     volumes = NodeVolumes(settings=settings, views=native)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engines.close)
-        if (port := monitoring.health_port) is not None:
+        if port := settings.health_port:
             await stack.enter_async_context(
                 serve_health(port=port, sockets=(csi_socket, registration_socket))
             )
         registry = registry_of(reports=_asked_in_this_loop(native.reports))
-        stack.enter_context(serve_metrics(registry, port=monitoring.metrics_port, tls=monitoring.tls))
+        tls = server_contexts(settings.trust)
+        stack.enter_context(serve_metrics(registry, port=settings.metrics_port or None, tls=tls))
         # Before the service: what still waits when the plugin is stopped is answered while the views are looked after.
         await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
         node = node_service(volumes=volumes, node=settings.node)
@@ -153,7 +128,8 @@ async def run(
         # kubelet calls the plugin as soon as it sees the registration socket: hence second.
         registration = registration_service(endpoint=str(csi_socket), on_status=on_status)
         await stack.enter_async_context(_served(registration_socket, registration))
-        if waits is not None:
+        if settings.manifest_address:
+            waits = _wait_report(settings, operator=settings.manifest_address)
             work = _beside(waits.run(), what="the reports of how long pods wait", stop=stop)
             await stack.enter_async_context(work)
         _log.info("driver %s serves %s", names.CSI_DRIVER, csi_socket)
@@ -165,6 +141,18 @@ async def run(
             f"kubelet of node {settings.node} refused driver {names.CSI_DRIVER}: {refused[0]}; "
             "see whether another plugin on the node uses this name"
         )
+
+
+def _wait_report(settings: PluginSettings, *, operator: str) -> ReadWaitReport:
+    proc = settings.proc
+    return ReadWaitReport(
+        node=settings.node,
+        pods=settings.kubelet / "pods",
+        operator=operator,
+        reader_root=settings.reader_root,
+        pressures=PodPressures(proc / "1/root/sys/fs/cgroup") if proc is not None else None,
+        tls=client_contexts(settings.trust),
+    )
 
 
 @contextlib.asynccontextmanager
@@ -224,182 +212,25 @@ def _asked_in_this_loop(reports: Callable[[], list[Report]]) -> Callable[[], Ite
     return lambda: asyncio.run_coroutine_threadsafe(ask(), loop).result(timeout=_REPORT_SECONDS)
 
 
-async def _run_until_signal(
-    *,
-    settings: PluginSettings,
-    views: ViewSettings,
-    engines: Engines,
-    monitoring: Monitoring,
-    waits: ReadWaitReport | None,
-) -> None:
+async def _run_until_signal(settings: PluginSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run(settings=settings, views=views, engines=engines, monitoring=monitoring, stop=stop, waits=waits)
+    await run(settings, stop=stop)
 
 
 @click.command(name="csi")
-@click.option("--node", envvar="NODE_NAME", required=True, help="Name of this Kubernetes node.")
-@click.option(
-    "--cache-root",
-    envvar="TDCS_CACHE_ROOT",
-    default=names.CACHE_ROOT,
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Folder with one folder of blocks, and of views, for each cache cluster.",
-)
-@click.option(
-    "--namespace",
-    envvar="POD_NAMESPACE",
-    default=names.SYSTEM_NAMESPACE,
-    show_default=True,
-    help="Namespace of the cache's pods.",
-)
-@click.option(
-    "--master",
-    default=None,
-    help="HOST:PORT of a cache's master, {cluster} standing for the cluster's name. Default: its Service.",
-)
-@click.option(
-    "--manifests",
-    envvar="TDCS_MANIFESTS",
-    default=None,
-    help="HOST:PORT where the operator serves manifests. Without it, a manifest that no agent of the node has is made "
-    "by a listing.",
-)
-@click.option(
-    "--reader-root",
-    envvar="TDCS_READER",
-    default=names.READER_ROOT,
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Folder of the node's remote-read client, `tdcs reader`, through which is read what is not on the node.",
-)
-@click.option(
-    "--overlays/--no-overlays",
-    default=True,
-    show_default=True,
-    help="Pods read what is on the node from its disk, by overlays (Linux 6.5 or newer). Else they read all files "
-    "through the remote-read client.",
-)
-@click.option(
-    "--kubelet",
-    envvar="TDCS_KUBELET_ROOT",
-    default="/var/lib/kubelet",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="kubelet's folder.",
-)
-@click.option(
-    "--proc",
-    default=None,
-    type=click.Path(path_type=Path),
-    help="The host's /proc. With it the bytes of blocks that the cache gives up are freed while pods use them, if "
-    "every pod can read them remotely.",
-)
-@click.option(
-    "--wait",
-    "wait_seconds",
-    default=PluginSettings.wait_seconds,
-    show_default=True,
-    type=click.FloatRange(min=0, max=100),
-    help="Seconds that a pod's volume waits for its data's folder before kubelet is asked to try again.",
-)
-@click.option(
-    "--answer",
-    "answer_seconds",
-    default=ViewSettings.answer_seconds,
-    show_default=True,
-    type=click.FloatRange(min=0.1, max=100),
-    help="Seconds that the remote-read client, or a cache's master, may take to answer a small question.",
-)
-@click.option(
-    "--master-patience",
-    default=_MASTER_PATIENCE,
-    show_default=True,
-    type=click.FloatRange(min=0, max=100),
-    help="Seconds for which a call to a cache's master is repeated; then what is on the disk must do.",
-)
-@click.option(
-    "--health-port",
-    default=None,
-    type=click.IntRange(1, 65535),
-    help="Port of GET /healthz; none by default.",
-)
-@click.option(
-    "--metrics-port",
-    default=None,
-    type=click.IntRange(1, 65535),
-    help="Port of GET /metrics, with --trust by TLS, for Prometheus' certificate alone; none by default.",
-)
-@click.option(
-    "--trust",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="TDCS_TRUST",
-    help=TRUST_HELP,
-)
-def command(
-    *,
-    node: str,
-    cache_root: Path,
-    namespace: str,
-    master: str | None,
-    manifests: str | None,
-    reader_root: Path,
-    overlays: bool,
-    kubelet: Path,
-    proc: Path | None,
-    wait_seconds: float,
-    answer_seconds: float,
-    master_patience: float,
-    health_port: int | None,
-    metrics_port: int | None,
-    trust: Path | None,
-) -> None:
+@options_of(PluginSettings)
+def command(settings: PluginSettings) -> None:
     """Run the CSI node plugin: gives pods their datasets as read-only volumes."""
     logging.basicConfig(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"),
         format=names.LOG_LINE,
     )
-    settings = PluginSettings(node=node, kubelet=kubelet, wait_seconds=wait_seconds)
-    views = ViewSettings(
-        node=node,
-        cache_root=cache_root,
-        kubelet=kubelet,
-        proc=proc,
-        manifest_address=manifests,
-        reader_root=reader_root,
-        overlays=overlays,
-        answer_seconds=answer_seconds,
-        trust=trust,
-    )
-    waits = None
-    if manifests:
-        waits = ReadWaitReport(
-            node=node,
-            pods=kubelet / "pods",
-            operator=manifests,
-            reader_root=reader_root,
-            pressures=PodPressures(proc / "1/root/sys/fs/cgroup") if proc is not None else None,
-            tls=client_contexts(trust),
-        )
-    engines = Engines(
-        master=master or names.master_address(cluster="{cluster}", namespace=namespace),
-        patience=master_patience,
-        identify=TrustFolder(trust) if trust is not None else None,
-    )
     try:
-        asyncio.run(
-            _run_until_signal(
-                settings=settings,
-                views=views,
-                engines=engines,
-                monitoring=Monitoring(
-                    health_port=health_port, metrics_port=metrics_port, tls=server_contexts(trust)
-                ),
-                waits=waits,
-            )
-        )
+        asyncio.run(_run_until_signal(settings))
     except (OSError, RegistrationRefusedError) as error:
-        raise click.ClickException(f"the CSI node plugin of node {node} cannot run: {error}") from error
+        raise click.ClickException(
+            f"the CSI node plugin of node {settings.node} cannot run: {error}"
+        ) from error

@@ -12,13 +12,17 @@ import errno
 import logging
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+import click
+
+from tdcs.api import names
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.node_views import NodeViews
+from tdcs.node.csi.views.view_settings import ViewSettings
 from tdcs.node.csi.volume import Volume, parse_target
 from tdcs.node.csi.volume_folder import Source, SourceNotReadyError
+from tdcs.options import PORT, metrics_port, option
 
 _log: Final = logging.getLogger(__name__)
 
@@ -28,19 +32,31 @@ class TargetError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PluginSettings:
+class PluginSettings(ViewSettings):
     """Where the node plugin works, and its patience."""
 
-    node: str
-    """Name of the Kubernetes node."""
-
-    kubelet: Path = Path("/var/lib/kubelet")
-    """kubelet's folder: its sockets and the pods' volumes are below it."""
-
-    wait_seconds: float = 20.0
-    """How long a publish waits for a folder that is not there yet. kubelet repeats a failed call after 0.5
-    s to 2 min, so waiting here saves time; it gives up a call after 2 min."""
-
+    namespace: str = option(
+        "Namespace of the cache's pods.", default=names.SYSTEM_NAMESPACE, env="POD_NAMESPACE"
+    )
+    master: str | None = option(
+        "HOST:PORT of a cache's master, {cluster} standing for the cluster's name. Default: its Service.",
+        default=None,
+    )
+    master_patience: float = option(
+        "Seconds for which a call to a cache's master is repeated; then what is on the disk must do.",
+        default=3.0,
+        type=click.FloatRange(min=0, max=100),
+    )
+    # kubelet repeats a failed call after 0.5 s to 2 min, so waiting here saves time; it gives up a call after 2 min.
+    wait_seconds: float = option(
+        "Seconds that a pod's volume waits for its data's folder before kubelet is asked to try again.",
+        default=20.0,
+        type=click.FloatRange(min=0, max=100),
+        flag="--wait",
+        chart="csi.waitSeconds",
+    )
+    health_port: int = option("Port of GET /healthz; 0: none.", default=0, type=PORT)
+    metrics_port: int = metrics_port(default=0)
     poll_seconds: float = 0.25
     """Pause between two looks while waiting."""
 

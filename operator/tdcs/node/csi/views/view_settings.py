@@ -3,39 +3,54 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from tdcs.api import names
+from tdcs.options import certificates, node_name, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSettings:
     """Where views lie, and how long things are kept."""
 
-    node: str
-    """Name of the Kubernetes node."""
-
-    cache_root: Path
-    """Folder with one tier's folder for each cache cluster."""
-
-    kubelet: Path
-    """kubelet's folder: what is mounted below it, pods use."""
-
-    proc: Path | None = None
-    """The host's /proc, in which the pods' processes are; None when the plugin has only its own."""
-
-    manifest_address: str | None = None
-    """`host:port` where the operator serves manifests; without it they come from the agent, or from a listing."""
-
-    trust: Path | None = None
-    """Folder with the node's certificate, which the operator knows it by; None: it is asked by plain HTTP."""
-
-    reader_root: Path = Path(names.READER_ROOT)
-    """The folder of the remote-read client, through which is read what is not on the node."""
-
-    overlays: bool = True
-    """Pods are given overlays of what is on the node, where kernel and disk can show them; else the client's tree."""
-
-    answer_seconds: float = 10.0
-    """How long the remote-read client, or the master, may take to answer a small question."""
+    node: str = node_name()
+    cache_root: Path = option(
+        "Folder with one folder of blocks, and of views, for each cache cluster.",
+        default=Path(names.CACHE_ROOT),
+        env="TDCS_CACHE_ROOT",
+    )
+    kubelet: Path = option(
+        "kubelet's folder.", default=Path("/var/lib/kubelet"), env="TDCS_KUBELET_ROOT", chart="csi.kubeletDir"
+    )
+    proc: Path | None = option(
+        "The host's /proc. With it the bytes of blocks that the cache gives up are freed while pods use them, if "
+        "every pod can read them remotely.",
+        default=None,
+    )
+    manifest_address: str | None = option(
+        "HOST:PORT where the operator serves manifests. Without it, a manifest that no agent of the node has is "
+        "made by a listing.",
+        default=None,
+        flag="--manifests",
+        env="TDCS_MANIFESTS",
+    )
+    trust: Path | None = certificates()
+    reader_root: Path = option(
+        "Folder of the node's remote-read client, `tdcs reader`, through which is read what is not on the node.",
+        default=Path(names.READER_ROOT),
+        env="TDCS_READER",
+    )
+    overlays: bool = option(
+        "Pods read what is on the node from its disk, by overlays (Linux 6.5 or newer). Else they read all files "
+        "through the remote-read client.",
+        default=True,
+    )
+    answer_seconds: float = option(
+        "Seconds that the remote-read client, or a cache's master, may take to answer a small question.",
+        default=10.0,
+        type=click.FloatRange(min=0.1, max=100),
+        flag="--answer",
+    )
 
     fresh_seconds: float = 5.0
     """The master is not asked for the files of a dataset again within this time."""
