@@ -21,8 +21,8 @@ from tdcs.node.csi import csi_descriptors
 pytestmark = needs_overlays
 
 ATTACH = (
-    "import os, sys; from tdcs.node.csi import mount; "
-    "mount.{}(source=os.open(sys.argv[1], os.O_PATH), target=sys.argv[2])"
+    "import os, sys; from tdcs.node.csi import bind_mount; "
+    "bind_mount.{}(source=os.open(sys.argv[1], os.O_PATH), target=sys.argv[2])"
 )
 
 
@@ -64,7 +64,7 @@ def test_what_is_mounted_below_a_source_is_read_only_too_and_stays_when_it_is_ta
     node.run(
         sys.executable,
         "-c",
-        "import sys; from tdcs.node.csi import mount; mount.detach(target=sys.argv[1])",
+        "import sys; from tdcs.node.csi import bind_mount; bind_mount.detach(target=sys.argv[1])",
         str(target),
     )
     assert node.inside(source / "nested/deep").read_text() == "deep"
