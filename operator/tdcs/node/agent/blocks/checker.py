@@ -211,7 +211,7 @@ class Checker:
         )
 
     async def _compare(self, mount: MountWork, ledger: Ledger, run: CheckRun, block: int) -> None:
-        same = await self._comparison.same(mount, ledger, block)
+        same = await self._comparison.same(mount.source, ledger, block)
         if same is False and self._current(mount, ledger, run):
             identity = int(ledger.manifest.block_ids[block])
             mount.refuse((identity,))

@@ -18,6 +18,7 @@ from tdcs.node.agent.disk.tier import Disk, DiskError, hash_of
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
+from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.transfer.source_puller import PIECE_BYTES, extent_of
 
 _log: Final = logging.getLogger(__name__)
@@ -43,13 +44,13 @@ class Comparison:
         self._stopped: Final = stopped
         self._threads: ThreadPoolExecutor | None = None
 
-    async def same(self, mount: MountWork, ledger: Ledger, block: int) -> bool | None:
+    async def same(self, source: SourceState, ledger: Ledger, block: int) -> bool | None:
         """Whether a block can be read and equals the source; None when it is not here any more.
 
         Raises:
             SourceFailureError: The source does not give it.
         """
-        return await self._thread(self._same, mount, ledger, block)
+        return await self._thread(self._same, source, ledger, block)
 
     async def bring(self, mount: MountWork, ledger: Ledger, block: int) -> bool:
         """Bring a refused block, and make it readable if it equals what the source gives a second time.
@@ -65,7 +66,7 @@ class Comparison:
             self._threads = ThreadPoolExecutor(LANES, thread_name_prefix="check")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    def _same(self, mount: MountWork, ledger: Ledger, block: int) -> bool | None:
+    def _same(self, source: SourceState, ledger: Ledger, block: int) -> bool | None:
         try:
             file = self._disk.open(int(ledger.manifest.block_ids[block]))
         except OSError as error:
@@ -75,16 +76,16 @@ class Comparison:
         if file is None:
             return None
         try:
-            return self._equals(mount, ledger, block, file)
+            return self._equals(source, ledger, block, file)
         finally:
             os.close(file)
 
-    def _equals(self, mount: MountWork, ledger: Ledger, block: int, file: int) -> bool:
+    def _equals(self, source: SourceState, ledger: Ledger, block: int, file: int) -> bool:
         length = int(ledger.manifest.block_lengths[block])
         if os.fstat(file).st_size != length:
             return False
         state = xxhash.xxh3_64()
-        self._read(mount, ledger, block, state.update)
+        self._read(source, ledger, block, state.update)
         try:
             return state.intdigest() == hash_of(file, offset=0, length=length)
         except OSError as error:  # a copy that cannot be read is of no use, as one that differs
@@ -107,11 +108,11 @@ class Comparison:
                     partial.write(data, offset=done)
                     done += len(data)
 
-                self._read(mount, ledger, block, write)
+                self._read(mount.source, ledger, block, write)
                 os.fdatasync(partial.fd)
                 # The disk is asked, not the memory.
                 os.posix_fadvise(partial.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                if not self._equals(mount, ledger, block, partial.fd):
+                if not self._equals(mount.source, ledger, block, partial.fd):
                     return False
                 with mount.lock:
                     if not ledger.claim([block]):
@@ -130,14 +131,14 @@ class Comparison:
             if not kept:
                 self._room.cancel(length)
 
-    def _read(self, mount: MountWork, ledger: Ledger, block: int, sink: Sink) -> None:
+    def _read(self, source: SourceState, ledger: Ledger, block: int, sink: Sink) -> None:
         """Read a block from the source, piece by piece."""
-        source = mount.source.reader
-        if source is None:
+        reader = source.reader
+        if reader is None:
             raise SourceFailureError("SourceAway", "the source's credentials are not to be had", common=True)
         length = int(ledger.manifest.block_lengths[block])
         for offset in range(0, length, PIECE_BYTES):
             piece = min(PIECE_BYTES, length - offset)
-            mount.source.limit.wait(piece, stopped=self._stopped)
-            source.read(extent_of(ledger, block, offset=offset, length=piece), sink)
-            mount.source.answered(piece)
+            source.limit.wait(piece, stopped=self._stopped)
+            reader.read(extent_of(ledger, block, offset=offset, length=piece), sink)
+            source.answered(piece)

@@ -17,6 +17,8 @@ from typing import Any, Final
 from tdcs.model.agent_state import Peer
 from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.peer_book import PeerBook
+from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.transfer.lane_shares import LaneBound, lanes_to_start
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
 from tdcs.node.agent.transfer.source_puller import SourcePuller
@@ -130,10 +132,10 @@ class Lanes:
             _log.exception("reading the source of %s failed", mount.path)
             mount.source.until = self._clock() + pause(1)
         finally:
-            self._call(self._source_ended, mount)
+            self._call(self._source_ended, mount.source)
 
-    def _source_ended(self, mount: MountWork) -> None:
-        mount.source.lanes -= 1
+    def _source_ended(self, source: SourceState) -> None:
+        source.lanes -= 1
         self._source_threads -= 1
         self._ended()
 
@@ -144,11 +146,11 @@ class Lanes:
             _log.exception("reading %s from node %s failed", mount.path, peer.node)
             mount.peers.failed(peer.node)
         finally:
-            self._call(self._peer_ended, mount, peer.node)
+            self._call(self._peer_ended, mount.peers, peer.node)
 
-    def _peer_ended(self, mount: MountWork, node: str) -> None:
+    def _peer_ended(self, peers: PeerBook, node: str) -> None:
         self._peer_threads -= 1
-        if (health := mount.peers.health.get(node)) is not None:
+        if (health := peers.health.get(node)) is not None:
             health.lanes = max(0, health.lanes - 1)
         self._ended()
 
