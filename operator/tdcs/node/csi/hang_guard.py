@@ -6,11 +6,10 @@ stuck, further callers wait for a free one no longer than they would have waited
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
-
-T = TypeVar("T")
+from typing import Final
 
 
 class HangGuard:
@@ -20,65 +19,36 @@ class HangGuard:
         self._threads_per_key: Final = threads_per_key
         self._slots: Final[dict[str, asyncio.Semaphore]] = {}
 
-    async def run(
-        self, *, key: str, call: Callable[[], T], timeout_seconds: float, discard: Callable[[T], None]
-    ) -> T:
-        """The result of `call`, made in a thread; raises what it raises, or TimeoutError after
-        `timeout_seconds`.
-
-        A result that no caller waits for any more goes to `discard`.
-        """
+    async def run(self, *, key: str, call: Callable[[], object], timeout_seconds: float) -> None:
+        """Make `call` in a thread; raises what it raises, or TimeoutError after so long, and then the call goes on."""
         slots = self._slots.setdefault(key, asyncio.Semaphore(self._threads_per_key))
         async with asyncio.timeout(timeout_seconds):
             await slots.acquire()
-            answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-            _start(call=call, answer=answer, slots=slots, discard=discard)
-            try:
-                return await answer
-            except asyncio.CancelledError:
-                # It came in the same moment as the end of the wait.
-                if answer.done() and not answer.cancelled() and answer.exception() is None:
-                    discard(answer.result())
-                raise
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            _start(call=call, answer=answer, slots=slots)
+            await answer
 
 
-def _start(
-    *,
-    call: Callable[[], T],
-    answer: "asyncio.Future[T]",
-    slots: asyncio.Semaphore,
-    discard: Callable[[T], None],
-) -> None:
+def _start(*, call: Callable[[], object], answer: "asyncio.Future[None]", slots: asyncio.Semaphore) -> None:
     loop = answer.get_loop()
 
-    def deliver(result: T) -> None:
+    def end(error: BaseException | None) -> None:
         slots.release()
         if answer.done():
-            discard(result)
+            return  # the caller has given up
+        if error is None:
+            answer.set_result(None)
         else:
-            answer.set_result(result)
-
-    def fail(error: BaseException) -> None:
-        slots.release()
-        if not answer.done():
             answer.set_exception(error)
 
     def work() -> None:
+        failure: BaseException | None = None
         try:
-            result = call()
+            call()
         except BaseException as error:  # the caller's to judge, whatever it is
-            _hand_over(loop, fail, error)
-        else:
-            if not _hand_over(loop, deliver, result):
-                discard(result)
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
+            loop.call_soon_threadsafe(end, failure)
 
     # A daemon thread: one that is stuck does not keep the process from ending.
     threading.Thread(target=work, daemon=True, name="guarded-call").start()
-
-
-def _hand_over(loop: asyncio.AbstractEventLoop, function: Callable[[T], None], value: T) -> bool:
-    try:
-        loop.call_soon_threadsafe(function, value)
-    except RuntimeError:  # the loop is closed: the process is ending
-        return False
-    return True

@@ -58,7 +58,6 @@ class ReaderClient:
                 key=f"reader {view.volume.cluster}",
                 call=functools.partial(_bind, view, folder, mounted.device),
                 timeout_seconds=patience,
-                discard=lambda _: None,
             )
         except (TimeoutError, OSError) as error:
             raise SourceNotReadyError(
