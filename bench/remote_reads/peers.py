@@ -274,7 +274,8 @@ def shown(
     here = store.scan(manifest=version, kinds=tree.kinds)
     tree.apply(plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=here, release=False))
     root = node.own.point / f"{CLUSTER}.{version.digest}"
-    overlay = ShownFolder(identity=str(folder), tree=str(folder / "tier/tree"), point=str(folder / "shown"))
+    tree_folder, point = str(folder / "tier/tree"), str(folder / "shown")
+    overlay = ShownFolder(version=str(folder), tree=tree_folder, merged=True, point=point)
     data = os.open(f"{root}{READER_NUMBERED}", os.O_PATH)
     overlay.show(data=data, device="0:0")
     os.close(data)

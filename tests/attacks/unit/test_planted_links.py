@@ -214,7 +214,7 @@ def test_a_trial_of_overlays_follows_no_link(top: Path, place: str) -> None:
     assert fingerprint(node.victim) == before
 
 
-@pytest.mark.parametrize("form", ["overlay_with_data", "attach"])
+@pytest.mark.parametrize("form", ["overlay_with_data", "overlay"])
 def test_what_is_shown_is_mounted_on_the_folder_that_was_looked_at(
     top: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,8 +231,9 @@ def test_what_is_shown_is_mounted_on_the_folder_that_was_looked_at(
         plain(**options)
 
     monkeypatch.setattr(bind_mount, form, exchanged)
-    tree = str(version / "tree") if form == "overlay_with_data" else None
-    shown = overlay.ShownFolder(identity="v", tree=tree, point=str(version / "shown"))
+    merged = form == "overlay_with_data"
+    point = str(version / "shown")
+    shown = overlay.ShownFolder(version="v", tree=str(version / "tree"), merged=merged, point=point)
     with confined_path.plain_folder(str(version / "data")) as data:
         shown.show(data=data, device="1")
     mounted = [each.point for each in mountinfo.read() if each.point.startswith(f"{top}/")]

@@ -56,16 +56,14 @@ def clear_abandoned(
         known: Folders of versions that are looked after.
         mounts: What is mounted.
     """
-    shown = {
-        found.identity for each in mounts if (found := parse_shown(each)) and each.point.startswith(pods)
-    }
-    for cluster, _, folder in dataset_folders(cache_root=cache_root):
+    shown = {found.version for each in mounts if (found := parse_shown(each)) and each.point.startswith(pods)}
+    for _, _, folder in dataset_folders(cache_root=cache_root):
         for version in folder.versions():
             with contextlib.suppress(OSError):  # such as a folder that goes meanwhile
                 clear_drafts(version)
             if (
                 version.path in known
-                or {version.path, f"{cluster}.{version.version}"} & shown
+                or version.path in shown
                 or os.path.exists(version.manifest)
                 or not _is_made(version)
             ):

@@ -120,12 +120,8 @@ class NodeViews:
     def shows(self, *, volume: Volume, mounted: mountinfo.Mount) -> bool:
         """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
         found = parse_shown(mounted)
-        if found is None:
-            return False
-        dataset, _, version = found.identity.rpartition("/")
-        if dataset:
-            return dataset.endswith(f"/{names.VIEWS_FOLDER}/{key_of(volume=volume)}")
-        return version in {f"{volume.cluster}.{each.version}" for each in self._folder(volume).versions()}
+        dataset = os.path.dirname(found.version) if found is not None else ""
+        return dataset.endswith(f"/{names.VIEWS_FOLDER}/{key_of(volume=volume)}")
 
     async def watch(self) -> None:
         """Keep the views in step until cancelled."""

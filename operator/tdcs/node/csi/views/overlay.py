@@ -1,12 +1,16 @@
 """One tree of plain files over what is on the node and what is not: an overlay of links and placeholders.
 
     VERSION/tree     hard links to blocks, and a placeholder for each file that is not on the node
-    VERSION/shown    the overlay, which pods are given; where there can be none, the remote-read client's own folder
+    VERSION/shown    the overlay, which pods are given
 
 A placeholder is an empty file of the right length. Its extended attributes have the kernel take its bytes from another
 folder, the overlay's *data-only layer*, when it is opened: there the remote-read client has each file under its number
 in the manifest. So names, attributes and the bytes of links come from the node's disk without any process, and only the
 bytes of other files need the client.
+
+Where kernel or disk cannot show placeholders there is no tree, and the overlay is one of the client's own folder of the
+version alone. (Not that folder itself, mounted there: over a name of a file system that has ended nothing can be
+mounted, and what takes its place would not reach the pods.)
 
 Source: "Metadata only copy up" and "Data-only lower layers" in the kernel's documentation of overlayfs; Linux 6.5 or
 newer. Both attributes need a file system that has `trusted` ones, as ext4, xfs, btrfs and tmpfs do.
@@ -21,7 +25,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tdcs.api import names
 from tdcs.engine.confined_path import open_plain_file, plain_folder, replace_plain_file
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.view_folders import SHOWN, TREE, DatasetFolder
@@ -50,25 +53,17 @@ _PASSING: Final = frozenset(
 
 
 class Shown(NamedTuple):
-    """What a volume shows.
-
-    Attributes:
-        device: of the client's file system that bytes come from.
-        identity: of the version: an overlay names its folder, in the mount's source; the client's own folder is called
-            by the name that the version has there.
-    """
+    """What an overlay shows, by its mount's source: of which version's folder, over which device of the client."""
 
     device: str
-    identity: str
+    version: str
 
     def __str__(self) -> str:
-        return f"{_MARK}@{self.device}@{self.identity}"
+        return f"{_MARK}@{self.device}@{self.version}"
 
 
 def parse_shown(mounted: mountinfo.Mount) -> Shown | None:
-    """What a mount shows; None when it shows no view."""
-    if mounted.filesystem == names.READER_FILE_SYSTEM and mounted.root != "/":
-        return Shown(mounted.device, mounted.root.removeprefix("/"))
+    """What a mount shows; None when it is no overlay of a view."""
     mark, _, rest = mounted.source.partition("@")
     if mounted.filesystem != "overlay" or mark != _MARK:
         return None
@@ -108,14 +103,16 @@ class ShownFolder:
     """What pods are given of one version.
 
     Args:
-        identity: The version's, as mounts have it (`Shown`).
-        tree: Its links and placeholders, of which an overlay is shown; None: the client's own folder is.
-        point: Where that is mounted.
+        version: The version's folder.
+        tree: Its links and placeholders, or an empty folder where there are none.
+        merged: Whether there are.
+        point: Where the overlay is mounted.
     """
 
-    def __init__(self, *, identity: str, tree: str | None, point: str) -> None:
-        self._identity: Final = identity
+    def __init__(self, *, version: str, tree: str, merged: bool, point: str) -> None:
+        self._version: Final = version
         self._tree: Final = tree
+        self._merged: Final = merged
         self._point: Final = point
 
     def device(self, *, mounts: Iterable[mountinfo.Mount]) -> str | None:
@@ -127,7 +124,7 @@ class ShownFolder:
     def used(self, *, mounts: Iterable[mountinfo.Mount], pods: str) -> bool:
         """Whether something below the folder `pods` shows this version, over this device or an older one."""
         return any(
-            found.identity == self._identity
+            found.version == self._version
             for mounted in mounts
             if mounted.point.startswith(pods) and (found := parse_shown(mounted)) is not None
         )
@@ -137,17 +134,14 @@ class ShownFolder:
         it reaches the pods that take what is mounted later. Blocks while the client does; raises OSError."""
         if self.device(mounts=mountinfo.read()) == device:
             return
+        source = str(Shown(device, self._version))
         # By descriptors: a folder on the way that becomes a link meanwhile leads nowhere else.
-        if self._tree is None:
-            above, name = os.path.split(self._point)
-            with plain_folder(self._point, make=True), plain_folder(above) as folder:
-                bind_mount.attach(source=data, target=f"/proc/self/fd/{folder}/{name}")
-            return
-        with plain_folder(self._point, make=True) as point, plain_folder(self._tree) as layer:
-            source = str(Shown(device, self._identity))
-            bind_mount.overlay_with_data(
-                layer=layer, data=data, target=f"/proc/self/fd/{point}", source=source
-            )
+        with plain_folder(self._point, make=True) as point, plain_folder(self._tree, make=True) as layer:
+            target = f"/proc/self/fd/{point}"
+            if self._merged:
+                bind_mount.overlay_with_data(layer=layer, data=data, target=target, source=source)
+            else:
+                bind_mount.overlay(layers=(data, layer), target=target, source=source)
 
     def refresh(self) -> None:
         """Have the kernel look anew at files that are not open: a link may be there in the place of a placeholder."""
@@ -181,7 +175,7 @@ class ShownFolder:
         return all(
             found.device == device
             for found in tops.values()
-            if found is not None and found.identity == self._identity
+            if found is not None and found.version == self._version
         )
 
 
@@ -242,7 +236,7 @@ def unsupported(folder: str) -> str:
         replace_plain_file(os.path.join(data, "7"), content)
         with plain_folder(tree, make=True, mode=0o700) as layer:
             make_placeholder(b"file", number=7, length=len(content), mode=0o444, folder=layer)
-        overlay = ShownFolder(identity=trial, tree=tree, point=point)
+        overlay = ShownFolder(version=trial, tree=tree, merged=True, point=point)
         with plain_folder(data) as below:
             overlay.show(data=below, device="trial")
             with open(open_plain_file(os.path.join(point, "file")), "rb") as file:

@@ -93,8 +93,9 @@ class View:
         self._store: Final = store
         self.merged: Final = merged
         self.shown: Final = ShownFolder(
-            identity=folder.path if merged else self.name,
-            tree=folder.tree if merged else None,
+            version=folder.path,
+            tree=folder.tree if merged else folder.scratch,
+            merged=merged,
             point=folder.shown,
         )
         self._tree = self._new_tree()

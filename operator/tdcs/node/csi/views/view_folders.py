@@ -8,7 +8,7 @@
     TIER/views/DATASET/VERSION/seen              its time is when the cache was last seen to have this version
     TIER/views/DATASET/VERSION/journal           what the blocks belong to that the manifest names
     TIER/views/DATASET/VERSION/tree/...          links to blocks, and placeholders of files that are not here
-    TIER/views/DATASET/VERSION/shown             what pods are given: an overlay of it, or the reader's folder
+    TIER/views/DATASET/VERSION/shown             what pods are given: an overlay
     TIER/views/DATASET/VERSION/scratch/          files on their way into the tree
 
 The agent reads the trees: what only a view keeps alive counts as used on its disk.

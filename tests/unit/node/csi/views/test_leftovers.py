@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.api import names
 from tdcs.node.csi.mountinfo import Mount
 from tdcs.node.csi.views.leftovers import QUIET_SECONDS, clear_abandoned
 from tdcs.node.csi.views.view_folders import STAGING
@@ -65,18 +64,21 @@ def test_a_link_in_its_place_is_not_followed(folder: Path, tmp_path: Path) -> No
     assert planted.is_symlink()
 
 
-@pytest.mark.parametrize("shown", ["folder", "name", ""])
-def test_a_view_without_a_manifest_stays_while_a_pod_is_shown_it(folder: Path, shown: str) -> None:
-    version = folder / "0123"
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_view_without_a_manifest_stays_while_a_pod_is_shown_it(folder: Path, shown: bool) -> None:
+    version, pods = folder / "0123", folder.parents[2] / "pods"
     (version / "shown").mkdir(parents=True)
-    pods = folder.parents[2] / "pods"
-    kinds = {
-        "folder": {"root": "/", "filesystem": "overlay", "source": f"tdcs-view@0:9@{version}"},
-        "name": {"root": "/default.0123", "filesystem": names.READER_FILE_SYSTEM, "source": "tdcs"},
-        "": {"root": "/default.4567", "filesystem": names.READER_FILE_SYSTEM, "source": "tdcs"},
-    }
-    mounted = Mount(id=1, device="0:9", point=f"{pods}/pod", options=frozenset(), **kinds[shown])
+    source = f"tdcs-view@0:9@{version if shown else folder / '4567'}"
+    mounted = Mount(
+        id=1,
+        device="0:9",
+        root="/",
+        point=f"{pods}/pod",
+        options=frozenset(),
+        filesystem="overlay",
+        source=source,
+    )
 
     clear_abandoned(cache_root=str(folder.parents[2]), pods=f"{pods}/", known=(), mounts=[mounted])
 
-    assert version.exists() == bool(shown)
+    assert version.exists() is shown

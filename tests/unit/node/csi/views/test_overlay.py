@@ -153,7 +153,7 @@ def test_an_overlay_shows_what_came_after_it_once_it_is_refreshed(disk: Disk, tm
     data, point = tmp_path / "data", tmp_path / "shown"
     data.mkdir()
     (data / str(disk.numbers["d/away"])).write_text("outer")
-    overlay = ShownFolder(identity=str(tmp_path), tree=str(disk.root), point=str(point))
+    overlay = ShownFolder(version=str(tmp_path), tree=str(disk.root), merged=True, point=str(point))
     below = os.open(data, os.O_PATH)
     try:
         overlay.show(data=below, device="0:1")
@@ -263,7 +263,9 @@ async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_pat
         folder.mkdir(parents=True)
     make_placeholder(os.fsencode(tree / "file"), number=7, length=4, mode=0o444)
     below = os.open(data, os.O_PATH)
-    ShownFolder(identity=str(left), tree=str(tree), point=str(point)).show(data=below, device="trial")
+    ShownFolder(version=str(left), tree=str(tree), merged=True, point=str(point)).show(
+        data=below, device="trial"
+    )
     os.close(below)
     support = OverlaySupport(wanted=True)
     await support.look(DatasetFolder(path=str(views / "d")))
