@@ -25,9 +25,11 @@ _SUFFIXES: Final = {"counter": "_total"}
 
 
 def _operator() -> CollectorRegistry:
-    return OperatorMetrics(
+    metrics = OperatorMetrics()
+    metrics.show(
         stores=Stores(), queued=lambda: 0.0, oldest_seconds=lambda: 0.0, schedule_overdue_seconds=lambda: 0.0
-    ).registry
+    )
+    return metrics.registry
 
 
 def _extender() -> CollectorRegistry:

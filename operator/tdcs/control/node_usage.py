@@ -82,19 +82,13 @@ class Usage:
     """The sum of requests by node.
 
     Args:
-        on_change: called when a sum has changed.
         on_claim: called when pods begin or end to mount a claim on a node.
 
     Attributes:
         changes: how often a sum has changed.
     """
 
-    def __init__(
-        self,
-        *,
-        on_change: Callable[[], None] = lambda: None,
-        on_claim: Callable[[Key], None] = lambda key: None,
-    ) -> None:
+    def __init__(self, *, on_claim: Callable[[Key], None] = lambda key: None) -> None:
         self._claims: dict[Key, dict[Key, str]] = {}
         self._claims_of: dict[Key, tuple[Key, ...]] = {}
         self._expected: dict[Key, tuple[frozenset[Key], frozenset[str]]] = {}
@@ -103,7 +97,6 @@ class Usage:
         self._nodes: dict[str, dict[str, int]] = {}
         self._foreign: dict[str, dict[str, int]] = {}
         self._job_pods: dict[Key, JobPod] = {}
-        self._on_change = on_change
         self.changes = 0
 
     def taken(self, node: str) -> Mapping[str, int]:
@@ -138,8 +131,8 @@ class Usage:
         """The pods of TrainingJobs that have a node; one that is being deleted is none any more."""
         yield from self._job_pods.values()
 
-    def seen(self, key: Key, pod: Object | None) -> None:
-        """Take in a trimmed pod; None means that it has ended, or is gone."""
+    def seen(self, key: Key, pod: Object | None) -> bool:
+        """Take in a trimmed pod, None when it has ended or is gone; whether a sum has changed."""
         self._see_claims(key, pod)
         before, job_pod = self._pods.pop(key, None), self._job_pods.pop(key, None)
         after = None if pod is None or not pod["node"] else (pod["node"], pod["takes"], pod["foreign"])
@@ -148,7 +141,7 @@ class Usage:
             if "jobPod" in pod:
                 self._job_pods[key] = pod["jobPod"]
         if (before, job_pod) == (after, self._job_pods.get(key)):
-            return
+            return False
         if before is not None:
             node, takes, foreign = before
             self._add(node, {name: -value for name, value in takes.items()}, foreign=foreign)
@@ -156,7 +149,7 @@ class Usage:
             node, takes, foreign = after
             self._add(node, takes, foreign=foreign)
         self.changes += 1
-        self._on_change()
+        return True
 
     def _see_claims(self, key: Key, pod: Object | None) -> None:
         node = str(pod["node"]) if pod is not None else ""

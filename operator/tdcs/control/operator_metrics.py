@@ -21,6 +21,8 @@ from tdcs.model.kube_objects import Object
 # Seconds: a pass that only looks takes milliseconds, one that waits for the cache or the API server a few seconds.
 _BUCKETS: Final = (0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0)
 
+_PREFIX: Final = f"{METRICS_PREFIX}operator"
+
 _DATASET: Final = ("namespace", "dataset")
 _PRELOAD: Final = ("namespace", "preload")
 _JOB: Final = ("namespace", "trainingjob")
@@ -36,16 +38,42 @@ class Metrics:
     """The metrics of one operator, in a registry of their own.
 
     Args:
-        stores: the live views of the objects.
-        queued: how many objects wait for a pass.
-        oldest_seconds: how long the first of them has waited.
-        schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.
-        certificates: when each of the release's certificates ends.
-        source_rates: the measured rates of stores, in bytes a second.
         lease_losses: how often the Lease was lost before, since the container started.
     """
 
-    def __init__(
+    def __init__(self, *, lease_losses: int = 0) -> None:
+        self.registry: Final = CollectorRegistry()
+        self._passes = Histogram(
+            f"{_PREFIX}_pass_seconds",
+            "Time of one pass over an object, with what it changed, by kind.",
+            ["kind"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            f"{_PREFIX}_pass_failures",
+            "Passes that failed and are tried again, by kind.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._schedules = Histogram(
+            f"{_PREFIX}_schedule_seconds",
+            "Time of one pass over the queue of TrainingJobs.",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._schedule_failures = Counter(
+            f"{_PREFIX}_schedule_failures",
+            "Passes over the queue of TrainingJobs that failed by a defect and are tried again.",
+            registry=self.registry,
+        )
+        Counter(
+            f"{_PREFIX}_lease_losses",
+            "How often this operator lost its Lease and began anew, since its container started.",
+            registry=self.registry,
+        ).inc(lease_losses)
+
+    def show(
         self,
         *,
         stores: Stores,
@@ -54,52 +82,27 @@ class Metrics:
         schedule_overdue_seconds: Callable[[], float],
         certificates: Ends = lambda: (),
         source_rates: Callable[[], Mapping[str, float]] = dict,
-        lease_losses: int = 0,
     ) -> None:
-        self.registry: Final = CollectorRegistry()
-        prefix = f"{METRICS_PREFIX}operator"
-        self._passes = Histogram(
-            f"{prefix}_pass_seconds",
-            "Time of one pass over an object, with what it changed, by kind.",
-            ["kind"],
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self._failures = Counter(
-            f"{prefix}_pass_failures",
-            "Passes that failed and are tried again, by kind.",
-            ["kind"],
-            registry=self.registry,
-        )
-        Gauge(f"{prefix}_queued", "Objects that wait for a pass.", registry=self.registry).set_function(
-            queued
-        )
-        Gauge(
-            f"{prefix}_oldest_seconds",
-            "How long the object that waits longest has waited.",
-            registry=self.registry,
-        ).set_function(oldest_seconds)
-        self._schedules = Histogram(
-            f"{prefix}_schedule_seconds",
-            "Time of one pass over the queue of TrainingJobs.",
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self._schedule_failures = Counter(
-            f"{prefix}_schedule_failures",
-            "Passes over the queue of TrainingJobs that failed by a defect and are tried again.",
-            registry=self.registry,
-        )
-        Gauge(
-            f"{prefix}_schedule_overdue_seconds",
-            "How long changes have waited for a pass over the queue of TrainingJobs that succeeds.",
-            registry=self.registry,
-        ).set_function(schedule_overdue_seconds)
-        Counter(
-            f"{prefix}_lease_losses",
-            "How often this operator lost its Lease and began anew, since its container started.",
-            registry=self.registry,
-        ).inc(lease_losses)
+        """Have the state of the operator's parts read at each scrape; call it once.
+
+        Args:
+            stores: the live views of the objects.
+            queued: how many objects wait for a pass.
+            oldest_seconds: how long the first of them has waited.
+            schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.
+            certificates: when each of the release's certificates ends.
+            source_rates: the measured rates of stores, in bytes a second.
+        """
+        for name, text, read in (
+            ("queued", "Objects that wait for a pass.", queued),
+            ("oldest_seconds", "How long the object that waits longest has waited.", oldest_seconds),
+            (
+                "schedule_overdue_seconds",
+                "How long changes have waited for a pass over the queue of TrainingJobs that succeeds.",
+                schedule_overdue_seconds,
+            ),
+        ):
+            Gauge(f"{_PREFIX}_{name}", text, registry=self.registry).set_function(read)
         self.registry.register(_States(stores))
         self.registry.register(_Certificates(certificates))
         self.registry.register(_SourceRates(source_rates))

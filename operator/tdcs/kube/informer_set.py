@@ -16,6 +16,7 @@ class InformerSet:
 
     Args:
         namespaces: in which the resource is followed; None among them: in all.
+        store: where the objects are kept; a new one when it is not given.
         options: as for `Informer`.
 
     Attributes:
@@ -23,9 +24,15 @@ class InformerSet:
     """
 
     def __init__(
-        self, *, api: KubeApi, resource: Resource, namespaces: Sequence[str | None] = (None,), **options: Any
+        self,
+        *,
+        api: KubeApi,
+        resource: Resource,
+        namespaces: Sequence[str | None] = (None,),
+        store: dict[Key, Object] | None = None,
+        **options: Any,
     ) -> None:
-        self.store: dict[Key, Object] = {}
+        self.store: dict[Key, Object] = {} if store is None else store
         self._informers = [
             Informer(api=api, resource=resource, namespace=namespace, store=self.store, **options)
             for namespace in namespaces

@@ -164,11 +164,11 @@ class Cluster:
             DATASETS: self.reconcile_dataset,
             PRELOADS: PreloadController(
                 context=self.context,
-                reports=lambda cluster, path: self.datasets.report_of(cluster=cluster, path=path),
+                reports=self.datasets.report_of,
             ).reconcile,
             CACHE_CLUSTERS: CacheClusterController(
                 context=self.context,
-                ledgers=lambda cluster: self.datasets.ledgers(cluster=cluster),
+                ledgers=self.datasets.ledgers,
                 observe=self.datasets.observer.view,
                 needs=self.datasets.needs,
                 readers=self.datasets.readers_on,

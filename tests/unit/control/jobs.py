@@ -126,7 +126,7 @@ class Jobs:
         server = self.server
         self.operator = Mortal(server, killed_after=killed_after or 0, latency=self._latency)
         api = cast("KubeApi", self.operator)
-        usage = Usage(on_change=lambda: self.gangs.touch())
+        usage = Usage()
         stores = Stores(
             datasets=server.store(DATASETS),
             training_jobs=server.store(TRAINING_JOBS),
@@ -206,7 +206,8 @@ class Jobs:
 
     def _count(self, key: tuple[str, str], pod: Object | None) -> None:
         holds = pod is not None and pod["spec"].get("nodeName") and phase_of(pod) in {"Pending", "Running"}
-        self.usage.seen(key, trimmed(pod) if pod is not None and holds else None)
+        if self.usage.seen(key, trimmed(pod) if pod is not None and holds else None):
+            self.gangs.touch()
 
     def now(self) -> str:
         """The operator's time."""

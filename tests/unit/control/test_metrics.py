@@ -16,12 +16,14 @@ def told(metrics: Metrics) -> dict[str, float]:
 
 
 def metrics_of(**stores: dict[tuple[str, str], object]) -> Metrics:
-    return Metrics(
+    metrics = Metrics()
+    metrics.show(
         stores=Stores(**stores),  # type: ignore[arg-type]
         queued=lambda: 3,
         oldest_seconds=lambda: 0.5,
         schedule_overdue_seconds=lambda: 7.5,
     )
+    return metrics
 
 
 def test_the_state_of_every_object_is_told() -> None:

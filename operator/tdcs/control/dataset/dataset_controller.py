@@ -52,10 +52,10 @@ class DatasetController:
         clock: seconds that only grow.
         networks: of the cluster, beside what its nodes say.
         services_known: whether those of Services are among them.
+        queue_order: the jobs that wait, the first first.
 
     Attributes:
         observer: what every cache cluster says of itself.
-        queue_order: the jobs that wait, the first first.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class DatasetController:
         clock: Callable[[], float] = time.monotonic,
         networks: Callable[[], Sequence[str]] = lambda: (),
         services_known: Callable[[], bool] = lambda: True,
+        queue_order: Callable[[], Sequence[Key]] = lambda: (),
     ) -> None:
         self._context = context
         self._clock = clock
         self._services_known = services_known
-        self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
         self._wakes = Wakes(context=context, world=lambda: self._world)
         self.observer = CacheObserver(
             caches=context.caches,
@@ -84,7 +84,7 @@ class DatasetController:
             context=context,
             observer=self.observer,
             on_change=lambda cluster, path: self._wakes.datasets(cluster, {path}),
-            queue_order=lambda: self.queue_order(),
+            queue_order=queue_order,
             clock=clock,
         )
         self._orphans = Orphans(world=self._world)
@@ -115,12 +115,12 @@ class DatasetController:
         """The measured rates of stores, in bytes a second."""
         return self._world.bandwidth.measured()
 
-    def report_of(self, *, cluster: str, path: str) -> MountReport | None:
+    def report_of(self, cluster: str, path: str) -> MountReport | None:
         """What the last pass over a mount found."""
         mount = self._world.find(cluster=cluster, path=path)
         return mount.report if mount is not None else None
 
-    def ledgers(self, *, cluster: str) -> list[MountLedger[WorkKey]]:
+    def ledgers(self, cluster: str) -> list[MountLedger[WorkKey]]:
         """What of every mount of a cache cluster lies on which workers, as far as it is known."""
         found = []
         for mount in sorted(self._world, key=lambda one: one.path):

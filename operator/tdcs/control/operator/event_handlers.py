@@ -4,11 +4,14 @@ Nothing is worked on here. A change that no decision depends on adds no key.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tdcs.api import names
 from tdcs.control.context import WorkKey
 from tdcs.control.job.own_workload import queue_of
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.node_usage import Usage
+from tdcs.control.pod_addresses import PodAddresses
 from tdcs.decide.cache.dataset_demand import datasets_of, stage_of
 from tdcs.decide.queue.job_places import readable_copies
 from tdcs.kube.queue import KeyedQueue
@@ -47,10 +50,35 @@ def worker_view(cluster: Object | None) -> Any:
     return cluster.get("spec"), [(worker.get("node"), worker.get("state")) for worker in workers]
 
 
-class Touch(Protocol):
-    """Has the queue of jobs scheduled again; the arguments are those of `GangQueue.touch`."""
+class ClaimUse:
+    """Has those looked at whose data pods begin or end to read.
 
-    def __call__(self, *, nodes: bool = False, overheads: bool = False) -> None: ...
+    Args:
+        views: the custom resources that are known, by resource and key; only read.
+        queue: gets the keys.
+        namespace: where the CacheClusters that count live.
+    """
+
+    def __init__(
+        self,
+        *,
+        views: Mapping[Resource, Mapping[Key, Object]],
+        queue: KeyedQueue[WorkKey],
+        namespace: str,
+    ) -> None:
+        self._views = views
+        self._queue = queue
+        self._namespace = namespace
+
+    def changed(self, claim: Key) -> None:
+        """Pods begin or end to mount a claim on a node: the Dataset of that name is in use, elsewhere, or idle."""
+        dataset = self._views[DATASETS].get(claim)
+        if dataset is None:
+            return
+        self._queue.add(WorkKey(DATASETS, *claim))
+        cluster = (self._namespace, names.cache_cluster_of(dataset))
+        if names.follows_jobs(self._views[CACHE_CLUSTERS].get(cluster)):
+            self._queue.add(WorkKey(CACHE_CLUSTERS, *cluster))
 
 
 class EventHandlers:
@@ -60,7 +88,9 @@ class EventHandlers:
         views: the custom resources that are known, by resource and key; only read.
         queue: gets the keys.
         namespace: where the CacheClusters that count live.
-        touch: called when something changed on which the queue of jobs may depend.
+        gangs: the queue of jobs, which looks again when something changed that it may depend on.
+        usage: what pods take of nodes.
+        pod_addresses: the addresses of pods.
     """
 
     def __init__(
@@ -69,12 +99,16 @@ class EventHandlers:
         views: Mapping[Resource, Mapping[Key, Object]],
         queue: KeyedQueue[WorkKey],
         namespace: str,
-        touch: Touch,
+        gangs: GangQueue,
+        usage: Usage,
+        pod_addresses: PodAddresses,
     ) -> None:
         self._views = views
         self._queue = queue
         self._namespace = namespace
-        self._touch = touch
+        self._gangs = gangs
+        self._usage = usage
+        self._pod_addresses = pod_addresses
         self._nodes_seen: dict[str, object] = {}
         self._namespaces_seen: dict[str, object] = {}
         self._sizes_seen: dict[str, object] = {}
@@ -95,14 +129,14 @@ class EventHandlers:
         if deleted or before is None or asked(before) != asked(obj):
             self._add(resource, key)
         if resource is TRAINING_JOBS:
-            self._touch()
+            self._gangs.touch()
             if stage_of(before) != stage_of(None if deleted else obj):
                 for name in {*datasets_of(before), *datasets_of(obj)}:
                     self._add(DATASETS, (key[0], name))
         if resource is DATASETS:
             self._dataset_changed(key)
             if places(before) != places(None if deleted else obj):
-                self._touch()
+                self._gangs.touch()
         if resource is PRELOADS and (deleted or before is None or asked(before) != asked(obj)):
             # The Dataset's controller carries it out, and stops when it is deleted.
             self._add(DATASETS, (key[0], names.dataset_of(obj)))
@@ -115,24 +149,20 @@ class EventHandlers:
         size = None if obj is None else (status.get("allocatable"), obj.get("spec", {}).get("unschedulable"))
         if size != self._sizes_seen.get(key[1], ...):
             self._sizes_seen[key[1]] = size
-            self._touch(nodes=True)
+            self._gangs.touch(nodes=True)
         view = None if obj is None else (obj["metadata"].get("labels"), obj.get("spec", {}).get("taints"))
         if view == self._nodes_seen.get(key[1], ...):
             return
         self._nodes_seen[key[1]] = view
-        self._touch(nodes=True)
+        self._gangs.touch(nodes=True)
         for cluster in self._views[CACHE_CLUSTERS]:
             self._add(CACHE_CLUSTERS, cluster)
 
-    def on_claim_use(self, claim: Key) -> None:
-        """Pods begin or end to mount a claim on a node: the Dataset of that name is in use, elsewhere, or idle."""
-        dataset = self._views[DATASETS].get(claim)
-        if dataset is None:
-            return
-        self._add(DATASETS, claim)
-        cluster = (self._namespace, names.cache_cluster_of(dataset))
-        if names.follows_jobs(self._views[CACHE_CLUSTERS].get(cluster)):
-            self._add(CACHE_CLUSTERS, cluster)
+    def on_bound_pod(self, key: Key, pod: Object | None) -> None:
+        """A pod with a node changed, of whatever namespace: `pod` is trimmed to what it takes and mounts."""
+        if self._usage.seen(key, pod):
+            self._gangs.touch()
+        self._pod_addresses.seen(key, pod["addresses"] if pod is not None else ())
 
     def on_dataset_claim(self, key: Key, claim: Object | None) -> None:
         """The claim of a Dataset was deleted, or has lost its volume: it is made anew at once."""
@@ -151,19 +181,19 @@ class EventHandlers:
 
     def on_priority_class(self, _: Key, __: Object | None) -> None:
         """The order of waiting jobs may be another one."""
-        self._touch()
+        self._gangs.touch()
 
     def on_resource_quota(self, _: Key, __: Object | None) -> None:
         """A waiting job may fit into its namespace now, or not any more."""
-        self._touch()
+        self._gangs.touch()
 
     def on_runtime_class(self, _: Key, __: Object | None) -> None:
         """What it adds to each pod may be another amount."""
-        self._touch(overheads=True)
+        self._gangs.touch(overheads=True)
 
     def on_job_child(self, key: Key, obj: Object | None) -> None:
         """A Job or a pod of a TrainingJob changed."""
-        self._touch()
+        self._gangs.touch()
         if obj is not None:
             self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))
             return

@@ -23,8 +23,8 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.kueue.datacheck_controller import KueueChecks
 from tdcs.control.node_usage import BOUND_AND_UNENDED, Usage, trimmed
-from tdcs.control.operator.event_handlers import EventHandlers
-from tdcs.control.operator.informers import informers_of
+from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
+from tdcs.control.operator.informers import FOLLOWED, Views, informers_of
 from tdcs.control.operator.operator_health import STARTING, StaleError
 from tdcs.control.operator.startup import patiently, until_synced
 from tdcs.control.operator.store_resync import StoreResync
@@ -89,8 +89,6 @@ class Operator:
         certificates: of the release; None: there are none.
     """
 
-    _gangs: GangQueue
-
     def __init__(
         self,
         *,
@@ -111,99 +109,94 @@ class Operator:
             resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
         }
         queue: KeyedQueue[WorkKey] = KeyedQueue(lane=lambda key: key.resource)
-        self._handlers = EventHandlers(
-            views=self._own, queue=queue, namespace=settings.namespace, touch=self._touch
-        )
-        usage = Usage(on_change=self._touch, on_claim=self._handlers.on_claim_use)
-        pod_addresses = PodAddresses()
-
-        def pod_seen(key: Key, pod: Object | None) -> None:
-            usage.seen(key, pod)
-            pod_addresses.seen(key, pod["addresses"] if pod is not None else ())
-
         self.scope = settings.served
-        # Of all namespaces, whatever is served: what nodes have left, and which pods mount a claim.
-        self._usage = InformerSet(
-            api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=pod_seen
+        self._store_resync = StoreResync(api=api, views=self._own, missed=self.seen, scope=self.scope)
+        claims = ClaimUse(views=self._own, queue=queue, namespace=settings.namespace)
+        usage = Usage(on_claim=claims.changed)
+        pod_addresses = PodAddresses()
+        views: Views = {resource: {} for resource in FOLLOWED}
+        stores = Stores(
+            namespace=settings.namespace,
+            cache_clusters=self._own[CACHE_CLUSTERS],
+            datasets=self._own[DATASETS],
+            preloads=self._own[PRELOADS],
+            training_jobs=self._own[TRAINING_JOBS],
+            nodes=views[NODES],
+            pods=views[PODS],
+            jobs=views[JOBS],
+            stateful_sets=views[STATEFUL_SETS],
+            daemon_sets=views[DAEMON_SETS],
+            priority_classes=views[PRIORITY_CLASSES],
+            resource_quotas=views[RESOURCE_QUOTAS],
+            namespaces=views[NAMESPACES],
+            runtime_classes=views[RUNTIME_CLASSES],
+            usage=usage,
+            pod_addresses=pod_addresses,
         )
-        self._informers = informers_of(api=api, settings=settings, handlers=self._handlers)
         self.context = Context(
             api=api,
             applier=Applier(api=api),
             recorder=EventRecorder(api=api, component="tdcs-operator", now=utc_now),
             caches=caches,
-            stores=Stores(
-                namespace=settings.namespace,
-                cache_clusters=self._own[CACHE_CLUSTERS],
-                datasets=self._own[DATASETS],
-                preloads=self._own[PRELOADS],
-                training_jobs=self._own[TRAINING_JOBS],
-                nodes=self._informers[NODES].store,
-                pods=self._informers[PODS].store,
-                jobs=self._informers[JOBS].store,
-                stateful_sets=self._informers[STATEFUL_SETS].store,
-                daemon_sets=self._informers[DAEMON_SETS].store,
-                priority_classes=self._informers[PRIORITY_CLASSES].store,
-                resource_quotas=self._informers[RESOURCE_QUOTAS].store,
-                namespaces=self._informers[NAMESPACES].store,
-                runtime_classes=self._informers[RUNTIME_CLASSES].store,
-                usage=usage,
-                pod_addresses=pod_addresses,
-            ),
+            stores=stores,
             queue=queue,
             settings=settings,
             certificates=certificates,
             gone=self._gone,
         )
-        self._store_resync = StoreResync(
-            api=api,
-            views=self._own,
-            missed=lambda resource, obj, deleted: self.seen(resource, obj, deleted=deleted),
-            scope=self.scope,
-        )
-        self.metrics = Metrics(
-            stores=self.context.stores,
-            queued=lambda: len(self.context.queue),
-            oldest_seconds=self.context.queue.oldest_age,
-            schedule_overdue_seconds=lambda: self._gangs.overdue_seconds(),
-            certificates=certificates.ends if certificates is not None else lambda: (),
-            source_rates=lambda: self._datasets.source_rates(),
-            lease_losses=lease_losses,
-        )
+        self.metrics = Metrics(lease_losses=lease_losses)
         self._gangs = GangQueue(
-            stores=self.context.stores,
-            queue=self.context.queue,
+            stores=stores,
+            queue=queue,
             patience=settings.gang_patience_seconds,
             timed=self.metrics.timed_schedule,
         )
-        self.data_stalls = DataStalls(
-            lambda job, seconds: self.context.queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
+        self._handlers = EventHandlers(
+            views=self._own,
+            queue=queue,
+            namespace=settings.namespace,
+            gangs=self._gangs,
+            usage=usage,
+            pod_addresses=pod_addresses,
         )
-        self._service_networks = ServiceNetworks(api)
+        self._informers = informers_of(api=api, settings=settings, views=views, handlers=self._handlers)
+        # Of all namespaces, whatever is served: what nodes have left, and which pods mount a claim.
+        self._usage = InformerSet(
+            api=api,
+            resource=PODS,
+            fields=BOUND_AND_UNENDED,
+            keep=trimmed,
+            on_change=self._handlers.on_bound_pod,
+        )
+        self.data_stalls = DataStalls(
+            lambda job, seconds: queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
+        )
+        self._service_networks = ServiceNetworks(api, settings)
         self._datasets = DatasetController(
             context=self.context,
-            networks=lambda: (
-                *settings.internal_networks,
-                *settings.api_server_addresses,
-                *self._service_networks.texts,
-            ),
-            services_known=lambda: bool(settings.internal_networks or self._service_networks.texts),
+            networks=self._service_networks.all,
+            services_known=self._service_networks.known,
+            queue_order=self._gangs.order,
         )
-        self._datasets.queue_order = self._gangs.order
+        self.metrics.show(
+            stores=stores,
+            queued=lambda: len(queue),
+            oldest_seconds=queue.oldest_age,
+            schedule_overdue_seconds=self._gangs.overdue_seconds,
+            certificates=certificates.ends if certificates is not None else lambda: (),
+            source_rates=self._datasets.source_rates,
+        )
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
             CACHE_CLUSTERS: CacheClusterController(
                 context=self.context,
-                ledgers=lambda cluster: self._datasets.ledgers(cluster=cluster),
+                ledgers=self._datasets.ledgers,
                 observe=self._datasets.observer.view,
                 needs=self._datasets.needs,
                 readers=self._datasets.readers_on,
                 forget=self._datasets.observer.forget,
             ).reconcile,
             DATASETS: self._datasets.reconcile,
-            PRELOADS: PreloadController(
-                context=self.context,
-                reports=lambda cluster, path: self._datasets.report_of(cluster=cluster, path=path),
-            ).reconcile,
+            PRELOADS: PreloadController(context=self.context, reports=self._datasets.report_of).reconcile,
             TRAINING_JOBS: TrainingJobController(
                 context=self.context, gangs=self._gangs, stalls=self.data_stalls
             ).reconcile,
@@ -271,9 +264,6 @@ class Operator:
     def _gone(self, key: WorkKey) -> None:
         if (key.namespace, key.name) in self._own[key.resource]:
             self._store_resync.doubt(key.resource)
-
-    def _touch(self, *, nodes: bool = False, overheads: bool = False) -> None:
-        self._gangs.touch(nodes=nodes, overheads=overheads)
 
     def known_agents(self, cluster: str) -> KnownAgents:
         """The agents of a cache cluster, of which readers learn who holds what; none of an unknown one."""

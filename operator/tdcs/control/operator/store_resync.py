@@ -6,7 +6,8 @@ gap. Such an object would stay in the view, with all that is reserved for it, un
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import KubeError
@@ -21,13 +22,19 @@ PAUSE = 0.5
 _log = logging.getLogger(__name__)
 
 
+class TakeIn(Protocol):
+    """Takes in one custom resource; `deleted`: as it was last."""
+
+    def __call__(self, resource: Resource, obj: Object, *, deleted: bool) -> None: ...
+
+
 class StoreResync:
     """Lists a resource again when somebody doubts its view.
 
     Args:
         api: the API server.
         views: what is known, by resource and key; only read.
-        missed: called with an object that changed without an event; `deleted` when it is gone.
+        missed: takes in an object that changed without an event.
         pause: seconds between a doubt and the list.
         scope: in which namespaces is looked.
     """
@@ -37,7 +44,7 @@ class StoreResync:
         *,
         api: KubeApi,
         views: Mapping[Resource, Mapping[Key, Object]],
-        missed: Callable[[Resource, Object, bool], None],
+        missed: TakeIn,
         pause: float = PAUSE,
         scope: Scope | None = None,
     ) -> None:
@@ -90,11 +97,11 @@ class StoreResync:
             # One that an event has replaced meanwhile is newer than the list.
             if key not in found and view.get(key) is obj:
                 _log.info("%s %s is gone, and there was no event", resource.kind, "/".join(filter(None, key)))
-                self._missed(resource, obj, True)
+                self._missed(resource, obj, deleted=True)
         for key, obj in found.items():
             # Unchanged while the list was read, and yet not as listed: a watch that stands still.
             if view.get(key) is before.get(key) and _version(obj) != _version(before.get(key)):
-                self._missed(resource, obj, False)
+                self._missed(resource, obj, deleted=False)
 
 
 def _version(obj: Object | None) -> str:

@@ -16,7 +16,7 @@ View = dict[Resource, dict[Key, Object]]
 
 
 def following(api: ScriptedApi, view: View, told: list[str]) -> StoreResync:
-    def missed(resource: Resource, obj: Object, deleted: bool) -> None:
+    def missed(resource: Resource, obj: Object, *, deleted: bool) -> None:
         name = obj["metadata"]["name"]
         told.append(f"{'-' if deleted else '+'}{name}")
         if deleted:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
+from tdcs.control.context import Settings
 from tdcs.control.dataset.access.store_endpoints import FRESH_SECONDS
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -14,19 +15,30 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ServiceNetworks:
-    """Read again and again: a cluster can be given more of them at any time.
+    """The cluster's networks beside those that its nodes say. Those of Services are read again and again: a cluster can
+    be given more of them at any time.
 
     Args:
         api: the API server.
+        settings: name networks, and addresses of the API server.
 
     Attributes:
-        texts: the networks, as they were read last.
+        texts: the networks of Services, as they were read last.
     """
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubeApi, settings: Settings) -> None:
         self._api: Final = api
+        self._settings: Final = settings
         self._said = False
         self.texts: tuple[str, ...] = ()
+
+    def known(self) -> bool:
+        """Whether networks of Services are known."""
+        return bool(self._settings.internal_networks or self.texts)
+
+    def all(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self._settings.internal_networks, *self._settings.api_server_addresses, *self.texts)
 
     async def read(self) -> None:
         """Read them now. Those that were read last count where the API server names none; raises KubeError when it does
