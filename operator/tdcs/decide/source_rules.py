@@ -7,6 +7,7 @@ from typing import Final
 from tdcs.api.sharing import ANY_ENDPOINT, SourceRule
 from tdcs.api.source_uri import AMAZON, Endpoint, SourceUri, canonical_endpoint, parse_source_uri
 from tdcs.decide.forbidden_addresses import forbidden_kind, internal_kind, internal_name, plain_address
+from tdcs.model.problem import Refusal
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 DEFAULT_RULES: Final = (SourceRule(name="default", endpoints=[ANY_ENDPOINT]),)
@@ -18,12 +19,12 @@ class SourceVerdict:
     """What the rules say.
 
     Attributes:
-        refusal: reason word and message; None when the source may be used.
+        refusal: None when the source may be used.
         host: the host that the store's requests go to; empty for Amazon S3 and for folders.
         named: whether a rule names the endpoint, so that it may be inside the cluster.
     """
 
-    refusal: tuple[str, str] | None = None
+    refusal: Refusal | None = None
     host: str = ""
     named: bool = False
 
@@ -170,4 +171,4 @@ def _inside(inner: str, outer: str) -> bool:
 
 
 def _refused(reason: str, message: str) -> SourceVerdict:
-    return SourceVerdict(refusal=(reason, message))
+    return SourceVerdict(refusal=Refusal(reason=reason, message=message, permanent=True))

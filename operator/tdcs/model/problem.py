@@ -1,6 +1,6 @@
 """Why a pass cannot go on: a value that becomes the object's conditions."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tdcs.model.cache_engine import (
     EngineError,
@@ -37,6 +37,23 @@ class Problem:
     uri: str = ""
     keys_refused: bool = False
     used: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal(Problem):
+    """Why a Dataset may not read its source, see `tdcs.decide.may_read`.
+
+    Attributes:
+        permanent: what the Dataset was given is taken away. Else pods read on what is cached, and nothing of the source
+            is mounted, listed or assigned to be read meanwhile.
+    """
+
+    permanent: bool = False
+
+
+def refusal_of(problem: Problem, *, permanent: bool) -> Refusal:
+    """The refusal for a problem that the source itself has."""
+    return Refusal(**asdict(problem), permanent=permanent)
 
 
 def of_disk(error: OSError) -> Problem:

@@ -14,7 +14,6 @@ from tdcs.control.cachecluster.cache_observer import CacheObserver
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
 from tdcs.control.dataset.access.dataset_volume import Volume
-from tdcs.control.dataset.access.permission import Permission, source_permission
 from tdcs.control.dataset.access.store_endpoints import Endpoints, cluster_networks
 from tdcs.control.dataset.dataset_publisher import Publisher
 from tdcs.control.dataset.key_checks import KeyChecks
@@ -29,16 +28,24 @@ from tdcs.control.dataset.mount.orphaned_mounts import Orphans
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.control.dataset.mount.unused_manifests import remove_unused
 from tdcs.control.dataset.revoked_keys import RevokedKeys
-from tdcs.control.dataset.volume_origins import UNCHECKED, MountedSource, VolumeDoubt, VolumeOrigins
+from tdcs.control.dataset.volume_origins import UNCHECKED, MountedSource, VolumeOrigins
 from tdcs.control.dataset.wakes import Wakes
 from tdcs.decide.cache.removal_cost import MountLedger
+from tdcs.decide.may_read import (
+    ENDPOINT_NOT_ALLOWED,
+    HostAnswer,
+    SourceUse,
+    may_read,
+    missing_cluster,
+    pinned_address,
+)
 from tdcs.decide.source_limits import manifest_bytes
 from tdcs.model.cache_engine import Source
 from tdcs.model.cache_view import WantedBytes
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Key, Object, object_key, with_finalizer
 from tdcs.model.kube_resources import DATASETS
-from tdcs.model.problem import Problem
+from tdcs.model.problem import Problem, Refusal
 
 LOCKED_RETRY = 0.5
 """Seconds after which a Dataset is looked at again while another pass works on its mount."""
@@ -185,26 +192,22 @@ class DatasetController:
         cluster, serves = spec.cache_cluster_ref.name, mount_readers.serves(dataset)
         obj = await self._with_finalizer(obj)
         new = dataset.status is None or not dataset.status.mount_path
-        cause = credentials.cluster_problem(stores=context.stores, spec=spec, new=new)
+        cause = missing_cluster(context.stores.cache_cluster(cluster), name=cluster, new=new)
         if cause is not None:
             return await self._publisher.blocked(obj, cause)
         if self._revoked.are_revoked(key):
             self._key_checks.forget(key)
             if not new:
-                return await self._withdraw(obj, dataset, self._revoked.problem(spec.source.uri))
+                return await self._withdraw(obj, dataset, self._revoked.refusal(spec.source.uri))
         if new:
             self._revoked.begin(key)  # also one that was withdrawn: its keys are tried again
-        allowed = source_permission(
-            rules=self._world.spec_of(cluster),
-            stores=context.stores,
-            endpoints=self._endpoints,
-            services_known=self._services_known(),
-            key=key,
-            spec=spec,
-        )
-        if allowed.refused is not None and (allowed.settled or not serves):
-            return await self._withdraw(obj, dataset, allowed.refused)
-        doubt = allowed.doubt
+        use = self._source_use(key, dataset, serves=serves)
+        if not use.host and use.rules is not None:
+            self._endpoints.forget(key)
+        answer = self._endpoints.look(use.host, user=key) if use.host else HostAnswer()
+        doubt = may_read(use, answer=answer, networks_known=self._services_known())
+        if doubt is not None and doubt.permanent:
+            return await self._withdraw(obj, dataset, doubt)
         if doubt is not None and not serves:
             return await self._publisher.blocked(obj, doubt)
         if self._orphans.is_due(cluster):
@@ -214,19 +217,20 @@ class DatasetController:
             return await self._publisher.blocked(obj, live)
         keys = await credentials.read_credentials(context=context, namespace=key.namespace, spec=spec)
         origin = None
-        if not isinstance(keys, Problem) and doubt is None:
-            origin = mount_identity.source_of(spec=spec, credentials=keys, address=allowed.address)
+        if not isinstance(keys, Refusal) and doubt is None:
+            address = pinned_address(use, answer=answer)
+            origin = mount_identity.source_of(spec=spec, credentials=keys, address=address)
         # What serves goes on while the source is in doubt: nothing is mounted, listed or assigned to be read meanwhile.
-        trouble = doubt or (keys if isinstance(keys, Problem) else None)
+        trouble = doubt or (keys if isinstance(keys, Refusal) else None)
         # Neither a status nor a volume alone is an authority: whoever could write it would read another's data.
         claimed = volume_objects.mounted_path(live.volume)
         doubted = self._volume_doubt(key, obj, dataset, path=claimed, origin=origin) if claimed else None
-        if doubted is not None and doubted.settled:
-            return await self._withdraw(obj, dataset, doubted.cause)
-        if doubted is not None and doubted.asking and (left := self._key_checks.patience_left(key)):
+        if doubted is not None and doubted.permanent:
+            return await self._withdraw(obj, dataset, doubted)
+        if doubted is not None and (left := self._key_checks.patience_left(key)):
             return left  # the answer wakes it sooner; all stands meanwhile
         if doubted is not None:
-            origin, trouble = None, trouble or doubted.cause
+            origin, trouble = None, trouble or doubted
         if trouble is not None and not (claimed and serves):
             return await self._publisher.blocked(obj, trouble)
         path = self._path_of(dataset, origin=origin, claimed=claimed)
@@ -236,10 +240,10 @@ class DatasetController:
             held = self._key_checks.join_doubt(
                 key, origin, check_keys=context.caches.get(cluster=cluster).check_keys
             )
-            if held is not None and held.asking and (left := self._key_checks.patience_left(key)):
+            if held is not None and (left := self._key_checks.patience_left(key)):
                 return left  # the answer wakes it sooner
             if held is not None:
-                wait = await self._publisher.blocked(obj, held.cause)
+                wait = await self._publisher.blocked(obj, held)
                 return _sooner(wait, self._key_checks.seconds_left(key))
         if new or (dataset.status is not None and dataset.status.mount_path != path):
             obj, dataset = await self._publisher.mounting(obj, path)
@@ -249,7 +253,7 @@ class DatasetController:
             return min(context.settings.progress_seconds, LOCKED_RETRY)
         me = mount_readers.with_kept(Reader(key=key, obj=obj, dataset=dataset), stores=context.stores)
         async with mount.lock:
-            wait = await self._work(me, mount, live, origin, allowed=allowed, trouble=trouble, joins=joins)
+            wait = await self._work(me, mount, live, origin, doubt=doubt, trouble=trouble, joins=joins)
         return wait if wait is None or doubt is None else min(wait, doubt.retry_after)
 
     async def _work(
@@ -259,7 +263,7 @@ class DatasetController:
         live: Volume,
         origin: Source | None,
         *,
-        allowed: Permission,
+        doubt: Refusal | None,
         trouble: Problem | None,
         joins: bool,
     ) -> float | None:
@@ -280,8 +284,9 @@ class DatasetController:
             me=me,
             source=origin,
             claimed=bool(volume_objects.mounted_path(live.volume)),
-            check_due=check.due and allowed.doubt is None,
-            paused=allowed.refused is not None and len(users) == 1,
+            check_due=check.due and doubt is None,
+            # A store that seems to be inside the cluster is not read meanwhile.
+            paused=doubt is not None and doubt.reason == ENDPOINT_NOT_ALLOWED and len(users) == 1,
         )
         before = mount.report
         found = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
@@ -297,7 +302,7 @@ class DatasetController:
                 me.key, origin, check_keys=check_keys, awaited=joins, soon=written is not None
             )
         if found.problem is None:
-            unknown = allowed.doubt is not None or trouble is UNCHECKED
+            unknown = doubt is not None or trouble is UNCHECKED
             refused = self._keys_refused(me, mount, found, origin, keys, unknown=unknown)
             left = self._revoked.note(me.key, refused=refused, written=written)
         else:
@@ -380,9 +385,19 @@ class DatasetController:
             left |= await self._orphans.sweep(cluster)
         return self._context.settings.survey_seconds if left else None
 
+    def _source_use(self, key: WorkKey, dataset: Dataset, *, serves: bool) -> SourceUse:
+        labelled = self._context.stores.namespaces.get(("", key.namespace))
+        return SourceUse(
+            namespace=key.namespace,
+            labels=None if labelled is None else (labelled.get("metadata") or {}).get("labels") or {},
+            spec=dataset.spec,
+            rules=self._world.spec_of(dataset.spec.cache_cluster_ref.name),
+            serves=serves,
+        )
+
     def _volume_doubt(
         self, key: WorkKey, obj: Object, dataset: Dataset, *, path: str, origin: Source | None
-    ) -> VolumeDoubt | None:
+    ) -> Refusal | None:
         """Why the volume of a Dataset may not be its own; None when it is."""
         cluster = dataset.spec.cache_cluster_ref.name
         mount = self._world.find(cluster=cluster, path=path)

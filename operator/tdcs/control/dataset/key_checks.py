@@ -15,31 +15,18 @@ from tdcs.control.dataset.mount import mount_identity
 from tdcs.control.dataset.mount.mount_identity import Mark
 from tdcs.listing.source_keys import CheckKeys
 from tdcs.model.cache_engine import EngineError, KeysRefusedError, Source
-from tdcs.model.problem import RETRY_LATER, Problem, of_engine
+from tdcs.model.problem import RETRY_LATER, Problem, Refusal, of_engine, refusal_of
 
 PATIENCE: Final = 3.0
 """Seconds that a Dataset waits for an answer before it says so: stores that are at hand answer sooner."""
 
-_UNANSWERED: Final = Problem(
+_UNANSWERED: Final = Refusal(
     reason="KeysUnchecked",
     message="the source is mounted for others, and does not say whether it takes the keys of spec.source.secretRef: "
     "see that the operator can reach it, and that endpoint and region are right. Some stores of a namespace are asked "
     "at a time: slow ones keep its others waiting",
     retry_after=RETRY_LATER,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinDoubt:
-    """Why a Dataset may not join a mount that was made for others.
-
-    Attributes:
-        cause: in words.
-        asking: whether the source is being asked.
-    """
-
-    cause: Problem
-    asking: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,13 +106,13 @@ class KeyChecks:
             self._begin(key, known, source, check_keys)
         return known.trouble
 
-    def join_doubt(self, key: WorkKey, source: Source, *, check_keys: CheckKeys) -> JoinDoubt | None:
+    def join_doubt(self, key: WorkKey, source: Source, *, check_keys: CheckKeys) -> Refusal | None:
         """Why a Dataset may not join a mount that was made for others; None when it may. Asks the source at once: that
         the mount has the same keys says nothing, for they may have been revoked since."""
         refused = self.look(key, source, check_keys=check_keys, awaited=True)
         if self.are_taken(key, source):
             return None
-        return JoinDoubt(cause=refused or _UNANSWERED, asking=self.is_asking(key))
+        return _UNANSWERED if refused is None else refusal_of(refused, permanent=False)
 
     def are_taken(self, key: WorkKey, source: Source) -> bool:
         """Whether the source has taken these keys of a Dataset, the last time that it said anything of them."""

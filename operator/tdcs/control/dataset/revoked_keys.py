@@ -6,7 +6,7 @@ from typing import Final
 
 from tdcs.api.durations import past, seconds_between
 from tdcs.control.context import WorkKey
-from tdcs.model.problem import RETRY_SOON, Problem
+from tdcs.model.problem import RETRY_SOON, Refusal
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,13 +96,13 @@ class RevokedKeys:
         """The Dataset is gone."""
         self._known.pop(key, None)
 
-    def problem(self, uri: str) -> Problem:
+    def refusal(self, uri: str) -> Refusal:
         """Why a Dataset is withdrawn."""
         text = (
             f"spec.source.secretRef has given no keys for {_spoken(self._seconds)} that {uri} takes, so that no "
             "new pod reads it through the cache: put keys into the Secret that the source takes"
         )
-        return Problem(reason="KeysRevoked", message=text, retry_after=RETRY_SOON)
+        return Refusal(reason="KeysRevoked", message=text, retry_after=RETRY_SOON, permanent=True)
 
     def _first(self, written: str | None) -> _Refusal:
         now = self._now()

@@ -10,15 +10,16 @@ from tdcs.control.dataset.key_checks import KeyChecks
 from tdcs.control.dataset.mount import mount_identity
 from tdcs.listing.source_keys import CheckKeys
 from tdcs.model.cache_engine import Source
-from tdcs.model.problem import RETRY_LATER, RETRY_SOON, Problem
+from tdcs.model.problem import RETRY_LATER, RETRY_SOON, Refusal, refusal_of
 
-_OTHER = Problem(
+_OTHER = Refusal(
     reason="NameTaken",
     message="the PersistentVolume of this Dataset led to the data of another source; it is made anew",
     retry_after=RETRY_SOON,
+    permanent=True,
 )
 
-UNCHECKED = Problem(
+UNCHECKED = Refusal(
     reason="KeysUnchecked",
     message="the source does not say whether it takes the keys of spec.source.secretRef, which are not those that the "
     "volume was made with: see that the operator can reach it",
@@ -47,21 +48,6 @@ class MountedSource:
     uri: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeDoubt:
-    """Why a volume may not be its Dataset's own.
-
-    Attributes:
-        cause: in words.
-        settled: whether it is not.
-        asking: whether the source is being asked.
-    """
-
-    cause: Problem
-    settled: bool = False
-    asking: bool = False
-
-
 class VolumeOrigins:
     """Remembers which volumes were found to be their Datasets' own: keys may be changed, and be wrong for a while.
 
@@ -86,7 +72,7 @@ class VolumeOrigins:
         source: Source | None,
         mounted: MountedSource,
         check_keys: CheckKeys,
-    ) -> VolumeDoubt | None:
+    ) -> Refusal | None:
         """Why the volume of a Dataset may not be its own; None when it is. Asks the source where only that knows.
 
         Args:
@@ -101,23 +87,22 @@ class VolumeOrigins:
         origin = judge(path=path, spec=spec, source=source, mounted=mounted)
         if origin is Origin.OTHER:
             self.forget(key)
-            return VolumeDoubt(cause=_OTHER, settled=True)
+            return _OTHER
         if origin is Origin.OWN:
             self._own[key] = (uid, path)
         if self._own.get(key) == (uid, path):
             return None
         if source is None:
-            return VolumeDoubt(cause=UNCHECKED)
+            return UNCHECKED
         refused = self._key_checks.look(key, source, check_keys=check_keys, awaited=True)
         if self._key_checks.are_taken(key, source):
             # What this process has not mounted may be a bucket of that name elsewhere: mounting it would fail.
             if mounted.source is not None:
                 self._own[key] = (uid, path)
             return None
-        asking = self._key_checks.is_asking(key)
-        return VolumeDoubt(
-            cause=refused or UNCHECKED, settled=refused is not None and not asking, asking=asking
-        )
+        if refused is None:
+            return UNCHECKED
+        return refusal_of(refused, permanent=not self._key_checks.is_asking(key))
 
     def forget(self, key: WorkKey) -> None:
         """A Dataset is gone, or what is cached for it is."""

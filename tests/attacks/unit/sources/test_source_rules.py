@@ -110,7 +110,7 @@ def judged(
 
 def reason(verdict: SourceVerdict) -> str:
     """The reason of a refusal; empty when there is none."""
-    return verdict.refusal[0] if verdict.refusal else ""
+    return verdict.refusal.reason if verdict.refusal else ""
 
 
 @pytest.mark.parametrize("endpoint", TRICKS, ids=ascii)
@@ -133,7 +133,8 @@ def test_no_rule_lets_a_source_be_an_address_of_metadata_or_of_the_link(endpoint
 def test_a_store_inside_the_cluster_must_be_named(endpoint: str) -> None:
     refused = judged(endpoint=endpoint)
     assert reason(refused) == "EndpointNotAllowed"
-    assert "a rule in spec.sources that names" in (refused.refusal or ("", ""))[1]
+    assert refused.refusal is not None
+    assert "a rule in spec.sources that names" in refused.refusal.message
     named = [{"name": "named", "endpoints": [endpoint]}]
     assert judged(endpoint=endpoint, rules=named) == SourceVerdict(
         host=canonical_endpoint(endpoint).host, named=True
@@ -208,7 +209,8 @@ def test_a_refusal_names_no_rule_of_another_namespace() -> None:
         judged("s3://x", endpoint=STORE, rules=RULES),
         judged("file:///nfs/vision", rules=RULES),
     ):
-        text = (refused.refusal or ("", ""))[1]
+        assert refused.refusal is not None
+        text = refused.refusal.message
         assert text
         assert "images" not in text
         assert "/nfs/vision," not in text

@@ -1,4 +1,4 @@
-"""Whether a Dataset's source may be read, and the keys with which it is."""
+"""The keys with which a Dataset's source is read."""
 
 import base64
 import binascii
@@ -7,52 +7,25 @@ from collections.abc import Mapping
 from tdcs.api import names
 from tdcs.api.dataset import KEYS_NEEDED, DatasetSpec
 from tdcs.api.source_uri import is_folder
-from tdcs.control.context import Context, Settings, Stores
+from tdcs.control.context import Context, Settings
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.cache_engine import Credentials
 from tdcs.model.kube_resources import SECRETS
-from tdcs.model.problem import RETRY_SOON, Problem
-
-
-def cluster_problem(*, stores: Stores, spec: DatasetSpec, new: bool = False) -> Problem | None:
-    """Why the cache cluster cannot hold a source: it is not there, or goes.
-
-    Args:
-        stores: the live views.
-        spec: the Dataset's.
-        new: whether the Dataset has not been mounted yet: a cache that is being deleted takes no new ones.
-    """
-    name = spec.cache_cluster_ref.name
-    cluster = stores.cache_cluster(name)
-    if cluster is None:
-        return Problem(
-            reason="CacheClusterNotFound",
-            message=f"there is no CacheCluster {name} (spec.cacheClusterRef): create it, or create the "
-            "Dataset anew with the name of one that exists (kubectl get cacheclusters -A)",
-            retry_after=RETRY_SOON,
-        )
-    if new and cluster["metadata"].get("deletionTimestamp"):
-        return Problem(
-            reason="CacheClusterDeleting",
-            message=f"CacheCluster {name} (spec.cacheClusterRef) is being deleted and takes no new Datasets: create "
-            "the Dataset anew with the name of another one, or wait until one of that name is created again",
-            retry_after=RETRY_SOON,
-        )
-    return None
+from tdcs.model.problem import RETRY_SOON, Refusal
 
 
 async def read_credentials(
     *, context: Context, namespace: str, spec: DatasetSpec
-) -> Credentials | Problem | None:
+) -> Credentials | Refusal | None:
     """The keys of the store, from the Secret in the Dataset's own namespace; None for a file source.
 
-    Without keys the cache would fall back on the credentials of its node, which are not the tenant's. A problem when
+    Without keys the cache would fall back on the credentials of its node, which are not the tenant's. A refusal when
     none is named, there is no such Secret, a key is missing, or the operator may not read it.
     """
     if is_folder(spec.source.uri):
         return None
     if spec.source.secret_ref is None:
-        return Problem(
+        return Refusal(
             reason="SecretNotNamed",
             message=f"spec.source.secretRef is missing: {KEYS_NEEDED}",
         )
@@ -61,7 +34,7 @@ async def read_credentials(
     try:
         secret = await context.api.get(SECRETS, name=name, namespace=namespace)
     except ForbiddenError:
-        return Problem(
+        return Refusal(
             reason="SecretForbidden",
             message=(
                 f"{where} may not be read by the operator; allow it: "
@@ -70,7 +43,7 @@ async def read_credentials(
             retry_after=RETRY_SOON,
         )
     if secret is None:
-        return Problem(
+        return Refusal(
             reason="SecretNotFound",
             message=f"{where} does not exist: create it with the keys {names.SECRET_ACCESS_KEY_ID} and "
             f"{names.SECRET_SECRET_ACCESS_KEY}, or correct the reference",
@@ -80,7 +53,7 @@ async def read_credentials(
     found = {key: _value(data, key) for key in (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)}
     for key, value in found.items():
         if not value:
-            return Problem(
+            return Refusal(
                 reason="SecretIncomplete",
                 message=f"{where} has no usable value under the key {key}: add it",
                 retry_after=RETRY_SOON,

@@ -16,6 +16,7 @@ from typing import Final
 
 from tdcs.control.context import WorkKey
 from tdcs.decide.forbidden_addresses import Network, internal_kind, parse_networks, plain_address
+from tdcs.decide.may_read import HostAnswer
 from tdcs.listing.namespace_share import NamespaceShare
 from tdcs.model.kube_objects import Object
 
@@ -51,25 +52,6 @@ QUICK_ANSWERS: Final = 3
 
 _THREADS: Final = 64
 """With those of lookups that have left their lane and not ended yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostAnswer:
-    """What is known of a host.
-
-    Attributes:
-        known: whether it was looked up; if not it is being looked up.
-        address: one of its addresses, the same for as long as it has that; all of them are fit.
-        internal: what kind of address it has that a source may not have; empty when all are fit.
-        failure: why it has no address; empty when it has.
-        settled: whether an address that is not fit counts for good: it was seen again and again.
-    """
-
-    known: bool = False
-    address: str = ""
-    internal: str = ""
-    failure: str = ""
-    settled: bool = False
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from tests.support.waiting import eventually_async
 
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.access import store_endpoints as module
-from tdcs.control.dataset.access.store_endpoints import Endpoints, HostAnswer
+from tdcs.control.dataset.access.store_endpoints import Endpoints
+from tdcs.decide.may_read import HostAnswer
 from tdcs.model.kube_resources import DATASETS
 
 STORE = "store.example"
