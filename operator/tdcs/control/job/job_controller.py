@@ -10,7 +10,6 @@ from tdcs.api import names
 from tdcs.api.base import Model
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Dataset
-from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
@@ -28,7 +27,7 @@ from tdcs.control.job.workload_follower import KueueQuota
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import role_order
-from tdcs.decide.job.job_phase import Decision, JobOutcome
+from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.kueue_decision import decided_by_kueue, sized_by_kueue
 from tdcs.decide.job.kueue_nodes import Placement, pod_set_name
 from tdcs.decide.job.workload_standing import QueueStanding, standing_of
@@ -431,11 +430,8 @@ class TrainingJobController:
 
     async def _expire(self, obj: Object, seen: Observed) -> float | None:
         """Delete a job that ended, once its time to live is over."""
-        ttl, ended = seen.spec.run_policy.ttl_seconds_after_finished, seen.known.completion_time
-        if ttl is None or ended is None:
-            return None
-        left = ttl - seconds_between(ended, self._context.now())
-        if left > 0:
+        left = seconds_to_live(seen, now=self._context.now())
+        if left is None or left > 0:
             return left
         metadata = obj["metadata"]
         await self._context.api.delete(
