@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.queue import gang_fit, pod_admission
-from tdcs.decide.queue.copy_places import AccessClaim, KeptPlaces, Key, Places, missing_place, takes_place_at
+from tdcs.decide.queue.copy_places import KeptPlaces, Key, PlaceRequest, Places, missing_place, takes_place_at
 from tdcs_labs.job import SimJob
 from tdcs_labs.scenario import Scenario
 from tdcs_labs.scheduling import NOTHING_LEFT, place_pods
@@ -26,11 +26,11 @@ class Cluster:
         self.aside: tuple[str, ...] = ()
         self.running: dict[int, SimJob] = {}
         self.readers: dict[str, dict[int, SimJob]] = {}
-        self.claims: Callable[[SimJob], tuple[AccessClaim, ...]] | None = None
+        self.requests: Callable[[SimJob], tuple[PlaceRequest, ...]] | None = None
 
     def window(self) -> Sequence[SimJob]:
         """The waiting jobs that are looked at, first first; all of them where jobs wait for places at datasets, too."""
-        return self.queue[:WINDOW] if self.claims is None else self.queue
+        return self.queue[:WINDOW] if self.requests is None else self.queue
 
     def enqueue(self, job: SimJob) -> None:
         """Put a job into the queue, which is in the policy's order."""
@@ -40,8 +40,8 @@ class Cluster:
 
     def next_to_admit(self) -> SimJob | None:
         """Take the job that enters next out of the queue; None when all must wait."""
-        if self.claims is not None:
-            self._limit(self.claims)
+        if self.requests is not None:
+            self._limit(self.requests)
         if self.holder is not None and not self.holder.ready:
             self._give_back()
         holder = self.holder
@@ -62,24 +62,24 @@ class Cluster:
 
     def _admit(self, place: int) -> None:
         by = self.queue[place]
-        taken = self.claims(by) if self.claims is not None else ()
+        taken = self.requests(by) if self.requests is not None else ()
         for job in self.queue[:place]:
             if job.ready or (job.short and takes_place_at(job.dataset.name, taken)):
                 job.passed += 1
         del self.queue[place]
 
-    def _limit(self, claims_of: Callable[[SimJob], tuple[AccessClaim, ...]]) -> None:
+    def _limit(self, requests_of: Callable[[SimJob], tuple[PlaceRequest, ...]]) -> None:
         """Find the jobs that have no place at their datasets."""
         taken: dict[str, list[Key]] = {}
         for job in self.running.values():
             taken.setdefault(job.dataset.name, []).append(_key(job))
         places, kept = Places(taken), KeptPlaces()
         for job in self.queue:
-            claims = claims_of(job)
-            job.short = missing_place(claims, places=places, kept=kept) is not None
+            requests = requests_of(job)
+            job.short = missing_place(requests, places=places, kept=kept) is not None
             job.ready = not job.short
             if job.passed >= pod_admission.MAX_PASSES:
-                kept.keep(_key(job), claims)
+                kept.keep(_key(job), requests)
 
     def _fits_anywhere(self, job: SimJob) -> bool:
         by_free = list(self.by_free)

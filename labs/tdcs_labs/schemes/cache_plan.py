@@ -23,7 +23,7 @@ from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone, of_d
 from tdcs.decide.place.copy_nodes import CacheNode
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO, Candidate
 from tdcs.decide.place.wanted_clones import clones
-from tdcs.decide.queue.copy_places import AccessClaim
+from tdcs.decide.queue.copy_places import PlaceRequest
 from tdcs.decide.queue.gang_fit import most_that_fit
 from tdcs.decide.queue.pod_admission import choose_copy
 from tdcs.model.manifest_format import totals_of
@@ -64,7 +64,7 @@ class CachePlan(Scheme):
         # Every dataset sees every node, most of them as in the last pass: the same object is compared at a glance.
         self._candidate = lru_cache(maxsize=CANDIDATES_KEPT)(_candidate_of)
         if scenario.jobs_per_copy:
-            cluster.claims = self.claims
+            cluster.requests = self.requests
 
     @property
     def room(self) -> dict[str, float]:
@@ -93,13 +93,13 @@ class CachePlan(Scheme):
         """What every Dataset asks for."""
         return tuple(self._demand(cached, now=now) for cached in self.cached.values() if not cached.copy)
 
-    def claims(self, job: SimJob) -> tuple[AccessClaim, ...]:
+    def requests(self, job: SimJob) -> tuple[PlaceRequest, ...]:
         """The place that a job takes at its dataset."""
         name = job.dataset.name
         clones = self.cached[name].clones.values()
         there = sum(one.is_there for one in clones)
         return (
-            AccessClaim(
+            PlaceRequest(
                 mount=name,
                 dataset=name,
                 limit=self.scenario.jobs_per_copy,

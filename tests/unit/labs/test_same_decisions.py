@@ -24,7 +24,7 @@ from tdcs.decide.cache.grants import MountDemand
 from tdcs.decide.cache.mount_standing import standing
 from tdcs.decide.place import placement_input
 from tdcs.decide.place.slot_nodes import NodeView
-from tdcs.decide.queue.copy_places import AccessClaim, Places
+from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, schedule
 from tdcs.decide.queue.queued_job import QueuedJob
@@ -61,7 +61,7 @@ def sim_job(*, number: int, submitted: float, gpus: int, dataset: Dataset, passe
 # --- the queue
 
 
-def queued(job: SimJob, *, access: tuple[AccessClaim, ...] = ()) -> QueuedJob:
+def queued(job: SimJob, *, access: tuple[PlaceRequest, ...] = ()) -> QueuedJob:
     """The job as the operator's queue has it."""
     groups = tuple(
         PodGroup(count=job.pods.count(size), request={GPU: size})
@@ -103,12 +103,12 @@ def test_from_equal_queues_the_same_jobs_are_admitted_and_the_same_nodes_set_asi
     limits = {one.name: draw.randint(1, 3) if limited else 0 for one in known}
     copies = {one.name: draw.randint(1, 2) for one in known}
 
-    def claims(job: SimJob) -> tuple[AccessClaim, ...]:
+    def claims(job: SimJob) -> tuple[PlaceRequest, ...]:
         name = job.dataset.name
-        return (AccessClaim(mount=name, dataset=name, limit=limits[name], copies=copies[name]),)
+        return (PlaceRequest(mount=name, dataset=name, limit=limits[name], copies=copies[name]),)
 
     if limited:
-        cluster.claims = claims
+        cluster.requests = claims
     sizes = {node: {GPU: 8} for node in cluster.free}
     holder, aside = "", frozenset[str]()
     number = 0

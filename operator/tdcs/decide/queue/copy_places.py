@@ -15,7 +15,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessClaim:
+class PlaceRequest:
     """A place that a job takes at the source of a dataset.
 
     Attributes:
@@ -49,42 +49,42 @@ class Places:
         self._taken = {mount: list(jobs) for mount, jobs in (taken or {}).items()}
         self._datasets: dict[tuple[str, Key], set[str]] = {}
 
-    def take(self, job: Key, claims: Iterable[AccessClaim]) -> None:
+    def take(self, job: Key, requests: Iterable[PlaceRequest]) -> None:
         """A job was admitted. It takes one place at a source, however many of its Datasets have that."""
         found: dict[str, set[str]] = {}
-        for claim in claims:
-            found.setdefault(claim.mount, set()).add(claim.dataset)
+        for request in requests:
+            found.setdefault(request.mount, set()).add(request.dataset)
         for mount, datasets in found.items():
             self._taken.setdefault(mount, []).append(job)
             self._datasets[mount, job] = datasets
 
-    def full(self, claims: Sequence[AccessClaim]) -> AccessClaim | None:
+    def full(self, requests: Sequence[PlaceRequest]) -> PlaceRequest | None:
         """The first of these sources that has no place left; None when each has one."""
-        return next((claim for claim in claims if self.left(claim) == 0), None)
+        return next((request for request in requests if self.left(request) == 0), None)
 
-    def left(self, claim: AccessClaim) -> int | None:
+    def left(self, request: PlaceRequest) -> int | None:
         """How many more jobs may read a source at once; None when there is no limit."""
-        if claim.places is None:
+        if request.places is None:
             return None
-        return max(claim.places - len(self._taken.get(claim.mount, ())), 0)
+        return max(request.places - len(self._taken.get(request.mount, ())), 0)
 
-    def sentence(self, claim: AccessClaim) -> str:
+    def sentence(self, request: PlaceRequest) -> str:
         """Why a source has no place left, for the job that waits for one."""
-        readers = sorted(self._taken.get(claim.mount, ()))
-        named = ", ".join(self._named(job, claim) for job in readers[:NAMED])
+        readers = sorted(self._taken.get(request.mount, ()))
+        named = ", ".join(self._named(job, request) for job in readers[:NAMED])
         more = f" and {len(readers) - NAMED} more" if len(readers) > NAMED else ""
-        coming = f"; {claim.coming} further to come (spec.access.onLimit)" if claim.coming else ""
-        many = "1 job" if claim.limit == 1 else f"{claim.limit} jobs"
-        each = f"each of its {claim.copies} copies" if claim.copies > 1 else "it"
+        coming = f"; {request.coming} further to come (spec.access.onLimit)" if request.coming else ""
+        many = "1 job" if request.limit == 1 else f"{request.limit} jobs"
+        each = f"each of its {request.copies} copies" if request.copies > 1 else "it"
         return (
-            f"Dataset {claim.dataset} lets {many} read {each} at once (spec.access.maxConcurrentJobs), and "
+            f"Dataset {request.dataset} lets {many} read {each} at once (spec.access.maxConcurrentJobs), and "
             f"{named}{more} read{'s' if len(readers) == 1 else ''} it{coming}"
         )
 
-    def _named(self, job: Key, claim: AccessClaim) -> str:
-        """A job that reads a source, with its Dataset where that is another one than the claim's."""
-        datasets = self._datasets.get((claim.mount, job), {claim.dataset})
-        if claim.dataset in datasets:
+    def _named(self, job: Key, request: PlaceRequest) -> str:
+        """A job that reads a source, with its Dataset where that is another one than the request's."""
+        datasets = self._datasets.get((request.mount, job), {request.dataset})
+        if request.dataset in datasets:
             return "/".join(job)
         return f"{'/'.join(job)} (of Dataset {min(datasets)}, which has the same source)"
 
@@ -98,34 +98,34 @@ class KeptPlaces:
 
     jobs: dict[str, list[str]] = field(default_factory=dict)
 
-    def keep(self, job: Key, claims: Iterable[AccessClaim]) -> None:
+    def keep(self, job: Key, requests: Iterable[PlaceRequest]) -> None:
         """Those behind a job leave it a place at each of its sources."""
-        for mount in {claim.mount for claim in claims}:
+        for mount in {request.mount for request in requests}:
             self.jobs.setdefault(mount, []).append("/".join(job))
 
-    def closed(self, claims: Iterable[AccessClaim], *, places: Places) -> AccessClaim | None:
+    def closed(self, requests: Iterable[PlaceRequest], *, places: Places) -> PlaceRequest | None:
         """The first source that keeps all of its places that are left for jobs before this one."""
-        for claim in claims:
-            left = places.left(claim)
-            if left is not None and left <= len(self.jobs.get(claim.mount, ())):
-                return claim
+        for request in requests:
+            left = places.left(request)
+            if left is not None and left <= len(self.jobs.get(request.mount, ())):
+                return request
         return None
 
 
 def missing_place(
-    claims: Sequence[AccessClaim], *, places: Places, kept: KeptPlaces
-) -> tuple[AccessClaim, str] | None:
+    requests: Sequence[PlaceRequest], *, places: Places, kept: KeptPlaces
+) -> tuple[PlaceRequest, str] | None:
     """The place that a job lacks, and why; None when it may have all that it asks for."""
-    full = places.full(claims)
+    full = places.full(requests)
     if full is not None:
         return full, places.sentence(full)
-    closed = kept.closed(claims, places=places)
+    closed = kept.closed(requests, places=places)
     if closed is None:
         return None
     first = kept.jobs[closed.mount][0]
     return closed, f"the next place at Dataset {closed.dataset} is kept for {first}, passed too often"
 
 
-def takes_place_at(mount: str, claims: Iterable[AccessClaim]) -> bool:
-    """Whether a job with these claims takes a place at a mount: then it passes those that wait for one there."""
-    return any(claim.mount == mount for claim in claims)
+def takes_place_at(mount: str, requests: Iterable[PlaceRequest]) -> bool:
+    """Whether a job with these requests takes a place at a mount: then it passes those that wait for one there."""
+    return any(request.mount == mount for request in requests)

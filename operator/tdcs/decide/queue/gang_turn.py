@@ -212,7 +212,7 @@ class _Pass:
         changed = {node: left for node, left in placed.items() if left is not self._left[node]}
         self._left = {**self._left, **changed}
         nodes_left.admitted(None if job.runs else job, changed=changed)
-        self._allowances.take(job.key[0], job.claims)
+        self._allowances.take(job.key[0], job.charges)
         self._places.take(job.key, job.access)
         growth = job.growth
         if not job.runs:
@@ -228,7 +228,7 @@ class _Pass:
             growing = replace(growing, passed=int(job.runs))  # whether it has passed the others in this pass
             self._queue.append(growing)
             self._queue.sort(key=lambda one: one.order)
-        if job.claims or job.access or (growing is not None and growing.claims):
+        if job.charges or job.access or (growing is not None and growing.charges):
             self._queue = self._limited(self._queue)
 
     def _limited(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
@@ -321,9 +321,9 @@ def _shortage(
 ) -> Shortage | None:
     namespace, found = job.key[0], None
     starves = job.data_ready and job.possible and job.passed >= max_passes
-    if job.claims:
-        text = allowances.short(namespace, job.claims)
-        if text and starves and allowances.ever(namespace, job.claims):
+    if job.charges:
+        text = allowances.short(namespace, job.charges)
+        if text and starves and allowances.ever(namespace, job.charges):
             kept.quotas.setdefault(namespace, "/".join(job.key))
         elif not text and namespace in kept.quotas:
             text = (
@@ -335,8 +335,8 @@ def _shortage(
     if job.access:
         missing = missing_place(job.access, places=places, kept=kept.places)
         if missing is not None:
-            claim, text = missing
-            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, mount=claim.mount)
+            request, text = missing
+            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, mount=request.mount)
         if starves:
             kept.places.keep(job.key, job.access)
     return found
@@ -360,4 +360,4 @@ def _are_rivals(job: QueuedJob, *, by: QueuedJob) -> bool:
         return False
     if job.short.mount:
         return takes_place_at(job.short.mount, by.access)
-    return bool(by.claims) and job.key[0] == by.key[0]
+    return bool(by.charges) and job.key[0] == by.key[0]

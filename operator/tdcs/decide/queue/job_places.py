@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.decide.queue.copy_places import AccessClaim
+from tdcs.decide.queue.copy_places import PlaceRequest
 from tdcs.model.kube_objects import Key, Object
 
 
-def claims_of(
+def requests_of(
     *, namespace: str, datasets: Iterable[str], known: Mapping[Key, Object]
-) -> tuple[AccessClaim, ...]:
+) -> tuple[PlaceRequest, ...]:
     """The places that a job takes.
 
     Args:
@@ -28,7 +28,7 @@ def claims_of(
         if path:
             limit = ((dataset.get("spec") or {}).get("access") or {}).get("maxConcurrentJobs")
             found.append(
-                AccessClaim(
+                PlaceRequest(
                     mount=f"{names.cache_cluster_of(dataset)}{path}",
                     dataset=f"{namespace}/{name}",
                     limit=limit if isinstance(limit, int) else 0,

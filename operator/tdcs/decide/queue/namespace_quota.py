@@ -16,14 +16,14 @@ _PLAIN = frozenset({CPU, "memory", "ephemeral-storage"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class QuotaCharge:
     """What all pods of a job take of one ResourceQuota of its namespace, by the quota's own names of resources."""
 
     quota: str
     takes: Amounts
 
 
-def charges(pod: Mapping[str, Any], *, overhead: Mapping[str, Any] | None = None) -> dict[str, int]:
+def quota_amounts(pod: Mapping[str, Any], *, overhead: Mapping[str, Any] | None = None) -> dict[str, int]:
     """What a pod takes of a quota, by all the names that a quota may have for it."""
     found = {PODS: 1, "count/pods": 1}
     for resource, value in pod_requests(pod, overhead=overhead).items():
@@ -91,41 +91,41 @@ class Allowances:
             used = _amounts(status.get("used"))
             self._left[key] = {name: value - used.get(name, 0) for name, value in self._hard[key].items()}
 
-    def short(self, namespace: str, claims: Sequence[Claim]) -> str:
+    def short(self, namespace: str, charges: Sequence[QuotaCharge]) -> str:
         """Which quota is too small for a job, and by how much; empty when all are large enough."""
-        for claim in claims:
-            key = (namespace, claim.quota)
-            for resource, asked in claim.takes.items():
+        for charge in charges:
+            key = (namespace, charge.quota)
+            for resource, asked in charge.takes.items():
                 hard = self._hard.get(key, {}).get(resource)
                 left = self._left.get(key, {}).get(resource, asked)
                 if hard is not None and asked > left:
                     there = f"leaves {_shown(resource, max(left, 0))} of {_shown(resource, hard)} {resource}"
-                    return f"ResourceQuota {claim.quota} {there}, its pods ask for {_shown(resource, asked)}"
+                    return f"ResourceQuota {charge.quota} {there}, its pods ask for {_shown(resource, asked)}"
         return ""
 
-    def ever(self, namespace: str, claims: Sequence[Claim]) -> bool:
+    def ever(self, namespace: str, charges: Sequence[QuotaCharge]) -> bool:
         """Whether the quotas would be large enough for a job if nobody else used them."""
         return all(
-            asked <= self._hard.get((namespace, claim.quota), {}).get(resource, asked)
-            for claim in claims
-            for resource, asked in claim.takes.items()
+            asked <= self._hard.get((namespace, charge.quota), {}).get(resource, asked)
+            for charge in charges
+            for resource, asked in charge.takes.items()
         )
 
-    def take(self, namespace: str, claims: Iterable[Claim]) -> None:
+    def take(self, namespace: str, charges: Iterable[QuotaCharge]) -> None:
         """A job was admitted."""
-        for claim in claims:
-            left = self._left.get((namespace, claim.quota), {})
-            for resource, asked in claim.takes.items():
+        for charge in charges:
+            left = self._left.get((namespace, charge.quota), {})
+            for resource, asked in charge.takes.items():
                 if resource in left:
                     left[resource] -= asked
 
 
-def claims_of(
+def charges_of(
     *,
     quotas: Iterable[tuple[str, Object]],
     pods: Sequence[tuple[int, Mapping[str, Any], Amounts]],
     priority_class: str,
-) -> tuple[Claim, ...]:
+) -> tuple[QuotaCharge, ...]:
     """What a job takes of the quotas of its namespace.
 
     Args:
@@ -141,7 +141,7 @@ def claims_of(
             if count and counts(quota, spec, priority_class=priority_class)
         ]
         if parts:
-            found.append(Claim(quota=name, takes=added(parts)))
+            found.append(QuotaCharge(quota=name, takes=added(parts)))
     return tuple(found)
 
 

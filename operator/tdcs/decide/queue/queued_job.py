@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tdcs.api import names
-from tdcs.decide.queue.copy_places import AccessClaim
+from tdcs.decide.queue.copy_places import PlaceRequest
 from tdcs.decide.queue.gang_fit import PodGroup
-from tdcs.decide.queue.namespace_quota import Claim
+from tdcs.decide.queue.namespace_quota import QuotaCharge
 from tdcs.decide.queue.pod_admission import Reason, queue_key
 from tdcs.model.kube_objects import Key
 from tdcs.model.pod_resources import CPU
@@ -37,12 +37,12 @@ class Growth:
     Attributes:
         base: workers that it has without them.
         pods: how many more, and what each needs.
-        claims: what one of them takes of the quotas of its namespace.
+        charges: what one of them takes of the quotas of its namespace.
     """
 
     base: int
     pods: PodGroup
-    claims: tuple[Claim, ...] = ()
+    charges: tuple[QuotaCharge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class QueuedJob:
         possible: whether its pods would fit on empty nodes.
         passed: how many later jobs were admitted before it.
         groups: the pods with which it starts; of an elastic job as few as it allows.
-        claims: what they take of the quotas of its namespace.
+        charges: what they take of the quotas of its namespace.
         access: the places that it takes at its datasets.
         short: which of these do not admit it now; None when all do.
         growth: what an elastic job asks for beyond that.
@@ -73,8 +73,8 @@ class QueuedJob:
     passed: int
     groups: tuple[PodGroup, ...]
     possible: bool = True
-    claims: tuple[Claim, ...] = ()
-    access: tuple[AccessClaim, ...] = ()
+    charges: tuple[QuotaCharge, ...] = ()
+    access: tuple[PlaceRequest, ...] = ()
     short: Shortage | None = None
     growth: Growth | None = None
     runs: bool = False
@@ -126,7 +126,7 @@ class QueuedJob:
             self,
             runs=True,
             groups=(one,),
-            claims=self.growth.claims,
+            charges=self.growth.charges,
             access=(),
             passed=0,
             short=None,

@@ -55,7 +55,7 @@ def _behind_at(schedule: Schedule, place_: int, job: QueuedJob) -> str:
     before = [
         "/".join(other.key)
         for other in schedule.waiting[:place_]
-        if other.data_ready and other.possible and any(claim.mount == mount for claim in other.access)
+        if other.data_ready and other.possible and any(request.mount == mount for request in other.access)
     ]
     if not before:
         return "; it is the next"

@@ -153,7 +153,7 @@ class GangQueue:
 
     def queues(self, obj: Object, spec: TrainingJobSpec) -> bool:
         """Whether a job enters through the queue: a gang does, and one with a dataset that has a limit of jobs."""
-        found = job_places.claims_of(
+        found = job_places.requests_of(
             namespace=obj["metadata"].get("namespace", ""),
             datasets=[use.name for use in spec.datasets],
             known=self._stores.datasets,

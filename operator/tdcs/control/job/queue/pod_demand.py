@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.control.context import Stores
-from tdcs.decide.queue.namespace_quota import charges
+from tdcs.decide.queue.namespace_quota import quota_amounts
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, pod_requests
 
@@ -53,7 +53,9 @@ class PodDemands:
                 requests={
                     role: pod_requests(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
                 },
-                charges={role: charges(pod, overhead=self._overhead(pod)) for role, pod in pods.items()},
+                charges={
+                    role: quota_amounts(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
+                },
             )
             if len(self._known) > 2 * len(self._stores.training_jobs) + 100:
                 kept = {each["metadata"].get("uid") for each in self._stores.training_jobs.values()} | {uid}

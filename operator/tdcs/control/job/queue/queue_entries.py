@@ -12,7 +12,7 @@ from tdcs.control.job.queue import queue_snapshot
 from tdcs.control.job.queue.gang_requeue import Requeues
 from tdcs.control.job.queue.pod_demand import PodDemand, PodDemands
 from tdcs.decide.queue import job_places
-from tdcs.decide.queue.copy_places import AccessClaim, Places
+from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
 from tdcs.decide.queue.kept_nodes import NodesToLeave
@@ -165,7 +165,7 @@ class Collector:
             if memory.workers.get(uid, 0) <= (_admitted_workers(obj) or 0):
                 memory.workers.pop(uid, None)
         replicas = self.replicas(obj, spec)
-        places = job_places.claims_of(
+        places = job_places.requests_of(
             namespace=key[0],
             datasets=[use.name for use in spec.datasets],
             known=self._stores.datasets,
@@ -173,7 +173,7 @@ class Collector:
         if admitted or uid in memory.admitted:
             placed, made = entries.placed.get(uid, {}), entries.made.get(uid, {})
             reserved = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present=placed)
-            taken = queue_snapshot.quota_claims(quotas, demand, replicas=replicas, present=made)
+            taken = queue_snapshot.quota_charges(quotas, demand, replicas=replicas, present=made)
             entries.reserved += reserved
             entries.allowances.take(key[0], taken)
             entries.places.take(key, places)
@@ -197,7 +197,7 @@ class Collector:
             data_ready=ready,
             passed=memory.passed.get(uid, 0),
             groups=tuple(groups),
-            claims=queue_snapshot.quota_claims(quotas, demand, replicas=replicas, present=present)
+            charges=queue_snapshot.quota_charges(quotas, demand, replicas=replicas, present=present)
             if spec.scheduling.gang
             else (),
             access=places,
@@ -224,7 +224,7 @@ class Collector:
         return Growth(
             base=workers,
             pods=PodGroup(count=missing, request=demand.requests["Worker"], nodes=nodes),
-            claims=queue_snapshot.quota_claims(quotas, demand, replicas={"Worker": 1}, present={}),
+            charges=queue_snapshot.quota_charges(quotas, demand, replicas={"Worker": 1}, present={}),
         )
 
     def replicas(self, obj: Object, spec: TrainingJobSpec) -> dict[Role, int]:
@@ -239,9 +239,9 @@ class Collector:
         return found
 
 
-def queues(spec: TrainingJobSpec, places: Iterable[AccessClaim]) -> bool:
+def queues(spec: TrainingJobSpec, places: Iterable[PlaceRequest]) -> bool:
     """Whether a job waits in the queue: as a gang for its room, or for a place at a dataset that has a limit."""
-    return spec.scheduling.gang or any(claim.limit for claim in places)
+    return spec.scheduling.gang or any(request.limit for request in places)
 
 
 def _admitted_workers(obj: Object) -> int | None:

@@ -8,7 +8,7 @@ from tdcs.control.context import Stores
 from tdcs.control.job.queue.pod_demand import PodDemand, class_of
 from tdcs.control.node_usage import job_pod_of, owner_of
 from tdcs.decide.queue.gang_fit import PodGroup
-from tdcs.decide.queue.namespace_quota import Claim, claims_of
+from tdcs.decide.queue.namespace_quota import QuotaCharge, charges_of
 from tdcs.decide.queue.node_eligibility import may_run, signature, why_nowhere
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, amounts
@@ -156,13 +156,13 @@ def pod_groups(
     return found
 
 
-def quota_claims(
+def quota_charges(
     quotas: Sequence[tuple[str, Object]],
     demand: PodDemand,
     *,
     replicas: Mapping[Role, int],
     present: Mapping[str, int],
-) -> tuple[Claim, ...]:
+) -> tuple[QuotaCharge, ...]:
     """What the pods of a job that do not exist yet take of its namespace's quotas."""
     if not quotas:
         return ()
@@ -174,7 +174,7 @@ def quota_claims(
         )
         for role, each in demand.spec.by_role().items()
     ]
-    return claims_of(quotas=quotas, pods=pods, priority_class=class_of(demand.spec))
+    return charges_of(quotas=quotas, pods=pods, priority_class=class_of(demand.spec))
 
 
 def conditions_by_type(obj: Object) -> dict[str, str]:

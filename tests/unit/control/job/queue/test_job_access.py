@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.unit.control.job.queue.test_schedule import enters, group, job, nodes
 from tests.unit.control.jobs import Jobs
 
-from tdcs.decide.queue.copy_places import AccessClaim, Places
+from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
-from tdcs.decide.queue.job_places import claims_of
+from tdcs.decide.queue.job_places import requests_of
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import waiting_admission
@@ -21,8 +21,8 @@ from tdcs.model.kube_resources import DATASETS
 READS = [{"name": "pictures", "mountPath": "/data"}]
 
 
-def claim(mount: str = "m", *, limit: int = 1, copies: int = 1) -> AccessClaim:
-    return AccessClaim(mount=mount, dataset=f"team/{mount}", limit=limit, copies=copies)
+def request(mount: str = "m", *, limit: int = 1, copies: int = 1) -> PlaceRequest:
+    return PlaceRequest(mount=mount, dataset=f"team/{mount}", limit=limit, copies=copies)
 
 
 def queue(*waiting: QueuedJob, places: Places | None = None, gpus: int = 8, **more: Any) -> Schedule:
@@ -33,7 +33,7 @@ def queue(*waiting: QueuedJob, places: Places | None = None, gpus: int = 8, **mo
 
 
 def test_of_jobs_at_one_copy_as_many_enter_as_it_has_places() -> None:
-    jobs = [job(name, group(1), age=9 - i, access=(claim(limit=2),)) for i, name in enumerate("abc")]
+    jobs = [job(name, group(1), age=9 - i, access=(request(limit=2),)) for i, name in enumerate("abc")]
     found = queue(*jobs, job("free", group(1)))
     assert enters(found) == "a b free"
     waits = waiting_admission(found, "c")
@@ -43,7 +43,7 @@ def test_of_jobs_at_one_copy_as_many_enter_as_it_has_places() -> None:
 
 
 def test_a_second_copy_has_places_of_its_own() -> None:
-    jobs = [job(name, group(1), age=9 - i, access=(claim(copies=2),)) for i, name in enumerate("abc")]
+    jobs = [job(name, group(1), age=9 - i, access=(request(copies=2),)) for i, name in enumerate("abc")]
     found = queue(*jobs)
     assert enters(found) == "a b"
     assert "lets 1 job read each of its 2 copies at once" in waiting_admission(found, "c").message
@@ -51,49 +51,51 @@ def test_a_second_copy_has_places_of_its_own() -> None:
 
 def test_jobs_that_read_the_source_by_another_dataset_count() -> None:
     elsewhere = Places({"m": [("other", "twin")]})
-    found = queue(job("a", group(1), access=(claim(),)), places=elsewhere)
+    found = queue(job("a", group(1), access=(request(),)), places=elsewhere)
     assert enters(found) == "nobody"
     assert "other/twin reads it" in waiting_admission(found, "a").message
 
 
 def test_a_reader_by_another_dataset_is_named_with_that_dataset() -> None:
     by_twin, by_both = (
-        replace(claim(), dataset="other/twin"),
-        (claim(), replace(claim(), dataset="team/also")),
+        replace(request(), dataset="other/twin"),
+        (request(), replace(request(), dataset="team/also")),
     )
     places = Places()
     places.take(("other", "far"), [by_twin])
     places.take(("team", "near"), by_both)
-    waits = waiting_admission(queue(job("a", group(1), access=(claim(limit=2),)), places=places), "a")
+    waits = waiting_admission(queue(job("a", group(1), access=(request(limit=2),)), places=places), "a")
     readers = "other/far (of Dataset other/twin, which has the same source), team/near read it"
     assert readers in waits.message
 
 
 def test_a_job_says_how_many_wait_before_it_and_who_is_the_last_of_them() -> None:
     busy = Places({"m": [("team", "x")]})
-    jobs = [job(name, group(1), age=9 - i, access=(claim(),)) for i, name in enumerate("abc")]
+    jobs = [job(name, group(1), age=9 - i, access=(request(),)) for i, name in enumerate("abc")]
     found = queue(*jobs, places=busy)
     assert "2 are before it, the last of them team/b" in waiting_admission(found, "c").message
 
 
 def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> None:
     busy = Places({"m": [("team", "x")]})
-    found = queue(job("a", group(8), age=9, passed=1000, access=(claim(),)), job("b", group(8)), places=busy)
+    found = queue(
+        job("a", group(8), age=9, passed=1000, access=(request(),)), job("b", group(8)), places=busy
+    )
     assert enters(found) == "b"
     assert found.aside == frozenset()
 
 
 def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_datasets() -> None:
     # It needs a place at two datasets; those that need one only would take turns before it for ever.
-    both = job("both", group(1), age=9, passed=3, access=(claim("m"), claim("k")))
+    both = job("both", group(1), age=9, passed=3, access=(request("m"), request("k")))
     busy = Places({"k": [("team", "x")]})
-    found = queue(both, job("single", group(1), access=(claim("m"),)), places=busy, max_passes=3)
+    found = queue(both, job("single", group(1), access=(request("m"),)), places=busy, max_passes=3)
     assert enters(found) == "nobody"
     waits = waiting_admission(found, "single")
     assert "the next place at Dataset team/m is kept for team/both" in waits.message
     passed = queue(
-        job("both", group(1), age=9, passed=2, access=(claim("m"), claim("k"))),
-        job("single", group(1), access=(claim("k", limit=2),)),
+        job("both", group(1), age=9, passed=2, access=(request("m"), request("k"))),
+        job("single", group(1), access=(request("k", limit=2),)),
         places=busy,
         max_passes=3,
     )
@@ -102,8 +104,8 @@ def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_dat
 
 @pytest.mark.parametrize(("readers", "expected"), [(1, "small"), (2, "nobody")])
 def test_a_job_that_waits_for_gpus_for_long_keeps_one_place_and_not_all(readers: int, expected: str) -> None:
-    big = job("big", group(1, 8), age=9, passed=3, access=(claim(limit=3),))
-    small = job("small", group(1), access=(claim(limit=3),))
+    big = job("big", group(1, 8), age=9, passed=3, access=(request(limit=3),))
+    small = job("small", group(1), access=(request(limit=3),))
     busy = Places({"m": [("team", str(number)) for number in range(readers)]})
     found = schedule(
         waiting=(big, small),
@@ -130,7 +132,7 @@ def test_never_more_jobs_than_places_and_no_place_is_left_empty(
             f"j{i}",
             group(gpus),
             priority=priority,
-            access=tuple(claim(mount, limit=limit, copies=copies) for mount in mounts),
+            access=tuple(request(mount, limit=limit, copies=copies) for mount in mounts),
         )
         for i, (mounts, gpus, priority) in enumerate(jobs)
     ]
@@ -151,8 +153,8 @@ def dataset(name: str, *, path: str = "/datasets/p", **access: Any) -> dict[str,
 
 def test_claims_name_the_mount_and_the_limit_of_the_jobs_own_dataset() -> None:
     known = {("n", "a"): dataset("a", maxConcurrentJobs=2), ("n", "new"): {"spec": {}}}
-    claims = claims_of(namespace="n", datasets=["a", "new", "missing"], known=known)
-    assert [(one.dataset, one.limit, one.copies) for one in claims] == [("n/a", 2, 1)]
+    requests = requests_of(namespace="n", datasets=["a", "new", "missing"], known=known)
+    assert [(one.dataset, one.limit, one.copies) for one in requests] == [("n/a", 2, 1)]
 
 
 def pictures(jobs: Jobs, **access: Any) -> None:

@@ -7,7 +7,7 @@ from tests.unit.control.jobs import Jobs, role
 
 from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
-from tdcs.decide.queue.namespace_quota import Allowances, Claim, charges, claims_of, counts
+from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge, charges_of, counts, quota_amounts
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import waiting_admission
@@ -32,7 +32,7 @@ def quota(hard: dict[str, str], *, used: dict[str, str] | None = None, **spec: A
 
 
 def test_a_pod_takes_of_a_quota_by_every_name_that_it_may_have() -> None:
-    assert charges(POD) == {
+    assert quota_amounts(POD) == {
         "pods": 1,
         "count/pods": 1,
         "cpu": 500,
@@ -80,21 +80,21 @@ def test_a_quota_counts_the_pods_that_its_scopes_select(name: str) -> None:
 
 def test_what_a_quota_leaves_is_told_in_its_own_words() -> None:
     left = Allowances({("n", "team"): quota({GPUS: "8", "limits.memory": "20Gi"}, used={GPUS: "5"})})
-    claims = claims_of(
+    charges = charges_of(
         quotas=[("team", quota({GPUS: "8", "limits.memory": "20Gi"}))],
-        pods=[(2, POD, charges(POD))],
+        pods=[(2, POD, quota_amounts(POD))],
         priority_class="",
     )
-    told = left.short("n", claims)
+    told = left.short("n", charges)
     assert told == f"ResourceQuota team leaves 3 of 8 {GPUS}, its pods ask for 4"
-    assert left.ever("n", claims)
-    more = claims_of(quotas=[("team", {})], pods=[(5, POD, charges(POD))], priority_class="")
+    assert left.ever("n", charges)
+    more = charges_of(quotas=[("team", {})], pods=[(5, POD, quota_amounts(POD))], priority_class="")
     assert not left.ever("n", more)
-    assert left.short("other", claims) == ""
+    assert left.short("other", charges) == ""
 
 
 def waiting(name: str, pods: int, *, age: float = 0, namespace: str = "n", passed: int = 0) -> QueuedJob:
-    claim = Claim(quota="team", takes={GPUS: pods})
+    charge = QuotaCharge(quota="team", takes={GPUS: pods})
     group = PodGroup(count=pods, request={GPU: 1, "pods": 1})
     return QueuedJob(
         key=(namespace, name),
@@ -104,7 +104,7 @@ def waiting(name: str, pods: int, *, age: float = 0, namespace: str = "n", passe
         data_ready=True,
         passed=passed,
         groups=(group,),
-        claims=(claim,) if namespace == "n" else (),
+        charges=(charge,) if namespace == "n" else (),
     )
 
 
