@@ -17,9 +17,9 @@ from tdcs.api import names
 from tdcs.kube.configuration import ConfigurationError
 from tdcs.options import FOLDER, PORT, certificates, metrics_port, option, options_of
 from tdcs.trust.contexts import server_contexts
-from tdcs_scheduler.admission.certificate import CertificateError, CertificateFiles
 from tdcs_scheduler.app import EXPLANATIONS
 from tdcs_scheduler.serving import Admission, Monitoring, serve
+from tdcs_scheduler.webhook_certificate import CertificateError, CertificateFiles
 
 _log: Final = logging.getLogger(__name__)
 

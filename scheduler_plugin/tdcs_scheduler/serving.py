@@ -17,14 +17,14 @@ from tdcs.kube.informer import Informer
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import DATASETS, PODS
 from tdcs.trust.metrics_server import serve_metrics
-from tdcs_scheduler.admission.certificate import CertificateFiles
-from tdcs_scheduler.admission.claim_list import ClaimList
-from tdcs_scheduler.admission.webhook import MAX_REVIEW_BYTES, Webhook
 from tdcs_scheduler.app import MAX_BODY_BYTES, Extender
+from tdcs_scheduler.claim_list import ClaimList
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
 from tdcs_scheduler.http_server import HttpServer
 from tdcs_scheduler.pod_events import PodEvents
 from tdcs_scheduler.view import DatasetView
+from tdcs_scheduler.webhook import MAX_REVIEW_BYTES, Webhook
+from tdcs_scheduler.webhook_certificate import CertificateFiles
 
 # Waiting pods come and go with every pod that is placed, 70 a second. News of some 50 ms is new enough, for it is
 # kube-scheduler that tells which pod's turn it is.

@@ -74,3 +74,15 @@ def test_the_glossary_explains_the_words_that_took_the_place_of_retired_ones() -
         "version",
     ):
         assert word in terms
+
+
+def test_no_decision_reads_the_clock() -> None:
+    # Imports are held by a contract; `datetime` is imported for its arithmetic.
+    clock = re.compile(r"\b(?:datetime|date)\.(?:now|utcnow|today)\(")
+    found = {
+        str(module)
+        for module in modules()
+        if module.is_relative_to("operator/tdcs/decide") or module.is_relative_to("operator/tdcs/model")
+        if clock.search((ROOT / module).read_text())
+    }
+    assert not found

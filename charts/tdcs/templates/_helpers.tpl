@@ -127,7 +127,7 @@ extenders:
 {{- end }}
 {{- end }}
 
-{{/* Which new pods may be placed by their data, in CEL; tdcs_scheduler.admission.review says the same. */}}
+{{/* Which new pods may be placed by their data, in CEL; tdcs_scheduler.pod_review says the same. */}}
 {{- define "tdcs.placeByDataConditions" -}}
 # A pod that names no scheduler has the default one's name by now.
 - name: names-no-scheduler

@@ -1,8 +1,8 @@
 """The cache of the scheme `tdcs`: what it holds on which node, granted as the operator grants it.
 
 Every dataset of the trace is a Dataset as its owner would apply it with the first job that reads it. How it stands
-among the others (`planning.standing`), what it is granted (`planning.grants`) and where that lies
-(`planning.placement`) are the operator's own functions, asked with what the operator would see: sizes, the jobs that
+among the others (`mount_standing`), what it is granted (`grants`) and where that lies
+(`slot_nodes`) are the operator's own functions, asked with what the operator would see: sizes, the jobs that
 read a dataset and those that wait, the nodes, and what was granted before. How long jobs run and how fast they read is
 not among it.
 """

@@ -28,6 +28,18 @@ from tdcs.model.file_blocks import BLOCK_SIZE
 from tdcs.model.source_paths import canonical_uri, check_mountable, check_same_store, checked_path, inside
 from tdcs.trust.identity import Identify
 
+_PAGE = 2000
+
+_REMOVALS_AT_ONCE = 32
+
+_REMOVALS_A_STRETCH = 5000
+"""The answers of so many removals are held at a time: a mount may have a million blocks."""
+
+_VERSION = "alluxio.user.app.id"
+"""The setting of a path that carries its version. Alluxio takes keys that it knows only; of a path it makes no use of
+this one."""
+
+
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -52,16 +64,6 @@ async def bounded(call: Callable[[A], Awaitable[R]], items: Iterable[A], *, limi
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return [results[index] for index in sorted(results)]
-
-
-_PAGE = 2000
-_REMOVALS_AT_ONCE = 32
-_REMOVALS_A_STRETCH = 5000
-"""The answers of so many removals are held at a time: a mount may have a million blocks."""
-
-_VERSION = "alluxio.user.app.id"
-"""The setting of a path that carries its version. Alluxio takes keys that it knows only; of a path it makes no use of
-this one."""
 
 
 class AlluxioEngine:

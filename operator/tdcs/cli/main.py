@@ -104,8 +104,8 @@ def _labs_command(name: str) -> click.Command:
         found: click.Command = point.load()
         return found
     raise click.ClickException(
-        f"tdcs {name} is in the distribution tdcs-labs, which is not installed: run pip install 'tdcs[labs]', or in "
-        "a checkout of TDCS pip install ./labs"
+        f"tdcs {name} is in the distribution tdcs-labs, which is not installed: "
+        "run pip install ./labs in a checkout of TDCS"
     )
 
 

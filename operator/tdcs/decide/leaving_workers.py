@@ -57,8 +57,8 @@ def choose_nodes(
     """The nodes that shall have a worker, by name.
 
     With fewer replicas than nodes, those that have a worker stay, and of too many of them those go that cost least
-    to lose (`scaling.leaves_first`); a worker that leaves already stays again before a node gets a new one. New ones go
-    to the nodes with the most GPUs, since jobs will run beside the data.
+    to lose (`worker_count.leaves_first`); a worker that leaves already stays again before a node gets a new one. New
+    ones go to the nodes with the most GPUs, since jobs will run beside the data.
 
     Args:
         spec: what the user asked for.

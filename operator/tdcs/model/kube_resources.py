@@ -120,7 +120,6 @@ PERSISTENT_VOLUME_CLAIMS = Resource(
 )
 STATEFUL_SETS = Resource(group="apps", version="v1", plural="statefulsets", kind="StatefulSet")
 DAEMON_SETS = Resource(group="apps", version="v1", plural="daemonsets", kind="DaemonSet")
-DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments", kind="Deployment")
 LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
 JOBS = Resource(group="batch", version="v1", plural="jobs", kind="Job")
 PRIORITY_CLASSES = Resource(

@@ -222,7 +222,7 @@ async def test_a_connection_that_outlives_its_certificate_is_refused(
         client.ask(wanted)
         for _ in client.pieces(wanted):
             client.skip()
-        monkeypatch.setattr("tdcs.node.wire.block_service.time.time", lambda: (now() + 2 * DAY).timestamp())
+        monkeypatch.setattr("tdcs.node.agent.block_service.time.time", lambda: (now() + 2 * DAY).timestamp())
         client.ask(wanted)
         with pytest.raises(FrameError):
             list(client.pieces(wanted))

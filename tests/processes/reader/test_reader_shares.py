@@ -21,8 +21,8 @@ from tests.support.waiting import at_this_load, eventually
 
 from tdcs.engine.holder_table import Holder
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, SourceAccess
+from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk, note_hash
-from tdcs.node.wire.block_service import BlockService
 from tdcs.node.wire.frames import News, SourceWanted
 
 pytestmark = needs_fuse

@@ -21,11 +21,11 @@ from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.agent import Agent
 from tdcs.node.agent.agent_settings import AgentSettings
+from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.epoch import enter_epoch
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.peer_health import Patience
 from tdcs.node.agent.serving import serving_agent
-from tdcs.node.wire.block_service import BlockService
 from tdcs.trust.contexts import Contexts
 
 MOUNT = "/datasets/0123456789abcdef"

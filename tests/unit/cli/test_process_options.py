@@ -28,7 +28,7 @@ class ExampleSettings(CommonSettings):
     root: Path | None = option("Where.", default=None, env="EXAMPLE_ROOT")
     port: int = option("Port.", default=0, type=PORT)
     targets: tuple[str, ...] = option("What is tried.", default=())
-    views: bool = option("Views.", default=True, chart="csi.nativeViews")
+    views: bool = option("Views.", default=True, chart="csi.views")
     verbose: bool = option("More lines.", default=False)
     pairs: int = option("Pairs.", default=4, type=Parsed("number", _even, show=lambda count: f"{count:02}"))
     name: str = option("Empty: none.", default="given", env="EXAMPLE_NAME", empty=True)
@@ -88,7 +88,7 @@ def test_the_help_has_defaults_limits_variables_and_the_charts_value() -> None:
         "--node TEXT Name of this Kubernetes node. [env var: NODE_NAME; required]",
         "--mode [fast|slow] How. [default: fast]",
         "--port INTEGER RANGE Port. [default: 0; 0<=x<=65535]",
-        "--views / --no-views Views. Value of the chart: csi.nativeViews. [default: views]",
+        "--views / --no-views Views. Value of the chart: csi.views. [default: views]",
         "--verbose More lines. --pairs NUMBER Pairs. [default: 04]",
     ):
         assert line in text

@@ -16,11 +16,11 @@ from tdcs.kube.errors import UnavailableError
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CONFIG_MAPS, Resource
 from tdcs.trust.roles import Role
-from tdcs_scheduler.admission.certificate import CertificateError, CertificateFiles
-from tdcs_scheduler.admission.claim_list import ClaimList, claim_keys
-from tdcs_scheduler.admission.webhook import Webhook
+from tdcs_scheduler.claim_list import ClaimList, claim_keys
 from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics
+from tdcs_scheduler.webhook import Webhook
+from tdcs_scheduler.webhook_certificate import CertificateError, CertificateFiles
 
 
 def webhook() -> tuple[Webhook, Metrics]:
@@ -93,7 +93,7 @@ async def greeting(port: int, authority: TestAuthority, host: str = "127.0.0.1")
 async def test_a_client_that_trusts_the_authority_can_call_also_after_the_files_have_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tdcs_scheduler.admission.certificate.CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs_scheduler.webhook_certificate.CHECK_SECONDS", 0.01)
     before, after = TestAuthority("before"), TestAuthority("after")
     files = CertificateFiles(folder=before.folder(tmp_path, Role.OPERATOR))
     task = asyncio.create_task(files.run())
@@ -150,8 +150,8 @@ class FakeApi:
 async def test_the_list_of_claims_follows_the_datasets_and_writes_nothing_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tdcs_scheduler.admission.claim_list.RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("tdcs_scheduler.admission.claim_list.CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs_scheduler.claim_list.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs_scheduler.claim_list.CHECK_SECONDS", 0.01)
     datasets = {"team/images", "team/text"}
     api = FakeApi(None, away=1)
     claims = ClaimList(api=api, namespace="tdcs-system", datasets=datasets)  # type: ignore[arg-type]
@@ -192,8 +192,8 @@ def test_no_namespace_takes_the_room_of_the_others_in_the_list_of_claims() -> No
 async def test_claims_without_room_are_said_by_namespace_in_log_and_metric(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tdcs_scheduler.admission.claim_list.MOST_BYTES", 60)
-    monkeypatch.setattr("tdcs_scheduler.admission.claim_list.CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs_scheduler.claim_list.MOST_BYTES", 60)
+    monkeypatch.setattr("tdcs_scheduler.claim_list.CHECK_SECONDS", 0.01)
     datasets = {f"large/{number:02}" for number in range(9)} | {"small/00"}
     api, found = FakeApi(None), list[int]()
     claims = ClaimList(

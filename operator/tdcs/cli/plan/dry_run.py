@@ -8,7 +8,7 @@ from tdcs.api.failures import InputError
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.cli.plan.planned_world import PLANNED_UID
 from tdcs.control.job import job_children
-from tdcs.control.job.refusal_message import refusal_of
+from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import PredecessorError, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, NotFoundError
@@ -89,7 +89,7 @@ def _unknown(error: KubeError, *, job: Object, spec: TrainingJobSpec) -> DryRun:
         InputError: it would be the operator's, too, and for good.
     """
     metadata, cannot = job["metadata"], "whether the API server takes its Jobs"
-    refusal = refusal_of(error, job=metadata["name"], spec=spec)
+    refusal = child_refusal_of(error, job=metadata["name"], spec=spec)
     if refusal.lasts:
         raise InputError(
             f"{refusal.message}; correct spec.replicaSpecs: the TrainingJob would fail for good (ChildRefused)"

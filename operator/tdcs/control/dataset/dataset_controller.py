@@ -1,4 +1,4 @@
-"""One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mounts.reconcile`."""
+"""One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mount.mount_pass`."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -227,7 +227,7 @@ class DatasetController:
         doubted = self._volume_doubt(key, obj, dataset, path=claimed, origin=origin) if claimed else None
         if doubted is not None and doubted.permanent:
             return await self._withdraw(obj, dataset, doubted)
-        if doubted is not None and (left := self._key_checks.patience_left(key)):
+        if doubted is not None and origin is not None and (left := self._key_checks.patience_left(key)):
             return left  # the answer wakes it sooner; all stands meanwhile
         if doubted is not None:
             origin, trouble = None, trouble or doubted

@@ -10,7 +10,7 @@ from tdcs.model.problem import RETRY_SOON, Refusal
 
 
 @dataclass(slots=True, kw_only=True)
-class _Refusal:
+class _RefusedKeys:
     """Keys that are refused.
 
     Attributes:
@@ -46,7 +46,7 @@ class RevokedKeys:
         self._grace: Final = grace
         self._clock: Final = clock
         self._now: Final = now
-        self._known: Final[dict[WorkKey, _Refusal | None]] = {}
+        self._known: Final[dict[WorkKey, _RefusedKeys | None]] = {}
         """None: not refused, as this process knows. Of others the status says it."""
 
     def note(self, key: WorkKey, *, refused: bool | None, written: str | None) -> float | None:
@@ -104,11 +104,11 @@ class RevokedKeys:
         )
         return Refusal(reason="KeysRevoked", message=text, retry_after=RETRY_SOON, permanent=True)
 
-    def _first(self, written: str | None) -> _Refusal:
+    def _first(self, written: str | None) -> _RefusedKeys:
         now = self._now()
         since = now if written is None else past(written, now=now)
         over_at = max(self._over_at(since), self._clock() + self._grace)
-        return _Refusal(since=since, over_at=over_at, confirmed=False)
+        return _RefusedKeys(since=since, over_at=over_at, confirmed=False)
 
     def _over_at(self, since: str) -> float:
         """By the time of day once, for that may jump; afterwards by the clock."""

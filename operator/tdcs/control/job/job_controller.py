@@ -21,7 +21,7 @@ from tdcs.control.job.framework_rendezvous import too_long
 from tdcs.control.job.gang import Gangs
 from tdcs.control.job.pod_events import PodEvents
 from tdcs.control.job.queue.gang_queue import GangQueue
-from tdcs.control.job.refusal_message import refusal_of
+from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
 from tdcs.control.job.workload_follower import KueueQuota
 from tdcs.control.status_publisher import publish_status
@@ -176,7 +176,7 @@ class TrainingJobController:
     async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
         """A child cannot be as it should. A job that can never have it fails; one that runs is not stopped for that."""
         self._gangs.withdraw(obj["metadata"]["uid"])
-        refusal = refusal_of(error, job=seen.name, spec=seen.spec, made=seen.jobs)
+        refusal = child_refusal_of(error, job=seen.name, spec=seen.spec, made=seen.jobs)
         message, now = refusal.message, self._context.now()
         if refusal.lasts:
             message = f"{message}; templates cannot be changed: delete the TrainingJob and create it anew"

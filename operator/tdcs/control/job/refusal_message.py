@@ -22,14 +22,16 @@ _TEMPLATE: Final = re.compile(r"(?<![\w.])\.?spec\.template\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class ChildRefusal:
     """Why a child cannot be had, and whether that lasts as long as the TrainingJob's templates, which cannot change."""
 
     message: str
     lasts: bool
 
 
-def refusal_of(error: Exception, *, job: str, spec: TrainingJobSpec, made: Collection[Role] = ()) -> Refusal:
+def child_refusal_of(
+    error: Exception, *, job: str, spec: TrainingJobSpec, made: Collection[Role] = ()
+) -> ChildRefusal:
     """What a refusal of a TrainingJob's child means.
 
     A refusal lasts when the API server's own checks refuse the template of a new Job. Policies and webhooks may change,
@@ -43,7 +45,7 @@ def refusal_of(error: Exception, *, job: str, spec: TrainingJobSpec, made: Colle
     """
     role = _role_of(error, job=job, spec=spec) if isinstance(error, InvalidError) else None
     if role is None or not isinstance(error, InvalidError):
-        return Refusal(message=str(error), lasts=False)
+        return ChildRefusal(message=str(error), lasts=False)
     own = _MISFIT.match(error.detail) or _INVALID.match(error.detail)
     said = error.detail[own.end() if own else 0 :].strip()
     if own and said.startswith("[") and said.endswith("]"):  # several fields
@@ -51,7 +53,7 @@ def refusal_of(error: Exception, *, job: str, spec: TrainingJobSpec, made: Colle
     of_template = bool(_TEMPLATE.match(said)) or said.startswith("quantities must match")
     taken = [use.mount_path for use in spec.datasets if f'mountPath="{use.mount_path}"' in said]
     both = f"; a dataset of the job is mounted at {taken[0]} already" if taken else ""
-    return Refusal(
+    return ChildRefusal(
         message=f"the API server refuses the Job of role {role}: {_plainer(said) if own else said}{both}",
         lasts=own is not None and of_template and role not in made and "field is immutable" not in said,
     )

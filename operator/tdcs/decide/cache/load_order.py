@@ -32,7 +32,7 @@ class Load:
     Attributes:
         name: a stable name; ties are broken by it.
         missing_bytes: bytes that shall be cached and are not yet.
-        worth: store bandwidth saved per byte cached (`allocation.saved_per_byte`).
+        worth: store bandwidth saved per byte cached (`byte_worth.saved_per_byte`).
         waiting_jobs: jobs that wait for it or stall on it.
         limit: its own bandwidth limit (`spec.preload.bandwidth`), in the caller's unit.
     """

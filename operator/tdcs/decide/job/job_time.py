@@ -1,6 +1,6 @@
 """What one training job takes: read directly, with a cold cache, preloaded, and fully cached.
 
-Epoch by epoch with the throughput model of the policies. Read directly, the page caches of the job's
+Epoch by epoch with the model of reading speed. Read directly, the page caches of the job's
 nodes are all that helps; with a shared cache the first epoch fills it (cold) or finds it filled
 (preloaded), and what does not fit is read from the source every epoch.
 """

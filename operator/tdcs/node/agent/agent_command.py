@@ -11,7 +11,8 @@ import click
 import uvloop
 
 from tdcs.api import names
-from tdcs.node.agent import agent_process, open_files
+from tdcs.node import open_files
+from tdcs.node.agent import agent_process
 from tdcs.node.agent.disk.ownership import give_tier
 from tdcs.options import options_of
 from tdcs.trust.identity import NoIdentityError

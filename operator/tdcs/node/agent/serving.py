@@ -17,9 +17,9 @@ from tdcs.listing.transfer import ManifestFetcher
 from tdcs.node.agent.agent import Agent
 from tdcs.node.agent.agent_http import application
 from tdcs.node.agent.agent_settings import AgentSettings
+from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.transfer.source_relay import SourceRelay
-from tdcs.node.wire.block_service import BlockService
 from tdcs.trust.contexts import Contexts
 
 

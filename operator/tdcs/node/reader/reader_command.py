@@ -7,7 +7,7 @@ import click
 
 from tdcs.api import names
 from tdcs.engine import reader_files
-from tdcs.node.agent import open_files
+from tdcs.node import open_files
 from tdcs.node.reader import child_process
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.fuse_protocol import Unsupported

@@ -3,6 +3,7 @@
 import itertools
 
 import aiohttp
+import psutil
 import pytest
 from tests.support.programs.ports import free_ports
 
@@ -58,5 +59,9 @@ async def test_why_only_a_restart_helps_is_in_the_log_once(caplog: pytest.LogCap
 
 
 async def test_without_a_port_nothing_is_served() -> None:
+    before = {
+        each.laddr.port for each in psutil.Process().net_connections() if each.status == psutil.CONN_LISTEN
+    }
     async with serve_health(dict, port=0):
-        pass
+        now = psutil.Process().net_connections()
+        assert {each.laddr.port for each in now if each.status == psutil.CONN_LISTEN} == before

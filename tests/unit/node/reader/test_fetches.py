@@ -15,14 +15,14 @@ from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.model.agent_state import ALL_SLOTS
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
+from tdcs.node.reader.serving.fetch import Key, Question
+from tdcs.node.reader.serving.fetches import LANES_AT_SOURCE, SOURCE_LANES, Fetches
 from tdcs.node.reader.serving.open_versions import OpenVersion
+from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.read import Read
 from tdcs.node.reader.serving.registration import Registration
 from tdcs.node.reader.serving.version_tree import VersionTree
 from tdcs.node.wire.connection import PeerConnection
-from tdcs.node.wire.fetch import Key, Question
-from tdcs.node.wire.fetches import LANES_AT_SOURCE, SOURCE_LANES, Fetches
-from tdcs.node.wire.poller import Poller
 
 
 class Connections(Poller):

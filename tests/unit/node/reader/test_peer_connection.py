@@ -14,9 +14,9 @@ import pytest
 import xxhash
 from tests.support.certificates import TestAuthority
 
+from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.wire import frames
-from tdcs.node.wire.block_service import BlockService
 from tdcs.node.wire.connection import PeerConnection, Requested, kept
 from tdcs.node.wire.frames import News, Piece, SourceWanted, Wanted
 from tdcs.trust.contexts import Contexts

@@ -83,7 +83,7 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Refusal:
+class _FailedMount:
     """Keys that the source refused, why, and when they are worth another try."""
 
     mark: Mark
@@ -132,7 +132,7 @@ class Mounting:
     _unmount: BackgroundTask[None] | None = field(default=None, init=False)
     _marks: dict[WorkKey, Mark] = field(default_factory=dict, init=False)
     _failures: dict[WorkKey, EngineError] = field(default_factory=dict, init=False)
-    _refusals: dict[WorkKey, _Refusal] = field(default_factory=dict, init=False)
+    _refusals: dict[WorkKey, _FailedMount] = field(default_factory=dict, init=False)
     _suspect: bool = field(default=False, init=False)
 
     @property
@@ -190,7 +190,9 @@ class Mounting:
         failure = self._failures.pop(user.key, None)
         if isinstance(failure, SourceError) and there and user.serves:
             cause = of_engine(failure, mounted=True)
-            self._refusals[user.key] = _Refusal(mark=mark, cause=cause, again_at=self.clock() + self.pause)
+            self._refusals[user.key] = _FailedMount(
+                mark=mark, cause=cause, again_at=self.clock() + self.pause
+            )
         elif failure is not None:
             return MountOutcome(problem=of_engine(failure, mounted=False))
         refusal = self._refusals.get(user.key)

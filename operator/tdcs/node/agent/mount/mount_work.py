@@ -23,6 +23,10 @@ from tdcs.node.agent.mount.readable import ReadableBlocks
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
 from tdcs.node.agent.mount.source_state import SourceState
 
+_log: Final = logging.getLogger(__name__)
+
+_ROOM_PAUSE: Final = 2.0
+
 
 class Handover:
     """Since when each slot of a mount has moved away, by the assignments."""
@@ -44,12 +48,6 @@ class Handover:
         if now >= self._last:
             return None
         return np.asarray(self._moved & (self._until > now))
-
-
-_log: Final = logging.getLogger(__name__)
-
-
-_ROOM_PAUSE: Final = 2.0
 
 
 @dataclass

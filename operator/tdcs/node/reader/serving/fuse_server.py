@@ -15,11 +15,11 @@ from tdcs.node.reader.request_memory import RequestMemory
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.place_shares import PlaceShares
 from tdcs.node.reader.serving.pod_clock import PodClock
+from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.reads import Reads
 from tdcs.node.reader.serving.version_tree import parse_node
 from tdcs.node.reader.session import SessionEndedError
 from tdcs.node.reader.session_holder import Session
-from tdcs.node.wire.poller import Poller
 
 _log: Final = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import BadManifestError
+from tdcs.node.reader.serving.holder_order import slot_holders, slot_sources
 from tdcs.node.reader.serving.registration import ReaderFolder, Registration, write_atomically
 from tdcs.node.reader.serving.version_tree import VersionTree
-from tdcs.node.wire.holder_order import slot_holders, slot_sources
 
 _log: Final = logging.getLogger(__name__)
 

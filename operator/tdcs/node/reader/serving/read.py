@@ -10,7 +10,7 @@ from tdcs.node.reader.serving.place_shares import Asker
 from tdcs.node.reader.serving.pod_clock import Wait
 
 if TYPE_CHECKING:
-    from tdcs.node.wire.fetch import Key
+    from tdcs.node.reader.serving.fetch import Key
 
 
 class Read:

@@ -13,15 +13,15 @@ from tdcs.engine.pod_wait_table import WaitOrigin
 from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
+from tdcs.node.reader.serving.fetch import PART_BYTES, Key, part_of
+from tdcs.node.reader.serving.fetches import Fetches
 from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions
 from tdcs.node.reader.serving.place_shares import Asker, PlaceShares, Share
 from tdcs.node.reader.serving.pod_clock import PodClock
+from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.read import Read
 from tdcs.node.reader.serving.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
 from tdcs.node.wire.connection import kept
-from tdcs.node.wire.fetch import PART_BYTES, Key, part_of
-from tdcs.node.wire.fetches import Fetches
-from tdcs.node.wire.poller import Poller
 
 _log: Final = logging.getLogger(__name__)
 

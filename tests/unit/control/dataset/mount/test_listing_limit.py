@@ -113,7 +113,7 @@ async def test_a_version_that_no_agent_gives_in_time_is_listed(
         raise AssertionError(digest, urls)
 
     monkeypatch.setattr(manifests.caches, "totals", drop_by_drop)
-    monkeypatch.setattr("tdcs.control.dataset.mount.source_versions.RECOVER_SECONDS", 0.0, raising=False)
+    monkeypatch.setattr("tdcs.control.dataset.mount.source_versions.RECOVER_SECONDS", 0.0)
     await advance(manifests, ListingLimit(files=1), digest="0" * 32)
     assert not lister.limits
     await advance(manifests, ListingLimit(files=1), digest="0" * 32)

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.control.builders import job_spec
 from tests.unit.control.jobs import Jobs
 
-from tdcs.control.job.refusal_message import Refusal, refusal_of
+from tdcs.control.job.refusal_message import ChildRefusal, child_refusal_of
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError
 from tdcs.model.kube_resources import JOBS, SERVICES, Resource
 
@@ -33,8 +33,8 @@ def raised(
     )
 
 
-def refusal(error: Exception) -> Refusal:
-    return refusal_of(error, job="train", spec=job_spec())
+def refusal(error: Exception) -> ChildRefusal:
+    return child_refusal_of(error, job="train", spec=job_spec())
 
 
 SEVERAL_MISFITS = (
@@ -68,7 +68,7 @@ FIELDS = {
 def test_a_template_that_makes_no_valid_job_is_refused_for_good_by_role_and_field(
     detail: str,
 ) -> None:
-    assert refusal(raised(detail)) == Refusal(message=f"{REFUSED}{FIELDS[detail]}", lasts=True)
+    assert refusal(raised(detail)) == ChildRefusal(message=f"{REFUSED}{FIELDS[detail]}", lasts=True)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_missing_right_a_quota_and_a_service_are_said_as_the_server_says_them(
         raised(NODE_NAEM, ForbiddenError),
         raised("spec.ports: Invalid value", resource=SERVICES, name="train"),
     ):
-        assert refusal(error) == Refusal(message=str(error), lasts=False)
+        assert refusal(error) == ChildRefusal(message=str(error), lasts=False)
 
 
 def test_a_mount_path_that_a_dataset_has_already_is_said() -> None:
@@ -96,7 +96,7 @@ def test_a_mount_path_that_a_dataset_has_already_is_said() -> None:
         '[mountPath="/data"]'
     )
     uses = [{"name": "pictures", "mountPath": "/data"}]
-    found = refusal_of(raised(detail), job="train", spec=job_spec(datasets=uses))
+    found = child_refusal_of(raised(detail), job="train", spec=job_spec(datasets=uses))
     assert found.message.endswith('[mountPath="/data"]; a dataset of the job is mounted at /data already')
 
 

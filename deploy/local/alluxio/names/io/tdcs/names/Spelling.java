@@ -7,7 +7,7 @@ package io.tdcs.names;
  * one and misplaces those with the other. Its FUSE client cannot open what has a character beyond U+FFFF, such as an
  * emoji. Each of the two is spelled as the character of Unicode's private area that is 0xF000 above it, as Cygwin does,
  * and each half of a surrogate pair as the one 0x800 above it. Should a name have one of those characters itself, {@link
- * #ESCAPE} goes before it, so that no two names are ever spelled alike. {@code tdcs.alluxio.spelling} is the same
+ * #ESCAPE} goes before it, so that no two names are ever spelled alike. {@code tdcs.alluxio.master} is the same
  * in Python.
  */
 final class Spelling {

@@ -15,11 +15,12 @@ import pytest
 import xxhash
 from tests.support.waiting import eventually
 
+from tdcs.node.agent import block_service
+from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.readable import ReadableBlocks
-from tdcs.node.wire import block_service, frames
+from tdcs.node.wire import frames
 from tdcs.node.wire.block_client import BlockClient, WrongContentError
-from tdcs.node.wire.block_service import BlockService
 from tdcs.node.wire.channel import receive
 from tdcs.node.wire.connections import Connections
 from tdcs.node.wire.frames import FrameError, News, SourceWanted, Wanted

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 import tdcs.node.agent.agent_command
 import tdcs.node.reader.reader_command
-from tdcs.node.agent import agent_process, open_files
+from tdcs.node import open_files
+from tdcs.node.agent import agent_process
 from tdcs.node.reader import supervisor
 
 

@@ -3,8 +3,8 @@
 import select
 from typing import Final
 
+from tdcs.node.reader.serving.fetch import Question
 from tdcs.node.wire.connection import PeerConnection
-from tdcs.node.wire.fetch import Question
 
 
 class Poller:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Container
 from typing import Final
 
-from tdcs_scheduler.admission.review import BadReviewError, decode_review, encode_answer, is_placed_by_data
 from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics
+from tdcs_scheduler.pod_review import BadReviewError, decode_review, encode_answer, is_placed_by_data
 
 _log: Final = logging.getLogger(__name__)
 

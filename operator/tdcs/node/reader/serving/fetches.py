@@ -15,13 +15,13 @@ import xxhash
 
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
+from tdcs.node.reader.serving.fetch import BlockQuestion, Fetch, Key, Question, SourceQuestion
 from tdcs.node.reader.serving.open_versions import OpenVersion
+from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.read import Read
 from tdcs.node.wire import frames
 from tdcs.node.wire.connection import PeerConnection, kept
-from tdcs.node.wire.fetch import BlockQuestion, Fetch, Key, Question, SourceQuestion
 from tdcs.node.wire.frames import FrameError, Piece, SourceWanted
-from tdcs.node.wire.poller import Poller
 
 _log: Final = logging.getLogger(__name__)
 

@@ -27,6 +27,9 @@ from tdcs.node.wire.connections import Connections
 from tdcs.node.wire.frames import FrameError, News, SourceWanted, Wanted
 from tdcs.trust.rights import BLOCK_CALLERS, may_ask
 
+_CHANGES: Final = frozenset({"Changed", "Missing"})
+
+
 _log: Final = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 256
@@ -57,9 +60,6 @@ class ReadSource(Protocol):
     ) -> AbstractContextManager[memoryview]:
         """The piece, while it is sent; calls `waiting` now and then while it has to wait. Raises SourceFailureError."""
         ...
-
-
-_CHANGES: Final = frozenset({"Changed", "Missing"})
 
 
 class BlockService:
