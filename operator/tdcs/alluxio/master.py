@@ -13,6 +13,22 @@ from tdcs.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc
 from tdcs.model.cache_engine import Block, CachedFile, SourceError, WorkerInfo
 from tdcs.model.source_paths import canonical_uri
 
+_WRITE_MUST_CACHE = 1
+
+_TURNED = 250
+"""Entries of a page that are read in a stretch: whoever has to do with other paths shall not wait for all of it."""
+
+_CONTENT = "s3_etag"
+"""Where the master keeps what a source says of a file's content: the ETag, for folders their length and time."""
+
+_CONTENT_TIME = re.compile(r"^\(len:\d+, ?_?modtime:(-?\d+)\)$")
+"""The attribute in which Alluxio keeps what a store says of an object's content."""
+
+_ALL_WORKERS = 1
+
+_ALL_FIELDS = tuple(range(1, 13))
+
+
 ESCAPE: Final = "\uf000"
 
 _HALVES: Final = 0x800
@@ -38,17 +54,6 @@ _SHORT, _LONG = 30.0, 900.0
 """Deadlines in seconds: of calls that touch memory only, and of those that list a source or walk a large tree."""
 
 _METADATA_NEVER, _METADATA_ONCE, _METADATA_ALWAYS = 0, 1, 2
-_WRITE_MUST_CACHE = 1
-_TURNED = 250
-"""Entries of a page that are read in a stretch: whoever has to do with other paths shall not wait for all of it."""
-
-_CONTENT = "s3_etag"
-"""Where the master keeps what a source says of a file's content: the ETag, for folders their length and time."""
-_CONTENT_TIME = re.compile(r"^\(len:\d+, ?_?modtime:(-?\d+)\)$")
-"""The attribute in which Alluxio keeps what a store says of an object's content."""
-
-_ALL_WORKERS = 1
-_ALL_FIELDS = tuple(range(1, 13))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,9 @@ from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import DATASETS
 from tdcs.model.problem import Problem
 
+VOLUME_IN_USE: Final = "VolumeInUse"
+"""Reason of the event: the source may not be used any more, and pods have the volume still."""
+
 
 class LoadTimes:
     """Stopwatches of the loads that go on. A load that had begun before the operator is not measured, nor is one that
@@ -57,10 +60,6 @@ class LoadTimes:
     def forget(self, key: WorkKey) -> None:
         """The Dataset is gone, or is not loaded any more."""
         self._begun.pop(key, None)
-
-
-VOLUME_IN_USE: Final = "VolumeInUse"
-"""Reason of the event: the source may not be used any more, and pods have the volume still."""
 
 
 class Publisher:

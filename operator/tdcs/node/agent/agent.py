@@ -47,6 +47,16 @@ from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
 from tdcs.node.wire.frames import News
 from tdcs.trust.contexts import Contexts
 
+_log: Final = logging.getLogger(__name__)
+
+_BUSY_TICK: Final = 0.1
+
+_REST_TICK: Final = 1.0
+
+_REGISTERED_A_LANE: Final = 64
+
+_DROPPED_AT_ONCE: Final = 256
+
 
 class KnownMount(msgspec.Struct, frozen=True, kw_only=True):
     """A mount as it is kept on the disk.
@@ -75,14 +85,6 @@ class AssignmentFolder(MountNotes[KnownMount]):
         for known in self.read():
             if known.mount == mount:
                 self.write(msgspec.structs.replace(known, forgotten=True))
-
-
-_log: Final = logging.getLogger(__name__)
-
-_BUSY_TICK: Final = 0.1
-_REST_TICK: Final = 1.0
-_REGISTERED_A_LANE: Final = 64
-_DROPPED_AT_ONCE: Final = 256
 
 
 class Agent:

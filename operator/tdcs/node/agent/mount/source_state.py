@@ -18,6 +18,13 @@ from tdcs.node.agent.mount.source_pieces import SourceFailureError, SourceReader
 from tdcs.node.agent.mount.transfer_limits import RateLimit
 from tdcs.node.agent.mount.unanswered import UnansweredReads
 
+_log: Final = logging.getLogger(__name__)
+
+_REFUSALS: Final = 32
+"""Files that the source refuses in a row before it is given a pause as a whole."""
+
+_MOST_PAUSE: Final = 60.0
+
 
 def open_source(access: SourceAccess) -> SourceReader:
     """A reader of this source; raises SourceFailureError when its address makes no sense."""
@@ -26,14 +33,6 @@ def open_source(access: SourceAccess) -> SourceReader:
         return FolderReader(source.folder) if source.scheme == "file" else BucketReader(access, source)
     except ValueError as error:
         raise SourceFailureError("SourceAway", f"this agent cannot read the source: {error}") from error
-
-
-_log: Final = logging.getLogger(__name__)
-
-_REFUSALS: Final = 32
-"""Files that the source refuses in a row before it is given a pause as a whole."""
-
-_MOST_PAUSE: Final = 60.0
 
 
 class SourceState:

@@ -29,6 +29,25 @@ from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.failed_fetches import Numbers
 from tdcs.node.agent.mount.mount_work import MountWork
 
+_log: Final = logging.getLogger(__name__)
+
+LANES: Final = 16
+
+BUSY_LANES: Final = 2
+"""Blocks of all mounts that are registered at the same time, at rest and while blocks are being brought."""
+
+_IDLE_ENOUGH: Final = 0.3
+
+_MOST_WAIT_SECONDS: Final = 30.0
+
+_MOST_PAUSE: Final = 30.0
+
+_OPEN_PAUSE: Final = 5.0
+
+_FORGOTTEN_SECONDS: Final = 600.0
+"""A block that was not tried again for so long after its pause may be gone: its refusals are forgotten."""
+
+
 SETTLED_SECONDS = 3.0
 """Heartbeats of a worker come every second: by then the master has heard of a removal."""
 
@@ -57,21 +76,6 @@ class Removals:
                 break
             del self._at[block_id]
         return list(self._at)
-
-
-_log: Final = logging.getLogger(__name__)
-
-LANES: Final = 16
-BUSY_LANES: Final = 2
-"""Blocks of all mounts that are registered at the same time, at rest and while blocks are being brought."""
-
-_IDLE_ENOUGH: Final = 0.3
-_MOST_WAIT_SECONDS: Final = 30.0
-
-_MOST_PAUSE: Final = 30.0
-_OPEN_PAUSE: Final = 5.0
-_FORGOTTEN_SECONDS: Final = 600.0
-"""A block that was not tried again for so long after its pause may be gone: its refusals are forgotten."""
 
 
 def lanes_now(*, bringing: bool, idle: float, waited: float) -> int:
