@@ -1,4 +1,4 @@
-"""What a Dataset's status says: counts, copies, progress. Its conditions are in `mounts.conditions`."""
+"""What a Dataset's status says: counts, copies, progress. Its conditions are in `dataset_conditions`."""
 
 import itertools
 from collections.abc import Mapping, Sequence
