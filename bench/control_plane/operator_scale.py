@@ -42,7 +42,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import Cluster
 from tests.unit.control.server import Server
 
-from tdcs.control.cache_registry import Cache, CachePool
+from tdcs.control.cache_registry import Cache, CachePool, Published
 from tdcs.control.context import Settings, WorkKey
 from tdcs.control.dataset.mount.mount_snapshot import UNHEARD_SECONDS
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
@@ -99,8 +99,8 @@ class SumsCaches(CachePool):
 
     known: Mapping[str, Listed]
 
-    async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
-        return self.known.get(digest) or await super().totals(digest=digest, urls=urls)
+    async def totals(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> Listed:
+        return self.known.get(digest) or await super().totals(digest=digest, urls=urls, version=version)
 
 
 def write_million(folder: ManifestFolder, *, files: int) -> str:

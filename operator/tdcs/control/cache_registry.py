@@ -1,7 +1,7 @@
 """The caches that the operator works with: of each cache cluster its engine, its agents, and what lists its mounts."""
 
 import asyncio
-import logging
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,8 +14,6 @@ from tdcs.listing.transfer import MANIFEST_PATH, ManifestFetcher, ManifestUnavai
 from tdcs.model.agent_state import Agents
 from tdcs.model.cache_engine import Engine, WorkerInfo
 from tdcs.model.listing_limit import CheckSize, ManifestBound, uncounted
-
-_log = logging.getLogger(__name__)
 
 OBTAIN_SECONDS = 20.0
 """So long whoever asks for a manifest waits for its transfer from an agent, which goes on for the next one who asks."""
@@ -64,13 +62,7 @@ class Caches(Protocol):
     Attributes:
         folder: the manifests that the operator has.
         manifest_url: where agents and node plugins find these, without the digest; empty when they are not served.
-        on_lost: called with the digest of a manifest that is asked for, and that no agent gives either.
-        published: says of a digest which version it is; None: of no mount. No other manifest is taken from an agent,
-            which could name any digest and give bytes without end.
     """
-
-    on_lost: Callable[[str], None]
-    published: Callable[[str], Published | None]
 
     @property
     def folder(self) -> ManifestFolder: ...
@@ -82,11 +74,16 @@ class Caches(Protocol):
         """The cache of this cluster; the same object each time."""
         ...
 
-    async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
-        """Have a manifest in the folder; raises `ManifestUnavailableError` when no URL gives it."""
+    async def fetch(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> None:
+        """Have a manifest in the folder; raises `ManifestUnavailableError` when no URL gives it, or when it is of no
+        mount (`version`): an agent could name any digest and give bytes without end."""
         ...
 
-    async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
+    async def obtain(self, digest: str, *, version: Published | None) -> None:
+        """As `fetch`, from the agents that work by it; when that takes long it goes on without the caller."""
+        ...
+
+    async def totals(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> Listed:
         """What decisions need of a manifest: its sums, which are added up here, since no digest proves what others say
         of them. Raises `ManifestUnavailableError` when no URL gives it."""
         ...
@@ -102,9 +99,6 @@ class CachePool:
         folder: where manifests are.
         manifest_url: see `Caches`.
         fetcher: gets manifests that the operator has lost; None when it alone has any.
-
-    Attributes:
-        on_lost, published: see `Caches`.
     """
 
     def __init__(
@@ -122,8 +116,6 @@ class CachePool:
         """By digest."""
         self._turns: dict[str, asyncio.Lock] = {}
         """By cluster."""
-        self.on_lost: Callable[[str], None] = lambda digest: None
-        self.published: Callable[[str], Published | None] = lambda digest: None
         self.folder = folder
         self.manifest_url = manifest_url
 
@@ -133,38 +125,33 @@ class CachePool:
             self._caches[cluster] = self._make(cluster)
         return self._caches[cluster]
 
-    async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
+    async def fetch(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> None:
         if self._fetcher is not None:
             # The first of those that others are given is this process, which would wait for its own answer.
             others = tuple(
                 url for url in urls if not self.manifest_url or not url.startswith(self.manifest_url)
             )
-            await self._transfer(self._fetcher, digest=digest, urls=others)
+            await self._transfer(self._fetcher, version, digest=digest, urls=others)
 
-    async def obtain(self, digest: str) -> None:
-        """Take a manifest that this process has lost from an agent that works by it."""
+    async def obtain(self, digest: str, *, version: Published | None) -> None:
         states = [state for cache in self._caches.values() for state in cache.agents.states().values()]
         urls = tuple(
             f"{state.url}{MANIFEST_PATH}{digest}"
             for state in states
             if state.url and any(mount.manifest == digest for mount in state.mounts.values())
         )
-        try:
-            if self._fetcher is None:
-                raise ManifestUnavailableError(f"manifest {digest} is not here, and nowhere else")
+        if self._fetcher is None:
+            raise ManifestUnavailableError(f"manifest {digest} is not here, and nowhere else")
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OBTAIN_SECONDS):
-                await self._transfer(self._fetcher, digest=digest, urls=urls)
-        except TimeoutError:
-            return
-        except ManifestUnavailableError as error:
-            _log.info("%s", error)
-            self.on_lost(digest)
+                await self._transfer(self._fetcher, version, digest=digest, urls=urls)
 
-    async def _transfer(self, fetcher: ManifestFetcher, *, digest: str, urls: tuple[str, ...]) -> None:
+    async def _transfer(
+        self, fetcher: ManifestFetcher, version: Published | None, *, digest: str, urls: tuple[str, ...]
+    ) -> None:
         """Take a manifest from elsewhere when it is its turn. It goes on for others when the caller is cancelled."""
         if await asyncio.to_thread(self.folder.has, digest):
             return
-        version = self.published(digest)
         if version is None:
             raise ManifestUnavailableError(f"manifest {digest} is of no mount: it is taken from nowhere")
         task = self._transfers.get(digest)
@@ -182,8 +169,8 @@ class CachePool:
             most = ManifestBound(version.most, "spec.limits.files of its CacheCluster allow no more")
             await fetcher.fetch(digest=digest, urls=urls, most=most, seconds=TRANSFER_SECONDS)
 
-    async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
-        await self.fetch(digest=digest, urls=urls)
+    async def totals(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> Listed:
+        await self.fetch(digest=digest, urls=urls, version=version)
         return await asyncio.to_thread(lambda: listed(self.folder.open(digest)))
 
     async def close(self) -> None:

@@ -25,6 +25,7 @@ from tdcs.model.agent_state import AgentState, Assignment, FolderCount, FolderLi
 from tdcs.model.listing_limit import SourcesSize
 
 MB = 1 << 20
+OF_DEFAULT = Published(cluster="default", most=MB)
 
 
 async def test_a_manifest_is_fetched_from_the_first_that_has_it(
@@ -244,12 +245,16 @@ async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for
         make=lambda _: cache, folder=empty, fetcher=ManifestFetcher(folder=empty, session=session)
     )
     pool.get(cluster="default")
-    version = Published(cluster="default", most=MB)
     lost: list[str] = []
-    pool.on_lost = lost.append
-    pool.published = lambda digest: version if digest == listed.digest else None
+
+    async def obtain(digest: str) -> None:
+        try:
+            await pool.obtain(digest, version=OF_DEFAULT if digest == listed.digest else None)
+        except ManifestUnavailableError:
+            lost.append(digest)
+
     operator = web.Application()
-    operator.add_routes(manifest_routes(empty, obtain=pool.obtain))
+    operator.add_routes(manifest_routes(empty, obtain=obtain))
     address = await serve(operator)
 
     async with session.get(manifest_url(address=address, digest=listed.digest)) as response:
@@ -287,15 +292,18 @@ async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_
     pool = CachePool(make=lambda _: cache, folder=own, fetcher=ManifestFetcher(folder=own, session=session))
     pool.get(cluster="default")
     lost: list[str] = []
-    pool.on_lost = lost.append
-    version = Published(cluster="default", most=MB)
-    pool.published = lambda digest: version if digest in (first, second) else None
 
-    await pool.obtain(of_no_mount)
+    async def obtain(digest: str) -> None:
+        try:
+            await pool.obtain(digest, version=OF_DEFAULT if digest in (first, second) else None)
+        except ManifestUnavailableError:
+            lost.append(digest)
+
+    await obtain(of_no_mount)
     assert (asked, lost) == ([], [of_no_mount])
-    both = [asyncio.create_task(pool.obtain(digest)) for digest in (first, second)]
+    both = [asyncio.create_task(obtain(digest)) for digest in (first, second)]
     await eventually_async(lambda: bool(asked), deadline=20)
-    await pool.obtain(of_no_mount)  # a way round: the second one had its turn by now, if it needed none
+    await obtain(of_no_mount)  # a way round: the second one had its turn by now, if it needed none
     assert len(asked) == 1
     held.set()
     await asyncio.gather(*both)
@@ -351,11 +359,9 @@ def without_manifests(
 ) -> CachePool:
     """The caches of an operator that has lost all manifests."""
     cache = Cache(engine=engine, agents=Followed({}), lister=LocalLister(engine=engine, folder=folder))
-    pool = CachePool(
+    return CachePool(
         make=lambda _: cache, folder=folder, fetcher=ManifestFetcher(folder=folder, session=session)
     )
-    pool.published = lambda digest: Published(cluster="default", most=MB)
-    return pool
 
 
 async def test_sums_are_of_the_manifest_that_the_digest_proves_whatever_an_agent_says_of_them(
@@ -375,7 +381,9 @@ async def test_sums_are_of_the_manifest_that_the_digest_proves_whatever_an_agent
     agent.router.add_get("/{path:.*}", lie)
     url = manifest_url(address=await serve(agent), digest=true.digest)
     own = ManifestFolder(tmp_path / "own")
-    found = await without_manifests(engine, own, session).totals(digest=true.digest, urls=(url,))
+    found = await without_manifests(engine, own, session).totals(
+        digest=true.digest, urls=(url,), version=OF_DEFAULT
+    )
     assert found == msgspec.structs.replace(true, seconds=0.0)
     assert own.digests() == {true.digest}
 
@@ -399,7 +407,7 @@ async def test_an_operator_asks_itself_for_no_manifest(
     own = await serve(operator)
     pool.manifest_url = f"http://{own}"
     urls = tuple(manifest_url(address=each, digest=true.digest) for each in (own, await serve(agent)))
-    assert (await pool.totals(digest=true.digest, urls=urls)).digest == true.digest
+    assert (await pool.totals(digest=true.digest, urls=urls, version=OF_DEFAULT)).digest == true.digest
     assert not asked
 
 
@@ -417,4 +425,4 @@ async def test_sums_of_a_manifest_with_another_digest_are_not_to_be_had(
     url = manifest_url(address=await serve(agent), digest=true.digest)
     pool = without_manifests(engine, ManifestFolder(tmp_path / "own"), session)
     with pytest.raises(ManifestUnavailableError):
-        await pool.totals(digest=true.digest, urls=(url,))
+        await pool.totals(digest=true.digest, urls=(url,), version=OF_DEFAULT)

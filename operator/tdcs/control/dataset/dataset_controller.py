@@ -1,16 +1,13 @@
 """One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mount.mount_pass`."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import ValidationError
 
-from tdcs.alluxio import profile
 from tdcs.api import names
-from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import Dataset
-from tdcs.control.cache_registry import Published
-from tdcs.control.cachecluster.cache_observer import CacheObserver
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
 from tdcs.control.dataset.access.dataset_volume import Volume
@@ -29,7 +26,6 @@ from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.control.dataset.mount.unused_manifests import remove_unused
 from tdcs.control.dataset.revoked_keys import RevokedKeys
 from tdcs.control.dataset.volume_origins import UNCHECKED, MountedSource, VolumeOrigins
-from tdcs.control.dataset.wakes import Wakes
 from tdcs.decide.cache.removal_cost import MountLedger
 from tdcs.decide.may_read import (
     ENDPOINT_NOT_ALLOWED,
@@ -39,13 +35,15 @@ from tdcs.decide.may_read import (
     missing_cluster,
     pinned_address,
 )
-from tdcs.decide.source_limits import manifest_bytes
+from tdcs.listing.transfer import ManifestUnavailableError
 from tdcs.model.cache_engine import Source
 from tdcs.model.cache_view import WantedBytes
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Key, Object, object_key, with_finalizer
 from tdcs.model.kube_resources import DATASETS
 from tdcs.model.problem import Problem, Refusal
+
+_log = logging.getLogger(__name__)
 
 LOCKED_RETRY = 0.5
 """Seconds after which a Dataset is looked at again while another pass works on its mount."""
@@ -77,23 +75,9 @@ class DatasetController:
         self._context = context
         self._clock = clock
         self._services_known = services_known
-        self._wakes = Wakes(context=context, world=lambda: self._world)
-        self.observer = CacheObserver(
-            caches=context.caches,
-            poll_seconds=context.settings.poll_seconds,
-            patience=context.settings.learning_seconds / 4,
-            on_cache=self._wakes.cache_changed,
-            on_agents=self._wakes.agents_changed,
-            on_room=self._wakes.room_changed,
-            clock=clock,
-        )
-        self._world = World(
-            context=context,
-            observer=self.observer,
-            on_change=lambda cluster, path: self._wakes.datasets(cluster, {path}),
-            queue_order=queue_order,
-            clock=clock,
-        )
+        self._world = World(context=context, queue_order=queue_order, clock=clock)
+        self._wakes = self._world.wakes
+        self.observer = self._world.observer
         self._orphans = Orphans(world=self._world)
         self._revoked = RevokedKeys(
             seconds=context.settings.revoked_seconds,
@@ -102,8 +86,6 @@ class DatasetController:
             now=context.now,
         )
         self._publisher = Publisher(world=self._world, revoked=self._revoked)
-        context.caches.on_lost = self._wakes.manifest_lost
-        context.caches.published = self._published
         self._key_checks = KeyChecks(
             seconds=context.settings.keys_check_seconds, clock=clock, on_done=context.queue.add
         )
@@ -121,6 +103,14 @@ class DatasetController:
     def source_rates(self) -> Mapping[str, float]:
         """The measured rates of stores, in bytes a second."""
         return self._world.bandwidth.measured()
+
+    async def obtain(self, digest: str) -> None:
+        """Have a manifest that a node asks for; one that no agent gives either is made again by a listing."""
+        try:
+            await self._context.caches.obtain(digest, version=self._world.published(digest))
+        except ManifestUnavailableError as error:
+            _log.info("%s", error)
+            self._wakes.manifest_lost(digest)
 
     def report_of(self, cluster: str, path: str) -> MountReport | None:
         """What the last pass over a mount found."""
@@ -451,18 +441,6 @@ class DatasetController:
             name=metadata["name"],
             namespace=metadata["namespace"],
             patch={"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}},
-        )
-
-    def _published(self, digest: str) -> Published | None:
-        """The version with this digest: of a mount that was listed, or that a cache has."""
-        listed = ((mount.cluster, mount.manifests.view().listed) for mount in self._world)
-        found = (cluster for cluster, one in listed if one is not None and one.digest == digest)
-        cluster = next(found, None) or self.observer.with_version(digest)
-        if cluster is None:
-            return None
-        spec = self._world.spec_of(cluster) or CacheClusterSpec()
-        return Published(
-            cluster=cluster, most=manifest_bytes(spec, heap_files=profile.heap_files(spec.master.jvm_options))
         )
 
 

@@ -1,12 +1,13 @@
 """Who is looked at when something changes: Datasets, their Preloads, and the CacheCluster that serves them."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
 from tdcs.api import names
 from tdcs.control.context import Context, WorkKey
+from tdcs.control.dataset.cache_manager import CacheManager
 from tdcs.control.dataset.mount import mount_readers
-from tdcs.control.dataset.mount.all_mounts import World
+from tdcs.control.dataset.mount.shared_mount import Mount, Place
 from tdcs.model.kube_resources import DATASETS
 
 ROOM_SECONDS: Final = 2.0
@@ -21,12 +22,14 @@ class Wakes:
 
     Args:
         context: the controller's world.
-        world: gives the mounts, once they are there.
+        mounts: those that were worked on.
+        manager: grants them their parts of the caches.
     """
 
-    def __init__(self, *, context: Context, world: Callable[[], World]) -> None:
+    def __init__(self, *, context: Context, mounts: Mapping[Place, Mount], manager: CacheManager) -> None:
         self._context: Final = context
-        self._world: Final = world
+        self._mounts: Final = mounts
+        self._manager: Final = manager
         self._needs_seen: Final[dict[str, object]] = {}
 
     def datasets(self, cluster: str, paths: set[str] | None, *, after: float = 0.0) -> None:
@@ -47,7 +50,7 @@ class Wakes:
 
     def needs_changed(self, cluster: str) -> None:
         """The CacheCluster, when its jobs need more or less: its status says so, and may scale it."""
-        grants = self._world().manager.grants(cluster)
+        grants = self._manager.grants(cluster)
         beyond = sorted(name for name, left in grants.quotas.items() if left < 0)
         found = (sum(grants.needed.values()), len(grants.mounts), beyond)
         if self._needs_seen.get(cluster) != found:
@@ -56,7 +59,7 @@ class Wakes:
 
     def manifest_lost(self, digest: str) -> None:
         """Somebody needs a manifest that is nowhere: what it is of is listed."""
-        for mount in self._world():
+        for mount in list(self._mounts.values()):
             if mount.manifests.lost(digest):
                 self.datasets(mount.cluster, {mount.path}, after=self._context.settings.survey_seconds)
 
@@ -71,7 +74,7 @@ class Wakes:
 
     def room_changed(self, cluster: str, paths: set[str]) -> None:
         """Room that frees itself is for those that have less than they ask for; where there is less, some must go."""
-        self.datasets(cluster, paths | self._world().manager.lacking(cluster), after=ROOM_SECONDS)
+        self.datasets(cluster, paths | self._manager.lacking(cluster), after=ROOM_SECONDS)
 
     def _users(self, cluster: str, paths: set[str] | None) -> list[WorkKey]:
         """The Datasets of some mounts of a cluster, or of all."""
@@ -81,7 +84,7 @@ class Wakes:
             return [WorkKey(DATASETS, *key) for key in own]
         found: list[WorkKey] = []
         for path in paths:
-            mount = self._world().find(cluster=cluster, path=path)
+            mount = self._mounts.get((cluster, path))
             seen = mount_readers.users_of(stores=stores, cluster=cluster, path=path)
             found += seen if mount is None else mount.users.union(seen)
         return found

@@ -265,6 +265,10 @@ class Operator:
         if (key.namespace, key.name) in self._own[key.resource]:
             self._store_resync.doubt(key.resource)
 
+    async def obtain(self, digest: str) -> None:
+        """Have a manifest that a node asks for; see `DatasetController.obtain`."""
+        await self._datasets.obtain(digest)
+
     def known_agents(self, cluster: str) -> KnownAgents:
         """The agents of a cache cluster, of which readers learn who holds what; none of an unknown one."""
         return self._datasets.observer.known_agents(cluster)

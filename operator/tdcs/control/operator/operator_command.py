@@ -176,7 +176,7 @@ def command(settings: OperatorSettings) -> None:
                     folder,
                     port=settings.manifest_port,
                     known=operator.known_agents,
-                    obtain=caches.obtain,
+                    obtain=operator.obtain,
                     report=ReadFailures(operator.context).report,
                     take_waits=operator.take_waits,
                     tls=tls,

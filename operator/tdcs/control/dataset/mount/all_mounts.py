@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from pydantic import ValidationError
 
+from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.control.cache_registry import Published
 from tdcs.control.cachecluster.assigner import Assigner
 from tdcs.control.cachecluster.cache_observer import CacheObserver
 from tdcs.control.context import Context
@@ -19,9 +21,11 @@ from tdcs.control.dataset.mount.mounting import Mounting
 from tdcs.control.dataset.mount.path_settings import PathSettings
 from tdcs.control.dataset.mount.shared_mount import Mount, Place
 from tdcs.control.dataset.mount.source_versions import MountManifests
+from tdcs.control.dataset.wakes import Wakes
 from tdcs.control.node_view import NodeDirectory
 from tdcs.decide.place import placement_input
 from tdcs.decide.place.placement_input import CacheNodes
+from tdcs.decide.source_limits import manifest_bytes
 from tdcs.model.kube_objects import Key
 from tdcs.model.listing_limit import SourcesSize
 
@@ -36,13 +40,12 @@ class World:
 
     Args:
         context: the controller's world.
-        observer: what every cache cluster says of itself.
-        on_change: called with cluster and path when something of a mount has come to its end in the background, or it
-            is granted something else.
         queue_order: the jobs that wait, the first first.
         clock: seconds that only grow.
 
     Attributes:
+        observer: what every cache cluster says of itself.
+        wakes: has Datasets looked at again.
         manager: grants the mounts their parts of their caches.
         bandwidth: shares the bandwidth of their stores.
         policies: the eviction policies that are installed.
@@ -53,22 +56,28 @@ class World:
         self,
         *,
         context: Context,
-        observer: CacheObserver,
-        on_change: Callable[[str, str], None],
         queue_order: Callable[[], Sequence[Key]],
         clock: Callable[[], float],
     ) -> None:
         self.context = context
-        self.observer = observer
         self.queue_order = queue_order
         self.clock = clock
+        self._mounts: dict[Place, Mount] = {}
         self.manager = CacheManager(on_change=self._changed)
+        self.wakes = Wakes(context=context, mounts=self._mounts, manager=self.manager)
+        self.observer = CacheObserver(
+            caches=context.caches,
+            poll_seconds=context.settings.poll_seconds,
+            patience=context.settings.learning_seconds / 4,
+            on_cache=self.wakes.cache_changed,
+            on_agents=self.wakes.agents_changed,
+            on_room=self.wakes.room_changed,
+            clock=clock,
+        )
         self.bandwidth = SourceBandwidth(on_change=self._changed, clock=clock)
         self.policies = installed_policies()
         self.node_directory = NodeDirectory()
-        self._on_change = on_change
         self._gate = ListingGate(stuck_seconds=context.settings.listing_seconds)
-        self._mounts: dict[Place, Mount] = {}
         self._assigners: dict[str, Assigner] = {}
         self._first_looks: list[asyncio.Task[None]] = []
         self._cache_nodes: dict[str, tuple[object, CacheNodes]] = {}
@@ -179,7 +188,19 @@ class World:
         mount = self.find(cluster=cluster, path=path)
         if mount is not None:
             mount.changes += 1
-        self._on_change(cluster, path)
+        self.wakes.datasets(cluster, {path})
+
+    def published(self, digest: str) -> Published | None:
+        """The version with this digest: of a listed mount, or that a cache has; None: of no mount."""
+        listed = ((mount.cluster, mount.manifests.view().listed) for mount in self)
+        found = (cluster for cluster, one in listed if one is not None and one.digest == digest)
+        cluster = next(found, None) or self.observer.with_version(digest)
+        if cluster is None:
+            return None
+        spec = self.spec_of(cluster) or CacheClusterSpec()
+        return Published(
+            cluster=cluster, most=manifest_bytes(spec, heap_files=profile.heap_files(spec.master.jvm_options))
+        )
 
     def _made(self, cluster: str, path: str) -> Mount:
         context, cache = self.context, self.context.caches.get(cluster=cluster)
@@ -198,6 +219,7 @@ class World:
         manifests = MountManifests(
             path=path,
             caches=context.caches,
+            published=self.published,
             lister=cache.lister,
             count=mounting.count,
             gate=self._gate,

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tdcs.control.background_task import BackgroundTask
-from tdcs.control.cache_registry import Caches
+from tdcs.control.cache_registry import Caches, Published
 from tdcs.control.dataset.dataset_conditions import HeldUpBy
 from tdcs.control.dataset.mount.listing_gate import ListingGate, ListingTurn
 from tdcs.listing.folder import is_digest
@@ -89,6 +89,7 @@ class MountManifests:
     Attributes:
         path: engine path.
         caches: manifests that are there.
+        published: says of a digest which version it is; None: of no mount.
         lister: lists the mount.
         count: counts the source before the cache is to learn its names anew; raises as `CheckSize`.
         gate: of all listings.
@@ -103,6 +104,7 @@ class MountManifests:
 
     path: str
     caches: Caches
+    published: Callable[[str], Published | None]
     lister: Lister
     count: Callable[[ListingLimit], Awaitable[None]]
     gate: ListingGate
@@ -204,7 +206,9 @@ class MountManifests:
             if paths not in self._totals:
                 try:
                     async with asyncio.timeout(FETCH_SECONDS):  # which goes on for the next pass
-                        await self.caches.fetch(digest=current.digest, urls=urls)
+                        await self.caches.fetch(
+                            digest=current.digest, urls=urls, version=self.published(current.digest)
+                        )
                 except TimeoutError:
                     return None
                 except ManifestUnavailableError:
@@ -247,7 +251,8 @@ class MountManifests:
         """The version before a restart. It was let in: no limit keeps it out."""
         try:
             async with asyncio.timeout(RECOVER_SECONDS):
-                found = await self.caches.totals(digest=digest, urls=urls)
+                version = self.published(digest)
+                found = await self.caches.totals(digest=digest, urls=urls, version=version)
         except TimeoutError:
             raise ManifestUnavailableError(f"no agent has given manifest {digest} in time") from None
         self.size = found.size

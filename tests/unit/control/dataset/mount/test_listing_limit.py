@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.control.cache_registry import Cache, CachePool
+from tdcs.control.cache_registry import Cache, CachePool, Published
 from tdcs.control.dataset.mount.listing_gate import ListingGate
 from tdcs.control.dataset.mount.source_versions import MountManifests
 from tdcs.listing.folder import ManifestFolder
@@ -46,6 +46,7 @@ def manifests(lister: Refusing, tmp_path: Path) -> MountManifests:
     return MountManifests(
         path="/datasets/1f",
         caches=CachePool(make=no_cache, folder=ManifestFolder(tmp_path)),
+        published=lambda digest: Published(cluster="default", most=1 << 20),
         lister=lister,
         count=lambda limit: asyncio.sleep(0),
         gate=ListingGate(stuck_seconds=60),
@@ -108,9 +109,9 @@ async def test_a_limit_that_falls_and_rises_to_what_was_met_is_no_higher_one(
 async def test_a_version_that_no_agent_gives_in_time_is_listed(
     manifests: MountManifests, lister: Refusing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def drop_by_drop(*, digest: str, urls: tuple[str, ...]) -> Listed:
+    async def drop_by_drop(*, digest: str, urls: tuple[str, ...], version: object) -> Listed:
         await asyncio.Event().wait()
-        raise AssertionError(digest, urls)
+        raise AssertionError(digest, urls, version)
 
     monkeypatch.setattr(manifests.caches, "totals", drop_by_drop)
     monkeypatch.setattr("tdcs.control.dataset.mount.source_versions.RECOVER_SECONDS", 0.0)
