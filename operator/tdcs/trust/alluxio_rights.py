@@ -31,16 +31,6 @@ def alluxio_rights() -> Mapping[str, Mapping[Role, Place]]:
     )
 
 
-def rights_text() -> str:
-    """The table as Alluxio's processes read it: lines of a role, with its place, and a method."""
-    lines = [
-        f"{role}{place} {method}"
-        for method, places in alluxio_rights().items()
-        for role, place in places.items()
-    ]
-    return "\n".join(sorted(lines)) + "\n"
-
-
 def _caller(text: str) -> tuple[Role, Place]:
     role, at, place = text.partition("@")
     return Role(role), Place(at + place)
