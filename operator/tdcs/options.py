@@ -94,7 +94,6 @@ class Parsed(click.ParamType[Any]):
     """A type of values that users write as texts.
 
     Args:
-        name: for the help.
         parse: gives a value; raises ValueError with what is wrong.
         show: the text of a default.
     """

@@ -13,8 +13,6 @@ class BackgroundTask(Generic[T]):
     No pass waits for it, so that a source or a cache that hangs holds up its own Datasets only.
 
     Args:
-        work: what is to be done.
-        name: of its task.
         on_done: called once.
     """
 

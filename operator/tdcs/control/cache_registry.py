@@ -32,7 +32,6 @@ class Published:
     """A manifest that is the version of a mount.
 
     Attributes:
-        cluster: the mount's cache cluster.
         most: the manifest has no more bytes.
     """
 
@@ -98,8 +97,6 @@ class CachePool:
     """One cache a cluster, made when it is first asked for.
 
     Args:
-        make: makes the cache of a cluster.
-        folder: where manifests are.
         manifest_url: see `Caches`.
         fetcher: gets manifests that the operator has lost; None when it alone has any.
 

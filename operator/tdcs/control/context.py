@@ -163,13 +163,7 @@ Store = Mapping[Key, Object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Live views of the cluster; read only.
-
-    Attributes:
-        namespace: where the CacheClusters that count live.
-        pod_addresses: of all pods of the cluster.
-        paths: an index over the Datasets.
-    """
+    """Live views of the cluster; read only."""
 
     namespace: str = names.SYSTEM_NAMESPACE
     cache_clusters: Store = field(default_factory=dict)

@@ -86,7 +86,6 @@ class Metrics:
         """Have the state of the operator's parts read at each scrape; call it once.
 
         Args:
-            stores: the live views of the objects.
             queued: how many objects wait for a pass.
             oldest_seconds: how long the first of them has waited.
             schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.

@@ -31,7 +31,6 @@ class ScaleInInput:
     """What the choice of who leaves looks at.
 
     Attributes:
-        draining: nodes with draining workers already.
         busy: nodes on which pods of TrainingJobs run.
         mounts: what of every mount lies where.
         complete: whether every mounted Dataset is among them; until then no worker is taken to be drained.
@@ -65,7 +64,6 @@ def choose_nodes(
         nodes: the cluster's nodes, as the API server has them, by name.
         present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
             never moves a cache.
-        holdings: what lies where.
     """
     there = set(present)
     fitting = fitting_nodes(spec=spec, nodes=nodes, present=there)

@@ -83,7 +83,6 @@ class Held:
     """Bytes of a dataset on a node.
 
     Attributes:
-        dataset: its name.
         held_bytes: bytes on the node.
         last_copy_bytes: those of them that lie on no other node.
         worth: how much it is wanted, in any unit that all of them share: store bandwidth saved per byte
@@ -115,7 +114,6 @@ def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Followi
 
     Args:
         sites: the nodes that may have a worker.
-        bounds: what else counts.
         now: seconds on the clock of `spare_since`.
     """
     unknown = bounds.needed_bytes is None

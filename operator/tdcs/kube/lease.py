@@ -36,7 +36,6 @@ class Lease:
     """A named lease that one of many holds.
 
     Args:
-        api: the API server.
         namespace: where the Lease lives.
         name: its name; equal for all who compete.
         identity: of this process, unlike every other's, in time too: a restarted one is another.

@@ -16,7 +16,6 @@ class Resource:
 
     Attributes:
         group: API group, empty for the core group.
-        version: version inside the group.
         plural: the name in the URL, such as ``pods``.
         kind: the name in objects, such as ``Pod``.
         namespaced: whether its objects live in a namespace.

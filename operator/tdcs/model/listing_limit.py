@@ -100,7 +100,6 @@ class LimitCount:
     Attributes:
         names: files that came one by one, each of which is one here.
         files: all, and their folders, as limits count them.
-        bytes: of all.
     """
 
     def __init__(self, limit: ListingLimit | None, *, what: str, path: str) -> None:
@@ -128,7 +127,6 @@ class LimitCount:
             files: as limits count them.
             size: bytes of all.
             folders: further ones, as limits count them.
-            largest: of these files.
         """
         self.files += files + folders
         self.bytes += size

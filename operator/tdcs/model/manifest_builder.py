@@ -41,7 +41,6 @@ class ManifestBuilder:
     The same files give the same manifest, to the byte.
 
     Args:
-        path: the mount's path in the cache.
         source: URI of the mount's source.
     """
 

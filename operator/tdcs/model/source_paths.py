@@ -63,7 +63,6 @@ def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
     Buckets are never in each other's way: what one tenant mounts must not keep another one from a name.
 
     Args:
-        path: Where the source shall appear.
         uri: The source, canonical.
         mounts: What is mounted already: path to canonical URI. The same pair is no conflict.
 

@@ -29,9 +29,6 @@ class Contexts:
     """The TLS contexts of a process, of its present identity. Callable from any thread.
 
     All demand TLS 1.3 and a certificate of a known authority from the other side.
-
-    Args:
-        identify: gives the present identity.
     """
 
     def __init__(self, identify: Identify) -> None:

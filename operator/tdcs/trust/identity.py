@@ -58,7 +58,6 @@ class TrustFolder:
 
     Args:
         folder: with `tls.crt`, `tls.key` and `ca.crt`.
-        clock: seconds that only grow.
     """
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:

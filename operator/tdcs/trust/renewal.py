@@ -72,7 +72,6 @@ def renewed_authority(
     Args:
         known: as it was, with readable certificates.
         spread: whether all Secrets name all authorities of `known`.
-        make: makes a new one.
     """
     create = make or (lambda until: make_authority(name="tdcs cache authority", until=until))
     if known is None:

@@ -15,7 +15,6 @@ class SecureStream:
     """One side of a TLS connection. Its owner carries bytes: `feed` what came, send what `outgoing` gives.
 
     Args:
-        context: of this process.
         host: for a client: the name that the server's certificate must have.
     """
 

@@ -64,7 +64,6 @@ class PodPlace:
         bytes: of the job's data on that node, now.
         score: 0 to 10, as the scheduler's extender gives it, among all nodes; None for pods that read no data.
         best_score: the best of any node.
-        sentence: all that in words.
         alternatives: nodes with data that no pod of the job is or was on.
     """
 

@@ -59,7 +59,6 @@ def place_pods(
         copies: the copy of each dataset that it would read.
         datasets: all that are known, with what is on their nodes or on its way.
         pods: all that are known: some wait for the same scheduler.
-        nodes: of the cluster.
         free: what each node has left for the job.
     """
     view = DatasetView()

@@ -90,17 +90,7 @@ def cache_outlook(
     policies: Mapping[str, Policy],
     now: str,
 ) -> CacheOutlook | None:
-    """The cache cluster of this name without the job and with it; None when it has no workers that are known.
-
-    Args:
-        cluster: the CacheCluster.
-        own: the job's Datasets in it.
-        without: the views without the job.
-        having: the same with it.
-        free_gpus: of each node.
-        policies: the eviction policies by name.
-        now: the time.
-    """
+    """The cache cluster of this name without the job and with it; None when it has no workers that are known."""
     obj = having.cache_cluster(cluster)
     try:
         parsed = CacheCluster.model_validate(obj) if obj is not None else None

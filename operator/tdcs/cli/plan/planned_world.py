@@ -48,7 +48,6 @@ class PlanWorld:
     """What was read.
 
     Attributes:
-        job: the TrainingJob, with its namespace.
         now: the time.
         objects: those of each kind, by plural.
         hidden: kinds that the user may not list at all, by plural.

@@ -16,7 +16,6 @@ class Blueprint:
     Attributes:
         owner: the CacheCluster object.
         spec: its parsed spec.
-        namespace: where the children live.
         image: the image when the spec names none.
         agent_image: the image of the agents.
         pull_secrets: Secrets of `namespace` with which it is pulled.

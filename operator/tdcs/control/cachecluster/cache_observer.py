@@ -42,7 +42,6 @@ class CacheObserver:
         on_agents: called with a cluster and the mounts of which some agent says another thing; None for all.
         on_room: called with a cluster when nodes have more or less room for blocks, for another reason than these
             blocks, and with the mounts on those that have less.
-        clock: seconds that only grow.
     """
 
     def __init__(

@@ -43,13 +43,11 @@ class CacheClusterController:
     """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
 
     Args:
-        context: the controller's world.
         ledgers: what of every mount of a cache cluster lies on which workers.
         observe: what a cache cluster says of itself.
         needs: what its jobs need in it.
         readers: the nodes on which pods run that mount its data.
         forget: called with a cache cluster that is gone.
-        clock: seconds that only grow.
     """
 
     def __init__(

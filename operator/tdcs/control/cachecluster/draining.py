@@ -56,7 +56,6 @@ def cut_off(
     Args:
         known: the workers that the status lists.
         present: nodes that have, or shall have, a StatefulSet.
-        nodes: the cluster's nodes.
     """
     return [
         worker
@@ -66,11 +65,7 @@ def cut_off(
 
 
 class HeldSince:
-    """For how long something has held of places without a break.
-
-    Args:
-        clock: seconds that only grow.
-    """
+    """For how long something has held of places without a break."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -94,8 +89,6 @@ class Drain:
     """The workers that leave a cache cluster in one pass.
 
     Args:
-        context: the controller's world.
-        plan: the cluster.
         staying: the nodes that shall have a worker.
         holdings: what lies where.
         workers: what the engine knows of the workers; None when it does not answer.

@@ -67,7 +67,6 @@ def conclusion(report: ProbeReport | None, *, trusted: bool) -> Finding:
     """The condition that follows from a report; None: the probe ended without one.
 
     Args:
-        report: what the probe found.
         trusted: whether the cache's ports ask for certificates.
     """
     kind = names.NETWORK_ISOLATED
@@ -182,7 +181,6 @@ class NetworkProbe:
     """Has every cache tried once in each period, and after a start of the operator.
 
     Args:
-        context: the controller's world.
         clock: seconds since 1970.
     """
 

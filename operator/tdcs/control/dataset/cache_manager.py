@@ -115,7 +115,6 @@ class CacheManager:
         Mounts that ask at the same time are served by one pass.
 
         Args:
-            cluster: the cache cluster.
             demand: what the mount asks for.
             nodes: the caches of its nodes; of one that has nothing new to say the same object as before.
             quotas: the bytes of its quotas.
@@ -152,14 +151,7 @@ class CacheManager:
         return replace(own, placements=_with_wants(own.placements, demand.wants))
 
     def granted(self, *, cluster: str, path: str, own: MountGrant, nodes: Iterable[str]) -> Granted:
-        """What a mount may have of the cache now.
-
-        Args:
-            cluster: the cache cluster.
-            path: the mount.
-            own: what it is granted.
-            nodes: those that concern it.
-        """
+        """What a mount may have of the cache now."""
         state = self._clusters[cluster]
         room: dict[str, int] = {}
         crowded: set[str] = set()

@@ -58,7 +58,6 @@ def not_listed(uri: str, *, held_up_by: HeldUpBy | None, namespace: str) -> Prob
     Args:
         uri: of the source.
         held_up_by: what it waits for; None when it is being listed.
-        namespace: of the Dataset.
     """
     if held_up_by is None:
         return Problem(reason="Mounting", message=f"{uri} is being listed", uri=uri)
@@ -163,8 +162,6 @@ def loading(
 
     Args:
         progress: how far they are.
-        uri: of the source.
-        placement: what is wanted.
         cause: why the source gives nothing.
         absent: nodes with agents that are away, and may be back with what they have.
     """
@@ -223,7 +220,6 @@ def with_wrong(
     Args:
         findings: those without them.
         preloads: the Preloads that asked for these comparisons, by name.
-        where: their namespace.
     """
     ready = next((one for one in findings if one.type == names.READY), None)
     if not preloads or ready is None or ready.status != "True":

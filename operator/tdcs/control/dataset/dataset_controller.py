@@ -48,8 +48,6 @@ class DatasetController:
     """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads.
 
     Args:
-        context: the controller's world.
-        clock: seconds that only grow.
         networks: of the cluster, beside what its nodes say.
         services_known: whether those of Services are among them.
         queue_order: the jobs that wait, the first first.

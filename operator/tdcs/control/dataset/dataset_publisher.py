@@ -46,7 +46,6 @@ class LoadTimes:
             key: the Dataset.
             missing: bytes that it lacks.
             wanted: bytes that it is to have.
-            clock: seconds that only grow.
         """
         if missing > 0:
             self._begun.setdefault(key, clock if 2 * missing >= wanted else None)
@@ -96,8 +95,6 @@ class Publisher:
         """Report how it stands with a Dataset; gives the seconds until the next look is due.
 
         Args:
-            me: the Dataset.
-            mount: its mount.
             found: what the pass over that found.
             live: its volume and claim.
             check: whether the source was to be listed, and when it is next.

@@ -19,8 +19,6 @@ def findings_of(
         me: the Dataset.
         found: how it stands with its mount.
         shared: whether other Datasets read the mount, too.
-        settings: rhythms.
-        clock: seconds that only grow.
         now: the time of day.
     """
     spec, uri = me.dataset.spec, me.dataset.spec.source.uri

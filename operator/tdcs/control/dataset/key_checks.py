@@ -34,7 +34,6 @@ class JoinDoubt:
     """Why a Dataset may not join a mount that was made for others.
 
     Attributes:
-        cause: in words.
         asking: whether the source is being asked.
     """
 
@@ -70,7 +69,6 @@ class KeyChecks:
 
     Args:
         seconds: how often a source is asked. The first time comes within that, another one for each Dataset.
-        clock: seconds that only grow.
         on_done: called with a Dataset about which a source has answered.
     """
 
@@ -96,7 +94,6 @@ class KeyChecks:
         Args:
             key: the Dataset.
             source: with its own keys; None while these are not known, or may not be used.
-            check_keys: asks.
             awaited: whether the answer decides on more than a report: a source that was not asked is asked at once.
             soon: ask the first time at once: the keys were refused when they were asked about last.
         """

@@ -35,7 +35,6 @@ class RevokedKeys:
         seconds: after so long without an answer in between that took the keys they count as revoked.
         grace: a refusal that only the status knows of counts no sooner than after so long, in which this process asks
             the source: the keys may have been put right meanwhile.
-        clock: seconds that only grow.
         now: the time of day, RFC 3339.
     """
 

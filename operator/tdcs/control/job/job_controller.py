@@ -59,10 +59,8 @@ class TrainingJobController:
     """Keeps the children of every TrainingJob, and reports where its pods run.
 
     Args:
-        context: the controller's world.
         gangs: decides which job is next.
         stalls: how long the reads of jobs waited.
-        clock: seconds that only grow.
     """
 
     def __init__(

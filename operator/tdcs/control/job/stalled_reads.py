@@ -22,7 +22,6 @@ class DataStalls:
 
     Args:
         wake: has a job looked at after so many seconds.
-        clock: seconds that only grow.
     """
 
     def __init__(

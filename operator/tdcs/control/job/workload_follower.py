@@ -29,11 +29,7 @@ KIND_GOING = 405
 
 
 class KueueQuota:
-    """The Workloads of TrainingJobs.
-
-    Args:
-        context: of the operator.
-    """
+    """The Workloads of TrainingJobs."""
 
     def __init__(self, *, context: Context) -> None:
         self._context = context
@@ -94,7 +90,6 @@ class KueueQuota:
         """Say that all pods are ready; or give quota back that was taken, once no pod of the job runs any more.
 
         Args:
-            workload: as it is.
             seen: the job.
             runs: whether all of its pods are ready.
         """

@@ -26,9 +26,6 @@ class CopyAssignments:
     """Chooses copies for Workloads of any kind of job.
 
     Everything it decides from is observed, except the choices that the view does not show yet.
-
-    Args:
-        stores: the live views.
     """
 
     def __init__(self, *, stores: Stores) -> None:

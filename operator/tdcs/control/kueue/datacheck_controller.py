@@ -57,7 +57,6 @@ class KueueChecks:
     Args:
         context: of the operator.
         on_workload: called with each Workload that changes, None when it is gone.
-        clock: seconds that only grow.
     """
 
     def __init__(

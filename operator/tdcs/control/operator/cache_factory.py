@@ -39,7 +39,6 @@ def alluxio_caches(
     """Caches that talk to the masters and agents of the cache clusters in this namespace.
 
     Args:
-        namespace: of the caches' pods.
         folder: where listings write their manifests.
         manifest_url: see `operator_url`, at which agents reach this folder; empty when it is not served.
         session: fetches manifests that this process has lost from agents; closed by the caller.
@@ -101,7 +100,6 @@ async def serve_manifests(
     """Serve manifests to agents and node plugins, and who holds what to readers, while the body runs.
 
     Args:
-        folder: of the manifests.
         port: 0: nothing is served.
         known: gives the agents of a cache cluster.
         obtain: puts a manifest into the folder that is not there, when it is to be had.

@@ -55,7 +55,6 @@ class ClaimUse:
 
     Args:
         views: the custom resources that are known, by resource and key; only read.
-        queue: gets the keys.
         namespace: where the CacheClusters that count live.
     """
 
@@ -86,11 +85,9 @@ class EventHandlers:
 
     Args:
         views: the custom resources that are known, by resource and key; only read.
-        queue: gets the keys.
         namespace: where the CacheClusters that count live.
         gangs: the queue of jobs, which looks again when something changed that it may depend on.
         usage: what pods take of nodes.
-        pod_addresses: the addresses of pods.
     """
 
     def __init__(

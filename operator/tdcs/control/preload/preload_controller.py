@@ -30,13 +30,7 @@ Reports = Callable[[str, str], MountReport | None]
 
 
 class PreloadController:
-    """Reports on every Preload, and deletes those that have been over for as long as they shall stay.
-
-    Args:
-        context: the controller's world.
-        reports: how it stands with a mount.
-        clock: seconds that only grow.
-    """
+    """Reports on every Preload, and deletes those that have been over for as long as they shall stay."""
 
     def __init__(
         self, *, context: Context, reports: Reports, clock: Callable[[], float] = time.monotonic

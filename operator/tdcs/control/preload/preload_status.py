@@ -32,7 +32,6 @@ class PreloadView:
         suspended: spec.suspend.
         starts_in: seconds until spec.startTime.
         start: spec.startTime.
-        generation: the Dataset's.
         uid: the Dataset's.
         unknown_nodes: those of spec.nodes that the cluster has not.
         checks: the comparison with the source by node.

@@ -115,7 +115,6 @@ class Placed:
     """A grant with placements, and what it was made from.
 
     Attributes:
-        demand: what was asked for.
         room: what was free on the candidates, and left of the quotas; only of a grant that more room would change:
             it is not all that was asked for, or it is cramped.
     """
@@ -220,10 +219,6 @@ def _needed(placed: Placed, limits: Mapping[str, int] | None = None) -> _Needed:
     """Bytes that a cache needs for a mount, each copy that is asked for counted; none while it is idle or due.
 
     It does not depend on how many nodes there are: a copy on every node counts as one.
-
-    Args:
-        placed: the mount's grant.
-        limits: what each quota leaves it.
     """
     grant = placed.grant
     if grant.tier not in (Tier.PINNED, Tier.ACTIVE, Tier.WAITING, Tier.KEPT):

@@ -34,7 +34,6 @@ class MountLedger(Generic[Reader]):
 
     Attributes:
         path: the engine path.
-        readers: the Datasets that read it.
         sizes: bytes of each slot.
         nodes: what lies on each node.
         draining: the workers that it was placed without.

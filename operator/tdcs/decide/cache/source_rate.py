@@ -68,7 +68,6 @@ def measure(
     """Take in what the loads of a store read now.
 
     Args:
-        known: what is known so far.
         now: seconds that only grow.
         rate: bytes a second that all of its loads read now.
         loads: names of the loads that may read as fast as they can but for their shares; those with a limit of their

@@ -150,10 +150,7 @@ def of_preload(
         namespace: its namespace.
         name: its name.
         uid: its uid.
-        preload: the Preload.
-        dataset: its Dataset.
         dataset_uid: which Dataset of the name that is.
-        now: the time.
     """
     spec = preload.spec
     conditions = preload.status.conditions if preload.status else []

@@ -16,13 +16,6 @@ def decided_by_kueue(
 ) -> Decision:
     """Kueue decides, once the data is there. A job that ran before it was put into the queue runs on until Kueue has
     admitted it and evicts it; so does one that runs where Kueue is gone.
-
-    Args:
-        seen: the job.
-        standing: where its Workload stands.
-        queue: the LocalQueue.
-        data: what the datasets say.
-        over: whether the job has just ended.
     """
     admission = admission_of(standing, queue=queue)
     known = (one for one in seen.known.conditions if one.type == names.ADMITTED)

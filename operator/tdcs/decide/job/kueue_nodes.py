@@ -42,7 +42,6 @@ class Placement:
         node_labels: of the nodes of its flavors.
         tolerations: of its flavors.
         workload: name of the Workload with its assigned domains; empty: it has none.
-        pod_set: its name.
     """
 
     node_labels: Mapping[str, str]

@@ -80,8 +80,6 @@ def checked_workload(obj: Object, *, check: str, ours: Collection[str]) -> Check
     """A Workload that has the check of this name; None for others.
 
     Args:
-        obj: the Workload.
-        check: the name.
         ours: names of all checks that TDCS answers.
     """
     status, spec = obj.get("status") or {}, obj.get("spec") or {}

@@ -39,7 +39,6 @@ def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Obje
     Args:
         workload: has not started.
         check: state of the check that holds it.
-        now: the time.
     """
     status = workload.get("status") or {}
     checks = [

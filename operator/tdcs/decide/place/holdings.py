@@ -106,7 +106,6 @@ def progress(
     """How far a want is.
 
     Args:
-        placement: what it came to.
         manifest: digest of the version.
         states: of the agents that can be reached, by node.
         informed: nodes with a state that is about the files that they shall have by this placement; of others is known

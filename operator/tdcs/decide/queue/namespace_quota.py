@@ -37,13 +37,7 @@ def charges(pod: Mapping[str, Any], *, overhead: Mapping[str, Any] | None = None
 
 
 def counts(quota: Object, pod: Mapping[str, Any], *, priority_class: str = "") -> bool:
-    """Whether a quota counts the pods of this spec: its scopes must all select them.
-
-    Args:
-        quota: the ResourceQuota.
-        pod: the spec of the pods.
-        priority_class: theirs.
-    """
+    """Whether a quota counts the pods of this spec: its scopes must all select them."""
     spec = quota.get("spec") or {}
     selectors = [
         *({"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()),
@@ -131,7 +125,6 @@ def claims_of(
     Args:
         quotas: them, with their names.
         pods: of each role how many, their spec, and what one takes of a quota (:func:`charges`).
-        priority_class: the PriorityClass of the job's pods.
     """
     found = []
     for name, quota in quotas:

@@ -291,7 +291,6 @@ def next_to_admit(
     ready and stands before the one that is admitted was passed once more.
 
     Args:
-        queue: the waiting jobs.
         nodes_by_free_gpus: how many nodes have 0, 1, 2, ... free GPUs, those set aside left out.
         holder: the job that nodes are set aside for; whether it fits on them is for the caller to see. A job of
             higher priority that was passed too often takes its place.

@@ -21,7 +21,6 @@ class Shortage:
 
     Attributes:
         reason: QUOTA or AT_LIMIT.
-        message: the sentence for its user.
         mount: the source that has no place; empty for a quota.
     """
 

@@ -16,7 +16,6 @@ class AgentSettings:
     """What an agent is.
 
     Attributes:
-        node: name of its node.
         capacity_bytes: what the worker may hold.
         journal: identity of the journal that the blocks belong to.
         patience: how long peers are waited for.

@@ -19,7 +19,6 @@ class BackgroundWork:
 
     Args:
         ended: called when something has ended that found something to do, or that failed.
-        clock: seconds that only grow.
     """
 
     def __init__(self, *, ended: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:

@@ -21,12 +21,7 @@ _MOST: Final = 10_000
 
 
 class FailureNotes:
-    """The notes of one agent. All calls in one event loop.
-
-    Args:
-        disk: where they are kept.
-        clock: seconds that only grow.
-    """
+    """The notes of one agent. All calls in one event loop."""
 
     def __init__(self, *, disk: Disk, clock: Callable[[], float]) -> None:
         self._notes: Final = MountNotes(disk.failures, kind=FailedBlocks)

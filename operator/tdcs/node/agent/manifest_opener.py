@@ -26,8 +26,6 @@ class ManifestOpener:
 
     Args:
         manifests: the folder of them on this disk.
-        fetcher: gets them there.
-        clock: seconds that only grow.
     """
 
     def __init__(

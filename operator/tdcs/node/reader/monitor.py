@@ -43,12 +43,7 @@ def run(settings: ReaderSettings, counters: Counters) -> None:
 
 
 class Monitor:
-    """The process.
-
-    Args:
-        settings: of the reader.
-        counters: of all its processes.
-    """
+    """The process."""
 
     def __init__(self, settings: ReaderSettings, counters: Counters) -> None:
         self._settings: Final = settings

@@ -49,7 +49,6 @@ class AnswerStream(Generic[Q]):
     `received`, and takes the chunks that are there.
 
     Args:
-        journal: to greet with.
         address: of the agent.
         lends: whether the content of a whole chunk stays what it is: its memory is not used again. That of others does
             so until the next call.

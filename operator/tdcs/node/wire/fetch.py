@@ -26,7 +26,6 @@ class Fetch:
     """A fetch under way.
 
     Attributes:
-        key: what is fetched.
         block: the block's id.
         size: bytes of the whole block.
         source: the same piece as the source knows it.

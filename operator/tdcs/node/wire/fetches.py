@@ -73,14 +73,12 @@ class Fetches:
     """All fetches of a process.
 
     Args:
-        poller: watches connections.
         answers: takes results.
         buffer: of what was fetched ahead or not read to its end.
         counters: what happened.
         journal_of: the journal to greet agents with for a version, by its number, and by whether its source is read.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
-        clock: seconds that only grow.
     """
 
     def __init__(

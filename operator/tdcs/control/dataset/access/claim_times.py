@@ -21,11 +21,7 @@ RECENT_SECONDS: Final = 60.0
 
 
 class ClaimTimes:
-    """Remembers them by Dataset.
-
-    Args:
-        clock: seconds that only grow.
-    """
+    """Remembers them by Dataset."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock: Final = clock

@@ -18,8 +18,6 @@ def cluster_problem(*, stores: Stores, spec: DatasetSpec, new: bool = False) -> 
     """Why the cache cluster cannot hold a source: it is not there, or goes.
 
     Args:
-        stores: the live views.
-        spec: the Dataset's.
         new: whether the Dataset has not been mounted yet: a cache that is being deleted takes no new ones.
     """
     name = spec.cache_cluster_ref.name

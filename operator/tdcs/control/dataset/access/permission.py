@@ -47,11 +47,8 @@ def source_permission(
 
     Args:
         rules: the spec of its CacheCluster; None while that cannot be read.
-        stores: the live views.
         endpoints: what is known of stores' names.
         services_known: whether the networks of Services are known: else any address may be a Service's.
-        key: the Dataset.
-        spec: of the Dataset.
     """
     namespace, name, source = key.namespace, spec.cache_cluster_ref.name, spec.source
     if rules is None:

@@ -19,7 +19,6 @@ class ServiceNetworks:
     be given more of them at any time.
 
     Args:
-        api: the API server.
         settings: name networks, and addresses of the API server.
 
     Attributes:

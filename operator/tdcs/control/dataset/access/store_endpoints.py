@@ -97,8 +97,6 @@ class Endpoints:
     Args:
         resolve: gives the addresses of a host.
         networks: those of the cluster now, as texts.
-        pods: the addresses of its pods.
-        clock: seconds that only grow.
         on_change: called with each user of a host of which something else is known than before.
     """
 

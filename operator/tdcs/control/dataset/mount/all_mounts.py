@@ -35,18 +35,14 @@ class World:
     """The mounts of all cache clusters, with what they share.
 
     Args:
-        context: the controller's world.
         observer: what every cache cluster says of itself.
         on_change: called with cluster and path when something of a mount has come to its end in the background, or it
             is granted something else.
         queue_order: the jobs that wait, the first first.
-        clock: seconds that only grow.
 
     Attributes:
         manager: grants the mounts their parts of their caches.
         bandwidth: shares the bandwidth of their stores.
-        policies: the eviction policies that are installed.
-        node_directory: the cluster's nodes.
     """
 
     def __init__(

@@ -51,11 +51,9 @@ def next_check(
     """By the shortest interval of all who read the mount, and at once for a new value of the annotation.
 
     Args:
-        me: the Dataset.
         users: all that read the mount.
         versions: what is known of its versions.
         answered: the annotation's value at the last listing by this process; None when it had none.
-        clock: seconds that only grow.
         now: the time of day.
     """
     status = me.dataset.status

@@ -54,7 +54,6 @@ class PathSettings:
 
     Attributes:
         path: engine path.
-        engine: the cache.
         on_done: called when a change has been carried out, or could not be.
     """
 
@@ -70,7 +69,6 @@ class PathSettings:
         """Begin what is missing; gives whether all is as wanted, or why it could not be done.
 
         Args:
-            wanted: the settings.
             version: what the cache says that the path's version is.
             outages: how often the cache came back: after that all of it is set again.
         """

@@ -46,12 +46,10 @@ class GangQueue:
     asks for its own answer. Until `start` it admits none: an operator that stands by must not.
 
     Args:
-        stores: the live views.
         queue: where the passes of jobs are asked for.
         max_passes: how often a job may be passed by later ones before nodes are set aside for it.
         patience: seconds that the pods of a job that was admitted have to get their nodes.
         timed: measures a pass over the queue.
-        clock: seconds that only grow.
 
     Attributes:
         requeues: the jobs with pods that got no node in time, and pause.

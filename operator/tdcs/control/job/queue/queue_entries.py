@@ -82,7 +82,6 @@ class Entries:
         """The queue with every job admitted that fits. What quotas and datasets allow is used up by that.
 
         Args:
-            room: the nodes.
             holder: the uid of the job that nodes were set aside for before.
             aside: these nodes.
             max_passes: how often a job may be passed before nodes are set aside for it.
@@ -107,11 +106,8 @@ class Collector:
     """Reads the jobs for a pass over the queue.
 
     Args:
-        stores: the live views.
         demands: what the pods of each job need.
-        room: the nodes.
         memory: what the jobs' statuses do not say yet.
-        requeues: the jobs that pause.
     """
 
     def __init__(

@@ -18,11 +18,7 @@ PodCounts = Mapping[str, Mapping[str, int]]
 
 
 class NodeRoom:
-    """The nodes: which pods may run there, and what they have left.
-
-    Args:
-        stores: the live views.
-    """
+    """The nodes: which pods may run there, and what they have left."""
 
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores

@@ -14,12 +14,7 @@ NAMED: Final = 50
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept on the disk of a comparison that has ended: it is not made anew after a restart.
-
-    Attributes:
-        check: what was asked.
-        state: what came of it.
-    """
+    """What is kept on the disk of a comparison that has ended: it is not made anew after a restart."""
 
     mount: str
     check: Check

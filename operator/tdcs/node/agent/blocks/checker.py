@@ -56,7 +56,6 @@ class Checker:
 
     Args:
         disk, room: where the blocks lie, and what fits.
-        registrar: removes those that differ.
         stopped: set when the process ends.
     """
 

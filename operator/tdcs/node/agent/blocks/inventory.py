@@ -45,10 +45,7 @@ class Inventory:
     """Keeps the ledgers true to the folders.
 
     Args:
-        disk: with the folders.
         room: is given the bytes that are used.
-        lock: of all mounts.
-        clock: seconds that only grow.
     """
 
     def __init__(

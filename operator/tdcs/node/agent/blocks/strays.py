@@ -25,7 +25,6 @@ class Strays:
 
     Args:
         disk, manifests: where blocks and the manifests of older versions lie.
-        inventory: knows the strangers.
         registrar: removes blocks that the worker knows.
     """
 

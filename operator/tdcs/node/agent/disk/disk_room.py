@@ -22,7 +22,6 @@ class Room:
     Args:
         capacity: what the worker may hold.
         free: bytes that the file system has left.
-        clock: seconds that only grow.
     """
 
     def __init__(

@@ -30,7 +30,6 @@ class MountNotes(Generic[N]):
 
     Args:
         folder: it is made when it is missing.
-        kind: what a note is.
         durable: whether a note is on the disk when `write` returns, and not only a while later.
     """
 

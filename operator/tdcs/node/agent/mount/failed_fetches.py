@@ -48,9 +48,6 @@ class Failure:
 class BlockFailures:
     """The failures of one version of a mount.
 
-    Args:
-        count: blocks of the manifest.
-
     Attributes:
         failed: blocks of which the last attempt failed.
         refused: blocks that a comparison found wrong: they are neither held nor brought.

@@ -26,9 +26,6 @@ class PeerBook:
     """The peers of one mount. The threads that read from peers each note what is of their own; whoever changes or
     compares all of them holds the mount's lock.
 
-    Args:
-        clock: seconds that only grow.
-
     Attributes:
         by_node: the peers of the last assignment.
         health: by node, also of peers that are none any more while a thread reads from them.

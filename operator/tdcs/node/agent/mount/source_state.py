@@ -39,11 +39,6 @@ _MOST_PAUSE: Final = 60.0
 class SourceState:
     """The source of one mount. Whoever changes it holds the mount's lock; `answered` takes it, and `bytes` needs none.
 
-    Args:
-        path: of the mount.
-        lock: of the mount.
-        clock: seconds that only grow.
-
     Attributes:
         reader: reads it; None: there is none, or it cannot be opened.
         limit: of what is read.

@@ -95,7 +95,6 @@ class RateLimit:
     wait so much longer that the rate is kept.
 
     Args:
-        clock: seconds that only grow.
         look_seconds: how often those who wait look at the time.
     """
 

@@ -40,9 +40,7 @@ class Lanes:
     """Starts threads and counts those that run. All calls in one event loop, which is set before the first.
 
     Args:
-        sources, peers: what a thread does.
         ended: called in the loop whenever a thread has ended.
-        clock: seconds that only grow.
     """
 
     def __init__(

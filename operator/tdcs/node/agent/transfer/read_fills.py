@@ -76,12 +76,7 @@ class _Short(NamedTuple):
 
 
 class ReadFills:
-    """Fills one disk by what is read. Thread-safe.
-
-    Args:
-        disk, room: where blocks go, and what fits.
-        clock: seconds that only grow.
-    """
+    """Fills one disk by what is read. Thread-safe."""
 
     def __init__(self, *, disk: Disk, room: Room, clock: Callable[[], float] = time.monotonic) -> None:
         self._disk: Final = disk

@@ -34,11 +34,7 @@ SETTLED_SECONDS = 3.0
 
 
 class Removals:
-    """Recent removals of one worker.
-
-    Args:
-        clock: seconds that only grow.
-    """
+    """Recent removals of one worker."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -90,13 +86,7 @@ def lanes_now(*, bringing: bool, idle: float, waited: float) -> int:
 
 
 class Registrar:
-    """Works on one worker's blocks. All in one event loop.
-
-    Args:
-        worker: the RPCs of the worker.
-        disk: where the blocks lie.
-        clock: seconds that only grow.
-    """
+    """Works on one worker's blocks. All in one event loop."""
 
     def __init__(
         self,

@@ -54,7 +54,6 @@ def clear_abandoned(
         cache_root: Folder with the caches' folders.
         pods: The folder below which pods' volumes are mounted.
         known: Folders of versions that are looked after.
-        mounts: What is mounted.
     """
     shown = {found.version for each in mounts if (found := parse_shown(each)) and each.point.startswith(pods)}
     for _, _, folder in dataset_folders(cache_root=cache_root):

@@ -164,7 +164,6 @@ class ShownFolder:
         Args:
             device: The client's of now.
             proc: The host's /proc, by which pods' own mounts are known; None when there is none.
-            mounts: What this process sees.
         """
         everywhere: Iterator[Sequence[mountinfo.Mount]]
         everywhere = mountinfo.namespaces(proc) if proc else iter([mounts])

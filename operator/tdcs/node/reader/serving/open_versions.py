@@ -30,7 +30,6 @@ class OpenVersion:
     """A version with its manifest open.
 
     Args:
-        number, name: of the version.
         registration: of the node plugin.
         tree: its files.
         node: name of this node; it needs no connection to its own disk.
@@ -139,7 +138,6 @@ class OpenVersions:
 
     Args:
         folder: where registrations and tables of holders are.
-        node: name of this node.
     """
 
     def __init__(self, *, folder: ReaderFolder, node: str) -> None:

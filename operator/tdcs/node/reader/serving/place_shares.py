@@ -43,9 +43,6 @@ class PlaceShares:
     thread does not stand still for what it asked for before. Such reads may have half of the version's places only,
     those that remain are for threads that have none.
 
-    Args:
-        free: how many places are free now.
-
     Attributes:
         bounded: whether a read may be refused, or wait its turn.
     """

@@ -38,10 +38,6 @@ class Reads:
     """The reads of a process.
 
     Args:
-        versions: what is read.
-        counters: what happened.
-        poller: watches connections.
-        reply: answers requests.
         shares: says which reads may wait, and begin: one that may not wait fails.
         buffer_bytes: how much may be kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.

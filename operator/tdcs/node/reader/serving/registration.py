@@ -38,7 +38,6 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a dataset on this node.
 
     Attributes:
-        cluster: its cache cluster.
         path: of the mount in the cache, `/datasets/<id>`.
         manifest: file with its manifest.
         tiers: folders of this node's cache, which may hold some of its blocks.

@@ -34,7 +34,6 @@ class VersionTree:
     """The tree of one version.
 
     Args:
-        manifest: of the version.
         number: of the version.
         time: of its folders, and of files of which the source gave none; seconds since 1970.
     """
