@@ -38,9 +38,7 @@ _REMEMBERED_PODS: Final = 1024
 class Freshness(Protocol):
     """How well the view reflects the API server."""
 
-    def is_synced(self) -> bool:
-        """Whether the Datasets have been listed once."""
-        ...
+    def is_synced(self) -> bool: ...
 
     def age_seconds(self) -> float:
         """Time since the API server was last heard."""
@@ -93,7 +91,6 @@ class Extender:
         )
 
     def handle(self, request: Request) -> Answer:
-        """Answer one request."""
         match request.path:
             case "/prioritize" if self._health_port == request.port:
                 return Answer(404, b"scores are on the other port only\n")
@@ -110,7 +107,6 @@ class Extender:
                 return Answer(404, f"nothing is served at {request.path}; there are {served}\n".encode())
 
     def prioritize(self, body: bytes | bytearray) -> Answer:
-        """The answer to a prioritize call with this body."""
         if len(body) > MAX_BODY_BYTES:
             self.metrics.decode_errors.inc()
             return Answer(413, f"a request may have {MAX_BODY_BYTES} bytes\n".encode())

@@ -204,7 +204,6 @@ def volume_owner(volume: str) -> tuple[str, str] | None:
 
 
 def master_name(*, cluster: str) -> str:
-    """Name of the master's StatefulSet and headless Service."""
     return f"{cluster}-master"
 
 
@@ -214,7 +213,6 @@ def cache_cluster_of(dataset: Mapping[str, Any]) -> str:
 
 
 def follows_jobs(cluster: Mapping[str, Any] | None) -> bool:
-    """Whether a CacheCluster, given as JSON, follows its jobs."""
     scaling = ((cluster or {}).get("spec") or {}).get("scaling") or {}
     return bool(scaling.get("followJobs"))
 
@@ -276,12 +274,10 @@ def refused_folder(*, mount: str) -> str:
 
 
 def fuse_name(*, cluster: str) -> str:
-    """Name of the DaemonSet of FUSE clients."""
     return f"{cluster}-fuse"
 
 
 def config_name(*, cluster: str) -> str:
-    """Name of the ConfigMap with the cluster's properties."""
     return f"{cluster}-properties"
 
 

@@ -86,7 +86,6 @@ class LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of subcommands, without importing any of them."""
         own = {name: command.get_short_help_str() for name, command in self.commands.items()}
         lazy = {name: text for name, (_, text) in COMMANDS.items()}
         lines = sorted({**own, **lazy, **LABS_COMMANDS}.items())

@@ -81,7 +81,6 @@ def command(control: str, targets: tuple[str, ...], timeout: float, report: Path
 
 
 async def probe(*, control: Target, targets: dict[str, Target], seconds: float) -> ProbeReport:
-    """Try all targets, and what must be reached."""
     controlled, *outcomes = await asyncio.gather(
         *(reach(target, seconds=seconds) for target in (control, *targets.values()))
     )

@@ -34,7 +34,6 @@ class BackgroundTask(Generic[T]):
         return self._task.result()
 
     async def cancel(self) -> None:
-        """Stop it, and wait until it has stopped."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

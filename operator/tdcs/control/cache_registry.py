@@ -125,7 +125,6 @@ class CachePool:
         self.manifest_url = manifest_url
 
     def get(self, *, cluster: str) -> Cache:
-        """The cache of this cluster; the same object each time."""
         if cluster not in self._caches:
             self._caches[cluster] = self._make(cluster)
         return self._caches[cluster]

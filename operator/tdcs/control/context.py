@@ -135,7 +135,6 @@ class Settings:
 
     @property
     def served(self) -> Scope:
-        """The namespaces that are served."""
         named = self.scope == "namespaces"
         return Scope(
             own=self.namespace,

@@ -102,7 +102,6 @@ class Certificates:
         return self._own
 
     async def keep(self) -> None:
-        """Look after the Secrets until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(LOOK_SECONDS / 4)

@@ -99,7 +99,6 @@ def idle_since_of(workers: list[CacheWorker]) -> dict[str, str]:
 
 
 def follows(chosen: Chosen, *, limits: Scaling) -> Finding:
-    """The condition FollowsJobs."""
     if chosen.unfit:
         text = (
             f"on {counted(len(chosen.unfit), 'node')} pods read data of this cache, and the node matches "

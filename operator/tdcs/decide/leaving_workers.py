@@ -153,7 +153,6 @@ def farewell(*, node: str, lost: int, readers: int, timeout: str = "") -> str:
 
 
 def busy_nodes(*, pods: Store) -> frozenset[str]:
-    """Nodes on which pods of TrainingJobs have not ended."""
     return frozenset(
         str(pod["spec"]["nodeName"])
         for pod in pods.values()

@@ -59,7 +59,6 @@ class HolderTables:
 
 
 def holder_routes(known: Known) -> list[web.RouteDef]:
-    """Routes that answer readers."""
     tables = HolderTables(known)
 
     async def get(request: web.Request) -> web.Response:

@@ -17,8 +17,6 @@ Report = Callable[[ReadFailure], Awaitable[None]]
 
 
 def read_failure_routes(report: Report) -> list[web.RouteDef]:
-    """The route that takes reports."""
-
     async def post(request: web.Request) -> web.Response:
         try:
             failure = msgspec.json.decode(await request.content.read(LONGEST_REPORT), type=ReadFailure)

@@ -14,8 +14,6 @@ TakeWaits = Callable[[ReadWaits], bool]
 
 
 def read_waits_routes(take: TakeWaits) -> list[web.RouteDef]:
-    """The route that takes reports."""
-
     async def post(request: web.Request) -> web.Response:
         try:
             # More than aiohttp's own limit, 1 MiB, it refuses itself: some thousand pods.

@@ -52,7 +52,6 @@ class InformerSet:
         return next((informer.problem for informer in self._informers if informer.problem is not None), None)
 
     async def run(self) -> None:
-        """Follow all namespaces until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
                 group.create_task(informer.run())

@@ -70,7 +70,6 @@ class Lease:
         self._seen_at = clock()
 
     async def acquire(self) -> None:
-        """Wait until this process holds the lease."""
         waiting_for: str | None = None
         while not await self._try():
             holder = self._seen[0]

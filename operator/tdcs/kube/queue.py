@@ -119,7 +119,6 @@ class KeyedQueue(Generic[K]):
         return planned[0] - self._clock() if planned is not None else math.inf
 
     def close(self) -> None:
-        """Cancel all timers."""
         for _, handle in self._later.values():
             handle.cancel()
         self._later.clear()

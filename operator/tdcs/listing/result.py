@@ -45,7 +45,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
-    """The result that belongs to a manifest."""
     totals, folders = manifest.totals(), folder_count_of_all(manifest.folder_lengths[1:])
     return Listed(
         digest=manifest.digest,

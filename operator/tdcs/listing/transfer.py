@@ -158,7 +158,6 @@ class ManifestFetcher:
         await asyncio.shield(task)
 
     def fetches(self, digest: str) -> bool:
-        """Whether a manifest is on its way."""
         return digest in self._running
 
     async def close(self) -> None:

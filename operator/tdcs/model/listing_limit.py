@@ -115,7 +115,6 @@ class LimitCount:
 
     @property
     def size(self) -> SourcesSize:
-        """What has come so far."""
         return SourcesSize(files=self.files, folders=self._folders, bytes=self.bytes, largest=self._largest)
 
     def add(self, *, files: int, size: int, folders: int = 0, largest: LargeFile = NO_LARGE_FILE) -> None:

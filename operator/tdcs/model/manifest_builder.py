@@ -66,7 +66,6 @@ class ManifestBuilder:
         self._incomplete = 0
 
     def add(self, files: Iterable[CachedFile]) -> None:
-        """Take in a page."""
         for file in files:
             path = encoded(file.path)
             folder, _, name = path.rpartition(b"/")

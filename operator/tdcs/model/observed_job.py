@@ -113,7 +113,6 @@ class Observed:
 
 
 def ended(known: TrainingJobStatus) -> bool:
-    """Whether a status says that the job has ended."""
     return any(is_true(known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
 
 
@@ -125,7 +124,6 @@ def predicted_seconds(annotations: Mapping[str, Any] | None) -> int | None:
 
 
 def job_view(job: Mapping[str, Any] | None) -> JobView:
-    """The parts of a Job that matter."""
     if job is None:
         return JobView()
     status = job.get("status") or {}

@@ -50,7 +50,6 @@ class Spread:
         self._shares = weights / weights.sum() * float(sizes.sum())
 
     def owners(self) -> npt.NDArray[np.int64]:
-        """The node of each slot."""
         count = len(self._seeds)
         if count == 1:
             return np.zeros(self._slots, dtype=np.int64)
@@ -177,7 +176,6 @@ class _AllOffers:
         self._costs = costs
 
     def winners(self, addend: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """As those of `_Offers`."""
         least = self._costs[0] + addend[0]
         owners = np.zeros(len(least), dtype=np.int64)
         for node in range(1, len(addend)):

@@ -65,7 +65,6 @@ def count(slots: bytes) -> int:
 
 
 def union(*bitmaps: bytes) -> bytes:
-    """The slots that are in any of the bitmaps."""
     found = 0
     for each in bitmaps:
         found |= int.from_bytes(each, "big")
@@ -73,7 +72,6 @@ def union(*bitmaps: bytes) -> bytes:
 
 
 def intersection(first: bytes, *others: bytes) -> bytes:
-    """The slots that are in all of the bitmaps."""
     found = int.from_bytes(first, "big")
     for each in others:
         found &= int.from_bytes(each, "big")

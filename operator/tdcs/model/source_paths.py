@@ -114,7 +114,6 @@ def _conflict(*, path: str, uri: str, relation: str) -> MountConflictError:
 
 
 def _relation(uri: str, other: str) -> str:
-    """What another source is to this one, without its name."""
     if uri == other:
         return "the same source"
     if inside(inner=uri, outer=other):

@@ -98,7 +98,6 @@ class _FollowingContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, contexts: Contexts, *, server: bool) -> "_FollowingContext":
-        """One for servers, or for clients."""
         made = cls(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         made._contexts, made._server = contexts, server
         return made

@@ -42,7 +42,6 @@ class Identity:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Another one for every other identity."""
         parts = (self.certificate, self.key, self.authorities)
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
 

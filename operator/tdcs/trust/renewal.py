@@ -55,7 +55,6 @@ class Authority:
 
     @property
     def bundle(self) -> bytes:
-        """The certificates of all authorities that are to be believed."""
         following = (self.following.certificate,) if self.following is not None else ()
         return b"".join((self.signing.certificate, *following, *self.former))
 
@@ -113,7 +112,6 @@ def renewed_identity(
 
 
 def renewal_of(end: datetime.datetime) -> datetime.datetime:
-    """When a certificate that ends then is renewed."""
     return end - RENEWAL
 
 

@@ -33,13 +33,11 @@ class Webhook:
         self._metrics: Final = metrics
 
     def handle(self, request: Request) -> Answer:
-        """Answer one request."""
         if (request.method, request.path) != ("POST", PATH):
             return Answer(404, b"there is POST /pods only\n")
         return self.review(request.body)
 
     def review(self, body: bytes | bytearray) -> Answer:
-        """The answer to an AdmissionReview."""
         if len(body) > MAX_REVIEW_BYTES:
             return Answer(413, f"a review may have {MAX_REVIEW_BYTES} bytes\n".encode())
         started = time.perf_counter()

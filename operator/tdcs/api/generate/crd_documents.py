@@ -26,7 +26,6 @@ class Column:
     priority: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The column as `additionalPrinterColumns` has it."""
         found = {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description}
         return {**found, "priority": self.priority} if self.priority else found
 
@@ -241,7 +240,6 @@ KINDS: tuple[Kind, ...] = (
 
 
 def definition(kind: Kind) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind."""
     singular = kind.model.__name__.lower()
     subresources: dict[str, Any] = {"status": {}} if "status" in kind.model.model_fields else {}
     if kind.scale:

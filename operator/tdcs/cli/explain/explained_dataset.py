@@ -241,7 +241,6 @@ def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, creat
 
 
 def _rule(eviction: Eviction) -> str:
-    """When an idle Dataset leaves by its spec."""
     if eviction.policy == TIMED and eviction.schedule is not None:
         return f"at the times of spec.eviction.schedule ({eviction.schedule}, UTC)"
     if eviction.policy == TIMED:

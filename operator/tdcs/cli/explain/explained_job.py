@@ -314,7 +314,6 @@ def _role_of(pod: str, job: TrainingJob, name: str) -> Role:
 
 
 def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
-    """Whether the pod runs no more, or is about to."""
     return pod.going or pod.phase in ENDED_POD_PHASES | {GONE} or status.state == "Suspended"
 
 

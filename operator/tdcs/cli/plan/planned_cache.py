@@ -67,7 +67,6 @@ class _Mount:
 
     @property
     def held(self) -> dict[str, int]:
-        """Bytes on each node."""
         found: dict[str, int] = {}
         for dataset in self.datasets.values():
             for copy in copies_of(dataset).values():

@@ -73,7 +73,6 @@ class PlanWorld:
         return self.objects.get(resource.plural, ())
 
     def sees_all(self, resource: Resource) -> bool:
-        """Whether every object of a kind was read."""
         return resource.plural not in self.hidden | self.partly
 
 

@@ -47,13 +47,11 @@ class Blueprint:
 
     @property
     def master_host(self) -> str:
-        """DNS name of the master's pod."""
         master = names.master_name(cluster=self.cluster)
         return f"{master}-0.{master}.{self.namespace}.svc"
 
 
 def labels_of(*, cluster: str, component: str) -> dict[str, str]:
-    """The labels of the pods of one component."""
     return {
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
         names.LABEL_CACHE_CLUSTER: cluster,

@@ -56,7 +56,6 @@ def volumes(plan: Blueprint, *, role: Role, child: str) -> list[Object]:
 
 
 def mounts(plan: Blueprint, *, role: Role) -> list[Object]:
-    """The certificate of a role, in its container."""
     if plan.trust is None:
         return []
     return [{"name": f"{role}-trust", "mountPath": MOUNT_PATH, "readOnly": True}]

@@ -95,7 +95,6 @@ class CacheObserver:
         return next((cluster for cluster, view in views if digest in view.versions.values()), None)
 
     def ask(self, cluster: str) -> None:
-        """Look at a master soon: something was changed there."""
         if cluster in self._asked:
             self._asked[cluster].set()
 

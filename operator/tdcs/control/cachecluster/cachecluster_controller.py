@@ -357,7 +357,6 @@ class CacheClusterController:
         return stock_client.view_of(self._context.stores.daemon_sets.get(place))
 
     async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
-        """Write the status; whether there was something to write."""
         after = await publish_status(
             context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready, *more]
         )

@@ -22,7 +22,6 @@ from tdcs.model.kube_resources import STATEFUL_SETS
 
 
 def node_of(worker_set: Object) -> str:
-    """The node that a worker's StatefulSet is for."""
     return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_NODE, ""))
 
 

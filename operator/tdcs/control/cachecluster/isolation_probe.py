@@ -43,7 +43,6 @@ class ProbeReport:
     unnamed: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """The report as text, for the probe's termination message."""
         return json.dumps(asdict(self))
 
 
@@ -167,7 +166,6 @@ def job(plan: Blueprint, *, window: int, also: Sequence[str] = ()) -> Object:
 
 
 def report_of(pods: Sequence[Mapping[str, Any]]) -> ProbeReport | None:
-    """The report in the termination messages of a probe's pods."""
     for pod in pods:
         for container in (pod.get("status") or {}).get("containerStatuses") or ():
             ended = (container.get("state") or {}).get("terminated") or {}

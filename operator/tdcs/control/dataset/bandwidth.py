@@ -108,7 +108,6 @@ class SourceBandwidth:
         return found.given.get(place)
 
     def forget(self, place: Place) -> None:
-        """A mount is gone."""
         found = self._stores.get(self._store_of.pop(place, ""))
         if found is not None:
             for known in (

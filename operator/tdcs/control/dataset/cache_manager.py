@@ -38,7 +38,6 @@ class _Cluster:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def take_demand(self, demand: MountDemand) -> None:
-        """Take in what a mount asks for."""
         before = self.demands.get(demand.path)
         if before is not None and not calls_for_pass(before, demand):
             # The same demand of an unchanged mount: the next pass recognizes it at a glance.
@@ -85,7 +84,6 @@ class _Cluster:
         return found
 
     def forget(self, path: str) -> None:
-        """A mount is gone."""
         del self.demands[path]
         self._measure([node for node, one in self.nodes.items() if path in one.state.mounts])
         self.due = True

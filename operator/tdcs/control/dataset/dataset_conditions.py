@@ -38,12 +38,10 @@ PLAIN = frozenset({"Loaded", "Mounted"})
 
 
 def mounted(uri: str) -> Finding:
-    """The source can be read."""
     return finding(names.MOUNTED, True, "Mounted", f"{uri} can be read through the cache")
 
 
 def mounting(uri: str) -> list[Finding]:
-    """The source is about to be mounted."""
     text = f"{uri} is being mounted"
     return [
         finding(names.MOUNTED, False, "Mounting", text),

@@ -114,7 +114,6 @@ class DatasetController:
         return self._world.bandwidth.measured()
 
     def report_of(self, cluster: str, path: str) -> MountReport | None:
-        """What the last pass over a mount found."""
         mount = self._world.find(cluster=cluster, path=path)
         return mount.report if mount is not None else None
 
@@ -331,7 +330,6 @@ class DatasetController:
         return False if taken or _is_listed(mount, origin) else None
 
     async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
-        """One step of a deletion."""
         self._endpoints.forget(key)
         self._revoked.forget(key)
         self._key_checks.forget(key)
@@ -408,7 +406,6 @@ class DatasetController:
         )
 
     def _mount_of(self, dataset: Dataset) -> Mount | None:
-        """The mount that its status names."""
         path = dataset.status.mount_path if dataset.status else ""
         return self._world.get(cluster=dataset.spec.cache_cluster_ref.name, path=path) if path else None
 

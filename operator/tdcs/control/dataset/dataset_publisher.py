@@ -54,7 +54,6 @@ class LoadTimes:
         return None if begun is None else max(math.ceil(clock - begun), 1)
 
     def forget(self, key: WorkKey) -> None:
-        """The Dataset is gone, or is not loaded any more."""
         self._begun.pop(key, None)
 
 
@@ -77,7 +76,6 @@ class Publisher:
         self._claim_times = ClaimTimes(clock=world.clock)
 
     def forget(self, key: WorkKey) -> None:
-        """A Dataset is gone."""
         self._load_times.forget(key)
         self._claim_times.forget(key)
 
@@ -264,7 +262,6 @@ class Publisher:
         return obj, Dataset.model_validate(obj)
 
     async def blocked(self, obj: Object, cause: Problem) -> float | None:
-        """Report why nothing can be done."""
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
         if deleting and cause.mounted:
             findings = dataset_conditions.kept_for_readers(reason=cause.reason, message=cause.message)
@@ -304,7 +301,6 @@ class Publisher:
             await self._write(obj, dataset_status.with_use(known, self._use_of(obj)), [])
 
     def _use_of(self, obj: Object) -> DatasetUse:
-        """Who uses a Dataset, whatever else is known of it."""
         context, (namespace, name) = self._world.context, object_key(obj)
         return use_of(
             status=dataset_status.known_of(obj),

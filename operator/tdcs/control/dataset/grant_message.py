@@ -184,7 +184,6 @@ def evicted(*, uri: str, why: Finding) -> list[Finding]:
 
 
 def grant_of(*, mine: Sequence[WantPlacement], why: Finding) -> Grant:
-    """What a Dataset is granted, for its status."""
     mask = np.zeros(slots.SLOTS, dtype=bool)
     for one in mine:
         for copy in one.copies:

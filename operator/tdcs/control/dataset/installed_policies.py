@@ -37,7 +37,6 @@ class _Guarded:
         self._reported = False
 
     def __call__(self, candidate: Candidate) -> float:
-        """The worth of a dataset."""
         try:
             found = float(self._policy(candidate))
             if math.isfinite(found):

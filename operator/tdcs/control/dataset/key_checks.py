@@ -130,7 +130,6 @@ class KeyChecks:
         return known is not None and known.taken and known.mark == mount_identity.mark(source)
 
     def is_asking(self, key: WorkKey) -> bool:
-        """Whether the source is being asked about a Dataset."""
         known = self._checks.get(key)
         return known is not None and known.work is not None
 
@@ -149,7 +148,6 @@ class KeyChecks:
         return max(known.due_at - self._clock(), 0.0)
 
     def forget(self, key: WorkKey) -> None:
-        """A Dataset is gone, or nothing is cached for it."""
         self._checks.pop(key, None)
 
     async def close(self) -> None:

@@ -44,7 +44,6 @@ class ReadFailures:
 
 
 def describe(failure: ReadFailure) -> str:
-    """The event's text."""
     where = f"file {failure.path[:_LONGEST]!r} cannot be read on node {failure.node[:_LONGEST]}"
     if failure.stale:
         return (

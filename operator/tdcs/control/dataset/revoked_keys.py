@@ -92,11 +92,9 @@ class RevokedKeys:
         self._known[key] = None
 
     def forget(self, key: WorkKey) -> None:
-        """The Dataset is gone."""
         self._known.pop(key, None)
 
     def problem(self, uri: str) -> Problem:
-        """Why a Dataset is withdrawn."""
         text = (
             f"spec.source.secretRef has given no keys for {_spoken(self._seconds)} that {uri} takes, so that no "
             "new pod reads it through the cache: put keys into the Secret that the source takes"

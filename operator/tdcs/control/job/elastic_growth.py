@@ -82,12 +82,10 @@ class GrowthHold:
         return made if lacking else wanted
 
     def is_held(self, key: Key, *, made: int) -> bool:
-        """Whether workers of a job wait for their data."""
         wait = self._waits.get(key)
         return wait is not None and made < wait.workers
 
     def forget(self, key: Key) -> None:
-        """No worker of the job waits for anything."""
         if self._waits.pop(key, None) is not None:
             self._context.stores.usage.expect(key, claims=(), nodes=())
 

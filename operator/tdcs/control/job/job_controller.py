@@ -461,7 +461,6 @@ class TrainingJobController:
 
 
 def _made(job: Object) -> int:
-    """How many pods a Job makes."""
     return int((job.get("spec") or {}).get("parallelism") or 0)
 
 

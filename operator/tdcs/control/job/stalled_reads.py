@@ -80,7 +80,6 @@ class DataStalls:
         )
 
     def forget(self, job: Key) -> None:
-        """The job is gone."""
         for shown in [shown for shown in self._shown if shown[0] == job]:
             del self._shown[shown]
         for own in [own for own in self._pods if own[0] == job]:

@@ -189,7 +189,6 @@ class EventHandlers:
         self._gangs.touch(overheads=True)
 
     def on_job_child(self, key: Key, obj: Object | None) -> None:
-        """A Job or a pod of a TrainingJob changed."""
         self._gangs.touch()
         if obj is not None:
             self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))

@@ -52,7 +52,6 @@ class ScalerService:
         }
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a gRPC server adds."""
         handlers = {
             "IsActive": self._is_active,
             "StreamIsActive": self._stream_is_active,

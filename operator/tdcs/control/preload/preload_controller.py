@@ -91,7 +91,6 @@ class PreloadController:
         return wants.runs_again(preload, name=key.name, others=others, dataset_uid=uid)
 
     def _siblings(self, key: WorkKey, preload: Preload) -> list[tuple[str, Preload]]:
-        """The Preloads of its Dataset that there are, by name."""
         found = mount_readers.preloads_of(
             stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset_ref.name
         )

@@ -64,7 +64,6 @@ class MountDemand:
 
     @property
     def quotas(self) -> list[str]:
-        """The quotas that any of its wants counts to, sorted."""
         return sorted({quota for want in self.wants for quota in self.payers.get(want.key, ())})
 
     @property

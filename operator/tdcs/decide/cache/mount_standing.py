@@ -55,7 +55,6 @@ class DatasetUse:
 
     @property
     def active(self) -> bool:
-        """Whether anybody reads it."""
         return self.mounted or bool(self.jobs.active)
 
 

@@ -80,7 +80,6 @@ def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) 
 
 
 def dataset_key(*, namespace: str, name: str) -> str:
-    """The key of a Dataset's own want."""
     return f"{names.KIND_DATASET} {namespace}/{name}"
 
 
@@ -90,12 +89,10 @@ def preload_key(*, namespace: str, name: str) -> str:
 
 
 def namespace_of(key: str) -> str:
-    """The namespace of whoever wants it."""
     return key.partition(" ")[2].partition("/")[0]
 
 
 def clone_key(*, namespace: str, name: str, copy: str) -> str:
-    """The key of a clone of a Dataset's data."""
     return f"Clone {namespace}/{name}/{copy}"
 
 
@@ -300,7 +297,6 @@ def has_wrong_copies(preload: Preload) -> bool:
 
 
 def subset_of(selection: Selection) -> Subset:
-    """The policy's form of a selection."""
     return Subset(paths=tuple(selection.paths), fraction=selection.fraction, amount=selection.amount_bytes)
 
 

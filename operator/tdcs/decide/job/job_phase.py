@@ -222,7 +222,6 @@ def why_not_mounted(dataset: Dataset) -> str:
 
 
 def deciding_role(spec: TrainingJobSpec) -> Role:
-    """The role whose pods decide how the job ends."""
     roles = spec.by_role()
     return next((role for role in LEADERS if role in roles), "Worker")
 

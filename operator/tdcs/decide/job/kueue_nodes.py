@@ -109,5 +109,4 @@ def _metadata_changes(live: Object, *, given: Object, place: Placement) -> dict[
 
 
 def pod_set_name(role: Role) -> str:
-    """Name of a role's pods in the Workload."""
     return role.lower()

@@ -119,7 +119,6 @@ def _any_retries(status: Mapping[str, Any], *, ours: Collection[str]) -> bool:
 
 
 def is_finished(obj: Object) -> bool:
-    """Whether the job of a Workload has ended."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == "Finished" and each.get("status") == "True" for each in conditions)
 

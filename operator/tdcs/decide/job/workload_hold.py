@@ -22,7 +22,6 @@ _MARK = f"{names.KUEUE_CONTROLLER}: "
 
 
 def is_on_hold(workload: Object) -> bool:
-    """Whether TDCS holds it."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any(
         each.get("type") == QUOTA_RESERVED

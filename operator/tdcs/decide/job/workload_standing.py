@@ -44,7 +44,6 @@ class QueueStanding:
 
 
 def standing_of(workload: Object | None) -> QueueStanding:
-    """What a Workload says; None: there is none."""
     if workload is None:
         return QueueStanding()
     status = workload.get("status") or {}
@@ -70,7 +69,6 @@ def standing_of(workload: Object | None) -> QueueStanding:
 
 
 def admission_of(standing: QueueStanding, *, queue: str) -> Admission:
-    """What that means for a job whose data is there."""
     if not standing.exists:
         text = f"{NO_KUEUE}, or take the label {KUEUE_QUEUE} off the job"
         return Admission(admitted=False, data_ready=True, reason=Reason.IN_KUEUE, message=text)

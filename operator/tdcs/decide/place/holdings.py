@@ -60,7 +60,6 @@ class WantProgress:
 
     @property
     def holders(self) -> frozenset[str]:
-        """Nodes on which some of it lies."""
         return frozenset(node for copy in self.copies for node, size in copy.items() if size)
 
 
@@ -73,7 +72,6 @@ class Failures:
 
 
 def holdings(*, totals: Totals, manifest: str, states: Mapping[str, MountState]) -> Holdings:
-    """What of a version lies where."""
     known = {node: state for node, state in states.items() if state.manifest == manifest}
     sizes = totals.sizes
     covered = np.zeros(slots.SLOTS, dtype=bool)

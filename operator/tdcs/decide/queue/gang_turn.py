@@ -282,7 +282,6 @@ class _Room:
 
 
 def fits(job: QueuedJob, free: Mapping[str, Amounts]) -> bool:
-    """Whether all its pods fit at once."""
     return _placed(job, free) is not None
 
 

@@ -106,7 +106,6 @@ class Allowances:
         )
 
     def take(self, namespace: str, claims: Iterable[Claim]) -> None:
-        """A job was admitted."""
         for claim in claims:
             left = self._left.get((namespace, claim.quota), {})
             for resource, asked in claim.takes.items():

@@ -108,12 +108,10 @@ class QueuedJob:
 
     @property
     def pods(self) -> Sequence[int]:
-        """The scarce resource of each of its pods."""
         return [group.request.get(self.scarce, 0) for group in self.groups for _ in range(group.count)]
 
     @property
     def pod_count(self) -> int:
-        """How many pods it asks for at once."""
         return sum(group.count for group in self.groups)
 
     def growing(self) -> "QueuedJob | None":

@@ -61,7 +61,6 @@ class BackgroundWork:
         self._resting_until[name] = now + FAILED_PAUSE_SECONDS
 
     async def wait(self, name: str) -> None:
-        """Wait until what runs under this name has ended."""
         while name in self._tasks:
             await asyncio.wait([self._tasks[name]])
 

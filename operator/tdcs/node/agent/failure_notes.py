@@ -37,7 +37,6 @@ class FailureNotes:
             ledger.restore_failures(found.blocks)
 
     def due(self, mounts: Collection[MountWork]) -> bool:
-        """Whether something has changed that is not noted."""
         return self._clock() >= self._until and any(
             self._kept.get(mount.path) != _change(mount) for mount in mounts
         )

@@ -151,7 +151,6 @@ def no_entry_answer(unique: int) -> bytes:
 
 
 def attribute_answer(unique: int, found: Attributes) -> bytes:
-    """The answer to GETATTR."""
     return _ATTRIBUTE_ANSWER.pack(_ATTRIBUTE_ANSWER.size, 0, unique, FOR_EVER, 0, 0, *_flat(found))
 
 

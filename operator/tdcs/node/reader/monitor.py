@@ -38,7 +38,6 @@ _NOT_ADMITTED: Final = 403
 
 
 def run(settings: ReaderSettings, counters: Counters) -> None:
-    """Work until the process is ended."""
     Monitor(settings, counters).run()
 
 
@@ -56,7 +55,6 @@ class Monitor:
         self._report_at = 0.0
 
     def run(self) -> None:
-        """Serve and poll until the process is ended."""
         settings = self._settings
         with ExitStack() as serving:
             if settings.health_port:

@@ -63,6 +63,5 @@ class RequestMemory:
         return place
 
     def release(self, place: int) -> None:
-        """Its request was answered."""
         self.places[place][:_LENGTH_BYTES] = _FREE
         heapq.heappush(self.free, place)

@@ -21,9 +21,7 @@ class Asked(Protocol):
     """What is asked of an agent."""
 
     @property
-    def block(self) -> int:
-        """Id of the block."""
-        ...
+    def block(self) -> int: ...
 
     @property
     def length(self) -> int:
@@ -98,11 +96,9 @@ class AnswerStream(Generic[Q]):
         return max(1, length)
 
     def space(self, length: int) -> memoryview:
-        """Where so many bytes go that come next."""
         return self._buffer[self._have : self._have + length]
 
     def received(self, length: int) -> None:
-        """So many bytes are there."""
         self._have += length
 
     def next(self) -> Chunk[Q] | None:

@@ -102,7 +102,6 @@ class BlockService:
         return int(listener.getsockname()[1])
 
     def close(self) -> None:
-        """Listen no more, and end all connections."""
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
@@ -135,7 +134,6 @@ class BlockService:
                 self._end(connection)
 
     def _admit(self, connection: socket.socket, *, host: str) -> bool:
-        """Give a new connection a place, or refuse it."""
         with self._lock:
             admitted, ended = self._connections.admit(connection, host=host, now=time.monotonic())
             if ended is not None:

@@ -21,9 +21,7 @@ _SOON_BYTES: Final = 64 << 10
 class Requested(Asked, Protocol):
     """What is asked of an agent by a request of its own: at most `CHUNK_BYTES`."""
 
-    def request(self) -> bytes:
-        """The request's frame."""
-        ...
+    def request(self) -> bytes: ...
 
 
 Q = TypeVar("Q", bound=Requested)
@@ -80,7 +78,6 @@ class PeerConnection(Generic[Q]):
             raise
 
     def close(self) -> None:
-        """End the connection."""
         self._socket.close()
 
     @property

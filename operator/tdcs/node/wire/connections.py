@@ -54,12 +54,10 @@ class Connections(Generic[C]):
         return Admission(admitted=True, ended=ended)
 
     def answering(self, connection: C) -> None:
-        """It has asked for something."""
         if (caller := self._callers.get(connection)) is not None:
             caller.idle_since = None
 
     def idle(self, connection: C, *, now: float) -> None:
-        """It has its answer."""
         if (caller := self._callers.get(connection)) is not None:
             caller.idle_since = now
 

@@ -73,7 +73,6 @@ class BlockQuestion(NamedTuple):
     length: int
 
     def request(self) -> bytes:
-        """The request's frame."""
         key = self.fetch.key
         whole = key.offset == 0 and key.length == self.fetch.size
         piece = Wanted(self.block) if whole else Wanted(self.block, key.offset, key.length)
@@ -88,7 +87,6 @@ class SourceQuestion(NamedTuple):
     length: int
 
     def request(self) -> bytes:
-        """The request's frame."""
         return frames.source_request(self.fetch.source())
 
 

@@ -64,9 +64,7 @@ class Answers(Protocol):
         """A piece is there; its bytes may be overwritten afterwards, unless they are `kept`."""
         ...
 
-    def failed(self, waiter: Read, *, stale: bool, reason: str) -> None:
-        """A piece cannot be had."""
-        ...
+    def failed(self, waiter: Read, *, stale: bool, reason: str) -> None: ...
 
 
 class Fetches:
@@ -111,7 +109,6 @@ class Fetches:
         """Bytes that are being fetched ahead, by version."""
 
     def has(self, key: Key) -> bool:
-        """Whether a piece is on its way."""
         return key in self._running
 
     def want(self, version: OpenVersion, key: Key, *, waiter: tuple[Read, int] | None) -> None:
@@ -145,7 +142,6 @@ class Fetches:
                 self._poller.change(connection)
 
     def ready(self, connection: PeerConnection[Question]) -> None:
-        """A connection can be read or written."""
         try:
             connection.ready(now=self._clock())
         except (OSError, FrameError, ValueError) as error:
@@ -371,7 +367,6 @@ class Fetches:
 
 
 def _at_source(version: OpenVersion, key: Key) -> SourceWanted:
-    """A piece of a block as the source knows it."""
     manifest = version.manifest
     file = manifest.file_of(key.block)
     first = manifest.blocks_of(file).start

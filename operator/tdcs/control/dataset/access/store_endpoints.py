@@ -217,7 +217,6 @@ class Endpoints:
                 del self._lookups[namespace]
 
     def _judged(self, found: Sequence[str], *, before: str = "") -> HostAnswer:
-        """What is known of a host with these addresses."""
         texts = tuple(self._networks())
         if texts != self._parsed[0]:
             self._parsed = (texts, _networks_of(texts))

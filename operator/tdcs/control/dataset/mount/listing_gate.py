@@ -34,7 +34,6 @@ class ListingTurn:
 
     @property
     def waits(self) -> bool:
-        """Whether its listing has not begun."""
         return self.place is None or not self.place.done()
 
 
@@ -57,7 +56,6 @@ class ListingGate:
         self._quick = 0
 
     async def run(self, work: Callable[[], Awaitable[Listed]], *, turn: ListingTurn) -> Listed:
-        """Do a listing when its turn comes."""
         place = turn.place = asyncio.get_running_loop().create_future()
         self._add(turn, turn.namespaces)
         try:
@@ -78,7 +76,6 @@ class ListingGate:
                 self._add(turn, more)
 
     def held_up_by(self, turn: ListingTurn) -> HeldUpBy:
-        """What a turn waits for."""
         free = self._free
         return "namespace" if free and min(self._open[one] for one in turn.namespaces) >= free else "all"
 

@@ -240,7 +240,6 @@ class Mounting:
             await work.cancel()
 
     def forget_user(self, key: WorkKey, *, uid: str) -> None:
-        """A Dataset does not read it any more."""
         if self._maker == uid:
             self._maker = None
         for each in (self._marks, self._failures, self._refusals):

@@ -91,7 +91,6 @@ class PathSettings:
         return False
 
     def forget(self) -> None:
-        """The mount is gone, or is another one."""
         self._applied, self._version = None, ""
 
     async def close(self) -> None:

@@ -90,7 +90,6 @@ class GangQueue:
         self._started = False
 
     def start(self) -> None:
-        """Begin to admit jobs."""
         self._started = True
         self.touch()
 
@@ -313,6 +312,5 @@ class GangQueue:
 
 
 def _readers(spec: TrainingJobSpec, role: Role) -> int:
-    """How many pods of a role read data."""
     replicas = spec.by_role()[role].replicas
     return sum(bool(spec.datasets_of(role, index)) for index in range(replicas))

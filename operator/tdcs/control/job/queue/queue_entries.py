@@ -209,7 +209,6 @@ class Collector:
         return True
 
     def _growth(self, demand: PodDemand, workers: int, entries: "Entries", key: Key) -> Growth | None:
-        """The workers that an elastic gang asks for beyond these."""
         spec = demand.spec
         worker = spec.worker
         missing = worker.replicas - workers
@@ -247,6 +246,5 @@ def _admitted_workers(obj: Object) -> int | None:
 
 
 def _passed_before(obj: Object) -> int:
-    """How often a job was passed, as its status says."""
     passed = (obj.get("status") or {}).get("passed")
     return passed if isinstance(passed, int) else 0

@@ -49,7 +49,6 @@ class NodeRoom:
         return self._nowhere[sign]
 
     def capacity(self) -> dict[str, Amounts]:
-        """What each node has when it is empty."""
         if not self._capacity:
             self._capacity = {
                 name: amounts((node.get("status") or {}).get("allocatable"))
@@ -174,7 +173,6 @@ def quota_claims(
 
 
 def conditions_by_type(obj: Object) -> dict[str, str]:
-    """The status of each condition of a job."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return {found.get("type", ""): found.get("status", "") for found in conditions}
 

@@ -47,7 +47,6 @@ class CheckRun:
 
     @classmethod
     def ended(cls, found: Findings) -> CheckRun:
-        """One that has ended in an earlier process."""
         return cls(
             check=found.check,
             begun=True,
@@ -59,7 +58,6 @@ class CheckRun:
         )
 
     def begin(self) -> None:
-        """Count from the beginning."""
         self.begun = True
         self.files = self.bytes = self.wrong_count = 0
         self.changed = None
@@ -72,7 +70,6 @@ class CheckRun:
         return now - self.changed
 
     def report(self, failure: FileFailure) -> None:
-        """A file differs, or cannot be compared."""
         self.wrong_count += 1
         if len(self.wrong) < NAMED:
             self.wrong.append(failure)

@@ -132,7 +132,6 @@ class Comparison:
                 self._room.cancel(length)
 
     def _read(self, source: SourceState, ledger: Ledger, block: int, sink: Sink) -> None:
-        """Read a block from the source, piece by piece."""
         reader = source.reader
         if reader is None:
             raise SourceFailureError("SourceAway", "the source's credentials are not to be had", common=True)

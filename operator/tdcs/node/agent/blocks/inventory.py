@@ -148,7 +148,6 @@ class Inventory:
 
 
 def _united(one: Ids, other: Ids) -> Ids:
-    """The ids in one of two ascending arrays."""
     if not len(one) or not len(other):
         return other if not len(one) else one
     both = np.concatenate([one, other])

@@ -58,24 +58,20 @@ class Room:
             return ""
 
     def keep(self, length: int) -> None:
-        """What was reserved has become a block."""
         with self._lock:
             self._reserved -= length
             self._used += length
 
     def cancel(self, length: int) -> None:
-        """What was reserved is not written."""
         with self._lock:
             self._reserved -= length
             self._left += length
 
     def observe(self, used: int) -> None:
-        """A look at the folders found so many bytes."""
         with self._lock:
             self._used = used
 
     def removed(self, length: int) -> None:
-        """A block was removed."""
         with self._lock:
             self._used = max(0, self._used - length)
             self._looked = float("-inf")

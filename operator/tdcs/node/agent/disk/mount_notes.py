@@ -17,9 +17,7 @@ class Note(Protocol):
     """What is kept of a mount: a msgspec struct."""
 
     @property
-    def mount(self) -> str:
-        """The mount's path."""
-        ...
+    def mount(self) -> str: ...
 
 
 N = TypeVar("N", bound=Note)

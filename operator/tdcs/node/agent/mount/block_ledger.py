@@ -160,7 +160,6 @@ class Ledger:
         return self._claim(taken, cursor=cursor)
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Give claimed blocks back."""
         self.changes += 1
         self.claimed[blocks] = False
 
@@ -225,11 +224,9 @@ class Ledger:
         self.claimed[block] = False
 
     def failed_blocks(self, *, most: int) -> tuple[FailedBlock, ...]:
-        """What failed, to be kept over a restart."""
         return self.failures.noted(self.manifest, most=most)
 
     def restore_failures(self, noted: Sequence[FailedBlock]) -> None:
-        """Take up what an earlier process has noted."""
         self.changes += 1
         self.failures.restore(self.manifest, noted)
 
@@ -322,7 +319,6 @@ class Ledger:
         return [int(block) for block in np.flatnonzero(found)]
 
     def first_of_file(self, block: int) -> bool:
-        """Whether a block is the first of its file."""
         return self.manifest.blocks_of(self.manifest.file_of(block)).start == block
 
     def absent(self, block: int) -> bool:
@@ -335,7 +331,6 @@ class Ledger:
         return self._claim([block for block in blocks if not self.claimed[block]], cursor="")
 
     def registers(self) -> bool:
-        """Whether blocks wait to be registered."""
         return bool((self.in_spool & ~self.registered & ~self.claimed & ~self._unwelcome).any())
 
     def left(self) -> bool:

@@ -76,13 +76,11 @@ class BlockFailures:
             self._reasons[block] = failure.reason
 
     def postpone(self, block: int, *, now: float) -> None:
-        """Try a block again after the next pause."""
         attempts = min(int(self._attempts[block]) + 1, _MOST_ATTEMPTS)
         self._attempts[block] = attempts
         self._retry_at[block] = now + pause(attempts)
 
     def brought(self, block: int) -> None:
-        """A block lies here now."""
         self.changes += bool(self.failed[block])
         self.failed[block] = False
         self._attempts[block] = 0
@@ -90,7 +88,6 @@ class BlockFailures:
         self._reasons.pop(block, None)
 
     def keep(self, wanted: Mask) -> None:
-        """Forget the failures of all blocks but these."""
         self.changes += bool((self.failed & ~wanted).any())
         self.failed &= wanted
         self._reasons = {block: text for block, text in self._reasons.items() if self.failed[block]}
@@ -116,7 +113,6 @@ class BlockFailures:
         self.changes += 1
 
     def noted(self, manifest: Manifest, *, most: int) -> tuple[FailedBlock, ...]:
-        """What is to be kept of them over a restart."""
         return tuple(
             FailedBlock(
                 block=int(manifest.block_ids[number]),
@@ -140,7 +136,6 @@ class BlockFailures:
         self._retry_at[:] = 0.0
 
     def may_try(self, part: slice, *, now: float) -> Mask:
-        """Blocks of a stretch that may be brought now."""
         return np.asarray((self._retry_at[part] <= now) & ~self.refused[part])
 
     def named(

@@ -42,7 +42,6 @@ class PeerBook:
         self.bytes: Final = Rate()
 
     def assign(self, peers: Sequence[Peer]) -> None:
-        """Take the peers of another assignment."""
         now = self._clock()
         self.by_node = {peer.node: peer for peer in peers}
         # A peer that goes and comes back has the thread still that reads from it.
@@ -86,7 +85,6 @@ class PeerBook:
             health.failures, health.silent_since, health.progress_at = 0, None, self._clock()
 
     def failed(self, node: str) -> None:
-        """A peer did not answer, or not as it should."""
         now = self._clock()
         if (health := self.health.get(node)) is not None:
             health.failures += 1
@@ -102,7 +100,6 @@ class PeerBook:
         return False
 
     def came(self, identity: int) -> None:
-        """A block is here."""
         self._wrong.pop(identity, None)
 
     def passed_over(self, missing: bytes) -> PassedOver | None:

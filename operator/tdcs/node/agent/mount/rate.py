@@ -19,7 +19,6 @@ class Rate:
         self.total = 0
 
     def add(self, length: int) -> None:
-        """So many bytes came."""
         self.total += length
 
     def sample(self) -> int:

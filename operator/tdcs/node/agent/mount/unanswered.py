@@ -25,7 +25,6 @@ class UnansweredReads:
         self._silent_since: float | None = None
 
     def answered(self, *, now: float) -> None:
-        """The source gave something."""
         if self.away(now=now):
             self._tries.clear()  # what it did not answer while it was away says nothing of single files
         self._answered_at, self._silent_since = now, None

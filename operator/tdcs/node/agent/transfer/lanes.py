@@ -153,7 +153,6 @@ class Lanes:
         self._ended()
 
     def _call(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Run something in the loop, from a thread."""
         if self.loop is not None:
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 self.loop.call_soon_threadsafe(action, *arguments)

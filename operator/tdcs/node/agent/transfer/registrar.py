@@ -41,7 +41,6 @@ class Removals:
         self._at: dict[int, float] = {}  # the oldest first
 
     def note(self, block_id: int) -> None:
-        """A block was removed just now."""
         self._at.pop(block_id, None)
         self._at[block_id] = self._clock()
 
@@ -296,7 +295,6 @@ class Registrar:
         self._removals.note(identity)
 
     def _resting_blocks(self, ledger: Ledger) -> Numbers:
-        """Blocks that were refused or removed a moment ago."""
         now = self._clock()
         for identity in [
             one for one, (_, until) in self._refused.items() if now > until + _FORGOTTEN_SECONDS

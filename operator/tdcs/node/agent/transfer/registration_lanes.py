@@ -22,7 +22,6 @@ class RegistrationLanes:
         return self._allowed - sum(self._lanes.values())
 
     def allow(self, lanes: int) -> None:
-        """So many are allowed from now on."""
         self._allowed = lanes
 
     def begin(self, mount: str, *, lanes: int) -> None:
@@ -42,6 +41,5 @@ class RegistrationLanes:
         return True
 
     def end(self, mount: str) -> None:
-        """The batch of a mount has ended."""
         self._lanes.pop(mount, None)
         self._resting.discard(mount)

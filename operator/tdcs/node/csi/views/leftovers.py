@@ -85,7 +85,6 @@ def _is_made(version: VersionFolder) -> bool:
 
 
 def _forget(folder: DatasetFolder) -> None:
-    """Remove the folder of a dataset that has no version."""
     above, key = os.path.split(folder.path)
     # Not empty: it has a version. Not there, or no plain folder: it is not ours.
     with contextlib.suppress(OSError), plain_folder(folder.path) as dataset:

@@ -34,7 +34,6 @@ class Operations:
         await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cancel what is running."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

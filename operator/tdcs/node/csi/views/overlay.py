@@ -153,7 +153,6 @@ class ShownFolder:
         bind_mount.detach(target=self._point)
 
     def remove(self) -> None:
-        """Take it away, and the place where it is mounted."""
         self.hide()
         if os.path.isdir(self._point):
             os.rmdir(self._point)

@@ -153,7 +153,6 @@ class View:
 
     @property
     def known(self) -> bool:
-        """Whether it is known what the disk has of it."""
         return self._prepared
 
     @property
@@ -288,7 +287,6 @@ class View:
             _log.info("%s: the client was replaced; its files can be read again", self)
 
     def unbind(self) -> None:
-        """Take away what is shown."""
         self.shown.hide()
 
     async def remove(self, *, keep_manifest: bool) -> None:

@@ -124,7 +124,6 @@ class Server:
     # Requests.
 
     def _take_more(self) -> None:
-        """Watch the session while there are places for requests."""
         if bool(self._memory.free) == self._taking:
             return
         self._taking = not self._taking

@@ -75,7 +75,6 @@ class OpenVersion:
         self._here = ALL_SLOTS
 
     def set_table(self, table: HolderTable) -> None:
-        """Take another table of holders."""
         self.table = table
         self._slot_holders.clear()
         self._slot_sources.clear()
@@ -107,7 +106,6 @@ class OpenVersion:
         return bool(self._here[slot >> 3] & (0x80 >> (slot & 7)))
 
     def blocks_of(self, file: int) -> range:
-        """Numbers of a file's blocks."""
         return range(self.block_ends[file - 1] if file else 0, self.block_ends[file])
 
     def holders(self, slot: int) -> tuple[str, ...]:
@@ -158,11 +156,9 @@ class OpenVersions:
         return self._folder.numbered(number) or f"number {number}"
 
     def is_open(self, number: int) -> bool:
-        """Whether the version of a number has its manifest open."""
         return number in self._open
 
     def named(self, name: str) -> OpenVersion | None:
-        """The version of a name."""
         registration = self._folder.read(name)
         if registration is None:
             return None

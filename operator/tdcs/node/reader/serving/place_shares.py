@@ -64,7 +64,6 @@ class PlaceShares:
         return share
 
     def begin(self, asker: Asker) -> None:
-        """A read that has its place begins."""
         self._begun[asker] += 1
 
     def give_back(self, asker: Asker) -> None:
@@ -75,7 +74,6 @@ class PlaceShares:
                 del counts[key]
 
     def taken(self, version: int) -> int:
-        """How many reads of a version wait."""
         return self._taken[version,]
 
     def is_crowded(self, asker: Asker) -> bool:

@@ -141,7 +141,6 @@ class Reads:
     # What `fetches` says.
 
     def piece(self, waiter: Read, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
-        """A piece of a read is there."""
         _, begin, end = waiter.wanted[index]
         if end < key.length and key not in self.buffer:
             self.buffer.put(key, kept(content))  # its next bytes are asked for in a moment
@@ -229,7 +228,6 @@ class Reads:
         return not read.in_turn
 
     def _give_up(self, read: Read) -> None:
-        """Another read takes over what it has of the shares."""
         read.missing = -1
         self._waited(read, WaitOrigin.SOURCE)
         self._reply(read.place, (fuse_protocol.failure(read.unique, number=errno.EIO),))
