@@ -25,7 +25,6 @@ class Site:
         draining: whether that one drains.
         has_readers: whether a pod that reads data of the cache runs there.
         spare_since: since when nothing calls for its worker; None when something did at the last look.
-        gpus: GPUs that it has.
         loss: see :func:`loss`.
     """
 

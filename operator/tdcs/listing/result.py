@@ -32,7 +32,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         size: the same as limits count it.
         skipped_count: entries of the source that cannot be files of a folder tree; `skipped` are the first of them.
         incomplete: files of which the engine's master does not know all blocks: they are read through it alone.
-        seconds: how long the listing took.
     """
 
     digest: str

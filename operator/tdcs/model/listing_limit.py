@@ -77,9 +77,6 @@ class CheckSize(Protocol):
 
         Args:
             source: with its keys.
-            limit: what it may have.
-            path: its place in the cache.
-            namespace: of the Dataset that asks.
         """
         ...
 
@@ -95,7 +92,6 @@ class LimitCount:
     Args:
         limit: None: nothing is too much.
         what: is listed, for the message.
-        path: its place in the cache.
 
     Attributes:
         names: files that came one by one, each of which is one here.

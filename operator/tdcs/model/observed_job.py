@@ -51,7 +51,6 @@ class Observed:
         name: the job's name, and its namespace.
         created: when it was created.
         datasets: those of the job that can be used, by name.
-        present: names of those that exist.
         deleting: names of those that are being deleted.
         jobs: the Indexed Jobs that exist and are its own, by role.
         pods: all pods of these Jobs.

@@ -40,7 +40,6 @@ class Authority:
     """The release's own authority.
 
     Attributes:
-        signing: what certificates are signed with.
         following: what takes over next; None most of the time.
         announced: since when all Secrets name `following`; None: they do not yet.
         former: certificates of authorities before that, which may still have signed a certificate in use.

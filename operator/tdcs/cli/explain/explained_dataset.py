@@ -121,7 +121,6 @@ def explain_dataset(
         dataset: as it is.
         jobs: the TrainingJobs of its namespace.
         pods: those of its namespace; None when the user may not list them.
-        created: when it was created.
     """
     status = dataset.status or DatasetStatus()
     known = {(namespace, str(job["metadata"]["name"])): job for job in jobs}

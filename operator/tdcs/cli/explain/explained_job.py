@@ -63,7 +63,6 @@ class PodPlace:
         node: empty while it has none.
         bytes: of the job's data on that node, now.
         score: 0 to 10, as the scheduler's extender gives it, among all nodes; None for pods that read no data.
-        best_score: the best of any node.
         alternatives: nodes with data that no pod of the job is or was on.
     """
 
@@ -173,7 +172,6 @@ def place(
         scores: of the nodes with its data, as the extender gives them.
         free: what each node has left; None when that cannot be known.
         nodes: None when the user may not list them.
-        by: who decides on its node.
         own_nodes: nodes that are no alternative.
         past: whether it runs no more, or is about to.
     """

@@ -32,7 +32,6 @@ class ProbeReport:
 
     Attributes:
         control: whether it reached what every pod reaches.
-        reached: targets that took a connection.
         closed: targets that took none.
         unnamed: targets of which the host has no address.
     """

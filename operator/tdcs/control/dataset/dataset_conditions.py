@@ -159,8 +159,6 @@ def loading(
     """Blocks are on their way; with the cause when the source gives nothing just now.
 
     Args:
-        progress: how far they are.
-        cause: why the source gives nothing.
         absent: nodes with agents that are away, and may be back with what they have.
     """
     reason, text = "Loading", f"{so_far(progress)}{_away(absent)}"

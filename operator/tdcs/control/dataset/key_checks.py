@@ -46,12 +46,9 @@ class _Check:
     """How it stands with the keys of one Dataset.
 
     Attributes:
-        mark: which keys, of which source.
         due_at: when they are asked about next.
-        began_at: when it was asked last.
         work: the question under way.
         trouble: that they were refused, the last time that the source said anything of them.
-        taken: whether they were taken then.
         awaited: whether more waits for the answer than a report: no word is asked for again soon.
     """
 

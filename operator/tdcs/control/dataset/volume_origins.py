@@ -53,7 +53,6 @@ class VolumeDoubt:
 
     Attributes:
         cause: in words.
-        settled: whether it is not.
         asking: whether the source is being asked.
     """
 
@@ -87,7 +86,6 @@ class VolumeOrigins:
         """Why the volume of a Dataset may not be its own; None when it is. Asks the source where only that knows.
 
         Args:
-            uid: which Dataset of that name.
             path: the engine path in the volume.
             spec: the Dataset's source without its keys.
             source: with them; None while these are not known, or may not be used.

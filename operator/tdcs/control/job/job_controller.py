@@ -59,7 +59,6 @@ class TrainingJobController:
     """Keeps the children of every TrainingJob, and reports where its pods run.
 
     Args:
-        gangs: decides which job is next.
         stalls: how long the reads of jobs waited.
     """
 

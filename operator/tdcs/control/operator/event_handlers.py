@@ -87,7 +87,6 @@ class EventHandlers:
         views: the custom resources that are known, by resource and key; only read.
         namespace: where the CacheClusters that count live.
         gangs: the queue of jobs, which looks again when something changed that it may depend on.
-        usage: what pods take of nodes.
     """
 
     def __init__(
@@ -120,7 +119,6 @@ class EventHandlers:
             key: its own.
             obj: as it is, or was last.
             before: as it was known; None: it was not.
-            deleted: whether it is gone.
         """
         # A status is the operator's own word: looking again because of it could go round for ever.
         if deleted or before is None or asked(before) != asked(obj):

@@ -35,7 +35,6 @@ class StoreResync:
         views: what is known, by resource and key; only read.
         missed: takes in an object that changed without an event.
         pause: seconds between a doubt and the list.
-        scope: in which namespaces is looked.
     """
 
     def __init__(

@@ -39,7 +39,6 @@ class MountDemand:
     """A mount as the pass sees it.
 
     Attributes:
-        path: engine path.
         manifest: digest of the version.
         wants: what it is wanted for; clones last.
         totals: sums over the files under the paths of each want.

@@ -33,7 +33,6 @@ class MountLedger(Generic[Reader]):
     """What of one mount lies where.
 
     Attributes:
-        path: the engine path.
         sizes: bytes of each slot.
         nodes: what lies on each node.
         draining: the workers that it was placed without.

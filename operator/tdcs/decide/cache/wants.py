@@ -69,7 +69,6 @@ def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) 
 
     Args:
         known: the ids of the copies that there are, in their order.
-        count: how many there shall be.
         in_use: ids that jobs read: of too many copies those leave first that no job reads, the youngest before others.
     """
     order = {one: number for number, one in enumerate(known)}
@@ -258,7 +257,6 @@ def runs_again(
         name: its name.
         others: the Preloads of the Dataset that there are, by name.
         dataset_uid: which Dataset of its name it is.
-        limit: how many a Dataset keeps.
     """
     if not is_complete(preload):
         return True

@@ -205,7 +205,6 @@ class _Candidate:
         workload: it waits.
         data_only: for its data, and not for quota.
         loadable: Datasets that it lacks and that are mounted.
-        counted: whether it takes a place.
     """
 
     workload: CheckedWorkload

@@ -33,7 +33,6 @@ class CheckedWorkload:
         key: its namespace and name.
         uid: of this incarnation of it.
         version: the resourceVersion of what is seen here of it.
-        created: when it was created.
         priority: larger is admitted first.
         pod_sets: its pods.
         reserved_since: when its quota was reserved; None while it is not.
@@ -42,8 +41,6 @@ class CheckedWorkload:
         closed: whether there is nothing to say about it: it is admitted, being evicted, ended, not active, or being
             deleted.
         state: of the check, as it stands there; empty before anything was said.
-        message: the same of its sentence.
-        since: when that state was entered.
     """
 
     key: Key

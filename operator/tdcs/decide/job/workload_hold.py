@@ -59,7 +59,6 @@ def queue_status(
     Args:
         workload: is on hold, or passed over for the state of the check.
         check: state of the check that held it; None: it has none any more.
-        message: why.
         now: the time.
         requeued: it is passed over. Kueue 0.19 looks again at such a one when its condition Requeued has changed, and
             the time is over for which it was to wait.

@@ -54,7 +54,6 @@ def clones(
     Args:
         access: how many jobs may read each copy.
         copies: those that spec.placement asks for.
-        known: the copies that there are.
         readers: how many jobs read each copy.
         jobs: how many its copies have to serve, see `jobs_served`.
         idle_seconds: how long one stays that no job needs: the next job may come soon.

@@ -64,7 +64,6 @@ class DatasetReadiness:
         why: why it is not, in the words of whoever knows.
         cached_ratio: cached bytes over all bytes, between 0 and 1.
         required_ratio: the fraction the job waits for, between 0 and 1.
-        deleting: whether it is being deleted.
         waited: how long the job has waited in vain for the fraction, such as 30m, and does not any longer; empty
             while it waits.
         loads_from: when its loading begins (spec.preload.startTime), while that is to come; empty otherwise.

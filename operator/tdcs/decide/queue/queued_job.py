@@ -50,7 +50,6 @@ class QueuedJob:
 
     Attributes:
         key: (namespace, name).
-        uid: of this incarnation of it.
         priority: larger is admitted first.
         submitted: when it was created, in seconds.
         data_ready: whether its datasets let it start.

@@ -35,7 +35,6 @@ class Fetch:
         reasons: why none of those who were asked could give it so far.
         changed: whether the source has another version.
         ahead: whether it began without a read that waits for it.
-        retry_at: when all are asked again.
         retries: how often all were asked again.
     """
 

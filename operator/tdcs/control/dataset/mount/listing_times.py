@@ -27,7 +27,6 @@ class SourceCheck:
     """Whether the source is to be listed now.
 
     Attributes:
-        due: list it with this pass.
         seconds_left: seconds until the one after that.
         asked: the value of the annotation tdcs.io/refresh, None without one.
         answered: the value that was acted upon before.

@@ -95,7 +95,6 @@ class Mounting:
     """The mounting and unmounting of one path.
 
     Attributes:
-        path: engine path.
         pause: seconds between two tries with the same keys.
         check_size: counts a source before it is mounted; raises LimitExceededError for one that is too large.
         looked: looks at what the cache has mounted, after a change of that.

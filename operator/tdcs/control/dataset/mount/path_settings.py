@@ -20,7 +20,6 @@ class WantedSettings:
     """The settings of a path.
 
     Attributes:
-        fills: whether reads fill the cache.
         pinned: engine paths that are protected from eviction, and nothing else is.
         version: digest of its manifest; empty while there is none.
     """
@@ -53,7 +52,6 @@ class PathSettings:
     """Brings the settings of one path to the cache, in the background.
 
     Attributes:
-        path: engine path.
         on_done: called when a change has been carried out, or could not be.
     """
 

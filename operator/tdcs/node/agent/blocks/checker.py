@@ -56,7 +56,6 @@ class Checker:
 
     Args:
         disk, room: where the blocks lie, and what fits.
-        stopped: set when the process ends.
     """
 
     def __init__(self, *, disk: Disk, room: Room, registrar: Registrar, stopped: threading.Event) -> None:

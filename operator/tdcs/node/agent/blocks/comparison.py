@@ -35,7 +35,6 @@ class Comparison:
 
     Args:
         disk, room: where the blocks lie, and what fits.
-        stopped: set when the process ends.
     """
 
     def __init__(self, *, disk: Disk, room: Room, stopped: threading.Event) -> None:

@@ -20,7 +20,6 @@ class Room:
     """Bytes that blocks may take. Thread-safe.
 
     Args:
-        capacity: what the worker may hold.
         free: bytes that the file system has left.
     """
 

@@ -43,12 +43,10 @@ class SourceState:
         reader: reads it; None: there is none, or it cannot be opened.
         limit: of what is read.
         bytes: what came from it.
-        lanes: threads that read from it.
         pieces_waiting: pieces of large blocks under way that no thread reads yet.
         until: reading rests until then.
         failures: how often it failed since it last answered.
         failure: why nothing can be had from it, for the operator.
-        unanswered: reads that got no answer.
     """
 
     def __init__(

@@ -40,7 +40,6 @@ def lanes_to_start(
 
     Args:
         wanted: how many more each mount could use.
-        running: how many each has.
         total: all that run, also for mounts that are gone.
     """
     granted: dict[str, int] = {}

@@ -51,7 +51,6 @@ def clear_abandoned(
     of datasets that have no version here any more; and what is left of copies of manifests. Run it in a thread.
 
     Args:
-        cache_root: Folder with the caches' folders.
         pods: The folder below which pods' volumes are mounted.
         known: Folders of versions that are looked after.
     """

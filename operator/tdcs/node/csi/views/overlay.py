@@ -105,8 +105,6 @@ class ShownFolder:
     Args:
         version: The version's folder.
         tree: Its links and placeholders, or an empty folder where there are none.
-        merged: Whether there are.
-        point: Where the overlay is mounted.
     """
 
     def __init__(self, *, version: str, tree: str, merged: bool, point: str) -> None:

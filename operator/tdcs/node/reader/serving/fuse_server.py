@@ -38,7 +38,6 @@ class Server:
 
     Args:
         session: descriptors of it and of its requests' memory.
-        versions: what it shows.
         buffer_bytes: how much of what was fetched is kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.

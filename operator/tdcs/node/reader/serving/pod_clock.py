@@ -47,7 +47,6 @@ class PodClock:
     """Counts for the process that serves.
 
     Args:
-        table: where the sums are kept.
         proc: the /proc in which the pods' processes are.
         clock: nanoseconds that only grow.
     """

@@ -39,7 +39,6 @@ class Reads:
 
     Args:
         shares: says which reads may wait, and begin: one that may not wait fails.
-        buffer_bytes: how much may be kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
         pods: counts how long pods wait; None: nothing does.
