@@ -40,9 +40,7 @@ class Freshness(Protocol):
 
     def is_synced(self) -> bool: ...
 
-    def age_seconds(self) -> float:
-        """Time since the API server was last heard."""
-        ...
+    def age_seconds(self) -> float: ...
 
 
 class ReportPod(Protocol):

@@ -230,7 +230,6 @@ def _reference(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
 
 
 def master_address(*, cluster: str, namespace: str) -> str:
-    """Where the master's RPC service is: host and port."""
     master = master_name(cluster=cluster)
     return f"{master}-0.{master}.{namespace}.svc:{MASTER_RPC_PORT}"
 

@@ -97,7 +97,6 @@ async def probe(*, control: Target, targets: dict[str, Target], seconds: float) 
 
 
 async def reach(target: Target, *, seconds: float, pause: float = PAUSE_SECONDS) -> Reach:
-    """Whether any address of a host takes a connection."""
     host, port = target
     for left in reversed(range(TRIES)):
         try:

@@ -102,7 +102,6 @@ class Usage:
         return self._nodes.get(node, NOTHING)
 
     def foreign(self, node: str) -> Mapping[str, int]:
-        """What pods of no TrainingJob take of a node."""
         return self._foreign.get(node, {})
 
     def is_mounted(self, claim: Key) -> bool:

@@ -108,7 +108,6 @@ class Metrics:
 
     @contextmanager
     def timed(self, *, kind: str) -> Iterator[None]:
-        """Measure one pass; one that raises counts as failed, too."""
         # Before it fails: Prometheus' rate() sees no step from a series that is not there to 1.
         failures = self._failures.labels(kind)
         begin = time.perf_counter()

@@ -161,7 +161,6 @@ def busy_nodes(*, pods: Store) -> frozenset[str]:
 
 
 def readers_of(*, mounts: Iterable[MountLedger[MountReader]], jobs: Store) -> dict[str, int]:
-    """How many unfinished TrainingJobs read each mount, by path."""
     using: dict[tuple[str, str], int] = {}
     for (namespace, _), job in jobs.items():
         conditions = (job.get("status") or {}).get("conditions") or ()

@@ -58,7 +58,6 @@ class Bounds:
 
     @property
     def for_data(self) -> int:
-        """Workers that the needed data takes."""
         return math.ceil((self.needed_bytes or 0) / self.worker_bytes) if self.worker_bytes > 0 else 0
 
 

@@ -120,7 +120,6 @@ def worker_states(
 
 
 def with_idle(workers: Sequence[CacheWorker], idle_since: Mapping[str, str]) -> list[CacheWorker]:
-    """The workers, with since when nothing calls for them."""
     return [
         worker.model_copy(update={"idle_since": idle_since.get(worker.node)})
         if worker.idle_since != idle_since.get(worker.node)

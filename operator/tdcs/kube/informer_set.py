@@ -39,7 +39,6 @@ class InformerSet:
         ]
 
     async def wait_synced(self) -> None:
-        """Until the first list of every namespace is in."""
         for informer in self._informers:
             await informer.synced.wait()
 

@@ -170,7 +170,6 @@ class ProcessLister:
 
 
 async def _tail(stream: asyncio.StreamReader) -> str:
-    """The last bytes of a stream, once it has ended."""
     kept = b""
     while piece := await stream.read(_ERROR_BYTES):
         kept = (kept + piece)[-_ERROR_BYTES:]

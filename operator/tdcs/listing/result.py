@@ -91,7 +91,6 @@ def operator_url(*, address: str, secure: bool) -> str:
 
 
 def manifest_url(*, address: str, digest: str, secure: bool = False) -> str:
-    """The URL of a manifest of the operator at `host:port`."""
     return f"{operator_url(address=address, secure=secure)}{MANIFEST_PATH}{digest}"
 
 

@@ -101,12 +101,10 @@ class Manifest:
         return bytes(self._names[ends[file - 1] if file else 0 : ends[file]])
 
     def file_path(self, file: int) -> bytes:
-        """The file's path, relative to the mount."""
         folder = self.folders[self.folder_of(file)]
         return folder + b"/" + self.name(file) if folder else self.name(file)
 
     def entries(self, files: Iterable[int]) -> Iterator[tuple[int, bytes, bytes]]:
-        """Number, folder and name of files; fast for ascending numbers."""
         folder, below = 0, range(0)
         for file in files:
             if file not in below:

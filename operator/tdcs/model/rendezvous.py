@@ -88,7 +88,6 @@ class Spread:
         return _Offers(nodes=node[order], slots=slot[order], costs=costs[order])
 
     def _costs(self, slots: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-        """What every node costs for some slots: nodes x slots."""
         mixed = _mixed(self._seeds[:, None] + (slots + np.uint64(1)) * _INCREMENT)
         return _log_exponential(mixed) - np.log(self._weights)[:, None]
 

@@ -48,7 +48,6 @@ def checked_path(path: str) -> str:
 
 
 def inside(*, inner: str, outer: str) -> bool:
-    """Whether `inner` is `outer` or lies below it."""
     return inner.startswith(outer) and (inner == outer or inner.startswith(f"{outer.rstrip('/')}/"))
 
 

@@ -197,7 +197,6 @@ def _pods(pods: Sequence[Object] | None, *, namespace: str, claim: str, in_use: 
 
 
 def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str) -> str:
-    """When it leaves the cache, as the operator decides it."""
     if status.state == "Deleting":
         return (
             "It is being deleted: it leaves the cache as soon as no pod uses its claim, but for what another Dataset "

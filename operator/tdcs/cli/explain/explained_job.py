@@ -250,7 +250,6 @@ def _sentence(
 
 
 def _unplaced(pod: PodView, *, by: Placer) -> str:
-    """What a pod without a node waits for."""
     if not by.stranger:
         return "waits for the scheduler to give it a node"
     unseen = "" if pod.scheduled else ", which has not looked at it yet: is there a scheduler of that name?"

@@ -211,7 +211,6 @@ def _clusters(world: PlanWorld, spec: TrainingJobSpec) -> dict[str, list[tuple[s
 
 
 def _workers(spec: TrainingJobSpec) -> int:
-    """How many workers it starts with for certain."""
     return spec.elastic.min_replicas if spec.is_elastic_gang and spec.elastic else spec.worker.replicas
 
 

@@ -233,7 +233,6 @@ class Assigner:
 
 
 def _emptied(assignment: Assignment) -> Assignment:
-    """The same mount and version, with nothing to do."""
     return Assignment(
         mount=assignment.mount,
         version=0,

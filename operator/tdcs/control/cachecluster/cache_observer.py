@@ -260,7 +260,6 @@ class CacheObserver:
 
 
 def _is_silent(view: CacheView, states: Mapping[str, AgentState]) -> bool:
-    """Whether the agent of a live worker has not answered."""
     return any(worker.live and worker.name not in states for worker in view.workers)
 
 

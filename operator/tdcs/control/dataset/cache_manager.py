@@ -149,7 +149,6 @@ class CacheManager:
         return replace(own, placements=_with_wants(own.placements, demand.wants))
 
     def granted(self, *, cluster: str, path: str, own: MountGrant, nodes: Iterable[str]) -> Granted:
-        """What a mount may have of the cache now."""
         state = self._clusters[cluster]
         room: dict[str, int] = {}
         crowded: set[str] = set()
@@ -167,7 +166,6 @@ class CacheManager:
         return Granted(grant=own, room=room, crowded=frozenset(crowded), waits=frozenset(waits))
 
     def register(self, *, cluster: str, demands: Iterable[MountDemand]) -> None:
-        """Take in what mounts ask for, without a pass."""
         state = self._clusters.setdefault(cluster, _Cluster())
         for demand in demands:
             state.take_demand(demand)
@@ -178,7 +176,6 @@ class CacheManager:
         return frozenset(state.demands) if state is not None else frozenset()
 
     def grants(self, cluster: str) -> Grants:
-        """What the mounts of a cluster were granted last."""
         state = self._clusters.get(cluster)
         return state.grants if state is not None else Grants(mounts={}, free={}, quotas={})
 

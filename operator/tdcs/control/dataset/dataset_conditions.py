@@ -199,7 +199,6 @@ def _away(absent: Sequence[str]) -> str:
 
 
 def lacking(progress: WantProgress, failures: Failures) -> str:
-    """Which files cannot be had for now, and why."""
     first = "; ".join(f"{one.path}: {one.reason}" for one in failures.files[:2])
     more = f" and {failures.count - 2} more" if failures.count > 2 else ""
     return (

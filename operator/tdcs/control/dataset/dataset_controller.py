@@ -110,7 +110,6 @@ class DatasetController:
     # What other controllers ask.
 
     def source_rates(self) -> Mapping[str, float]:
-        """The measured rates of stores, in bytes a second."""
         return self._world.bandwidth.measured()
 
     def report_of(self, cluster: str, path: str) -> MountReport | None:

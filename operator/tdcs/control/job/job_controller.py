@@ -231,7 +231,6 @@ class TrainingJobController:
     def _decide_by_kueue(
         self, obj: Object, seen: Observed, standing: QueueStanding, *, now: str, over: bool
     ) -> Decision:
-        """The same of a job in a queue of Kueue."""
         self._gangs.withdraw(obj["metadata"]["uid"])
         queue, data = self._kueue.queue(obj), decisions.data(seen, now=now)
         decision = decided_by_kueue(seen, standing, queue=queue, data=data, over=over)

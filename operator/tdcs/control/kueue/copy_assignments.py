@@ -70,7 +70,6 @@ class CopyAssignments:
         return chosen
 
     def _count_readers(self) -> Counter[CopyKey]:
-        """How many Workloads and TrainingJobs read each copy."""
         found: Counter[CopyKey] = Counter()
         for obj in self._workloads:
             metadata = obj["metadata"]

@@ -165,7 +165,6 @@ class EventHandlers:
             self._add(DATASETS, key)
 
     def on_namespace(self, key: Key, obj: Object | None) -> None:
-        """Quotas of caches select namespaces by their labels."""
         labels = None if obj is None else obj["metadata"].get("labels") or {}
         if labels == self._namespaces_seen.get(key[1], ...):
             return
@@ -175,7 +174,6 @@ class EventHandlers:
                 self._add(DATASETS, (namespace, name))
 
     def on_priority_class(self, _: Key, __: Object | None) -> None:
-        """The order of waiting jobs may be another one."""
         self._gangs.touch()
 
     def on_resource_quota(self, _: Key, __: Object | None) -> None:

@@ -282,7 +282,6 @@ def _completion(name: str, preload: Preload, *, dataset_uid: str) -> tuple[str, 
 
 
 def is_complete(preload: Preload) -> bool:
-    """Whether a Preload has brought everything."""
     return preload.status is not None and is_true(preload.status.conditions, names.COMPLETE)
 
 

@@ -255,7 +255,6 @@ class Agent:
             await self._background.cancel()
 
     async def _tick(self) -> bool:
-        """Start what is to be done; whether something is."""
         # One that runs may have begun before what makes another one due: that is asked when it has ended.
         if "inventory" not in self._background and self.inventory.due():
             self._start_look()

@@ -33,7 +33,6 @@ class StateFeed:
         return self._began >= self._due
 
     def hurry(self) -> None:
-        """Something was finished: the next state is due soon."""
         self._due = min(self._due, self._clock() + _SECONDS)
 
     def publish(

@@ -28,7 +28,6 @@ class StartRate:
         self._clock: Final = clock
 
     def left(self) -> float:
-        """Seconds until one may be started."""
         if len(self._started) < (self._started.maxlen or 0):
             return 0.0
         return max(0.0, self._started[0] + 1.0 - self._clock())

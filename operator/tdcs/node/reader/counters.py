@@ -60,7 +60,6 @@ class Counters:
         return int(self._numbers[_HEAD + min(version, ROWS - 1) * _WIDTH + what])
 
     def beat(self, *, pid: int, buffered: int) -> None:
-        """The serving process is alive, and keeps so many bytes."""
         self._numbers[_BEAT] = time.monotonic_ns()
         self._numbers[_SERVING] = pid
         self._numbers[_BUFFERED] = buffered
@@ -76,5 +75,4 @@ class Counters:
 
     @property
     def buffered(self) -> int:
-        """Bytes in its buffer."""
         return int(self._numbers[_BUFFERED])

@@ -134,7 +134,6 @@ def thread_of(request: bytes | memoryview) -> int:
 
 
 def failure(unique: int, *, number: int) -> bytes:
-    """The answer that an error is, by its errno."""
     return ANSWER.pack(ANSWER.size, -number, unique)
 
 

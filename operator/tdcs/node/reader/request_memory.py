@@ -24,7 +24,6 @@ _FREE: Final = bytes(_LENGTH_BYTES)
 
 
 def make_memory() -> int:
-    """A descriptor of empty memory for all places."""
     memory = os.memfd_create("tdcs-requests", os.MFD_CLOEXEC)
     os.ftruncate(memory, _MEMORY_BYTES)
     return memory

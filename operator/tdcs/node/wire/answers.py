@@ -159,5 +159,4 @@ class AnswerStream(Generic[Q]):
 
 
 def _memory() -> memoryview:
-    """Memory for answers, with anything in it."""
     return np.empty(_BUFFER_BYTES, dtype=np.uint8).data

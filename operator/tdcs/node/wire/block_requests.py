@@ -56,7 +56,6 @@ class BlockRequests:
         return self._take(length)
 
     def _length(self) -> int:
-        """Bytes of the request that comes next, by its header."""
         kind: int
         count: int
         kind, _, count = frames.REQUEST.unpack_from(self._come)

@@ -82,7 +82,6 @@ class PeerConnection(Generic[Q]):
 
     @property
     def unsent(self) -> bool:
-        """Whether the owner must wait for room to write."""
         return self._channel.unsent
 
     def ask(self, asked: Q, *, now: float) -> None:

@@ -130,7 +130,6 @@ class Fetches:
         self._ask_next(fetch)
 
     def flush(self) -> None:
-        """Send the requests that were made since the last call."""
         unsent = list(self._unsent.values())
         self._unsent.clear()
         for connection in unsent:

@@ -68,7 +68,6 @@ class ManifestView:
 
     @property
     def took(self) -> float:
-        """Seconds of the last listing."""
         return self.listed.seconds if self.listed is not None else 0.0
 
 

@@ -158,7 +158,6 @@ class GangQueue:
         return queues(spec, found)
 
     def order(self) -> list[Key]:
-        """The jobs that wait, the first first."""
         waiting = self._schedule.waiting if self._schedule is not None else ()
         return [job.key for job in waiting if not job.runs]
 

@@ -27,7 +27,6 @@ class NodeRoom:
         self._capacity: dict[str, Amounts] = {}
 
     def clear(self) -> None:
-        """Labels, taints or sizes of nodes have changed."""
         self._eligible.clear()
         self._nowhere.clear()
         self._capacity.clear()

@@ -98,7 +98,6 @@ class Inventory:
         return again
 
     def require(self) -> None:
-        """Look at the next occasion, whatever the folders' times say."""
         self._seen, self._earliest = None, 0.0
 
     def look(self, mounts: Sequence[MountWork]) -> None:

@@ -84,7 +84,6 @@ class Strays:
         return removed, len(old)
 
     def _outdated(self, current: Collection[str]) -> list[int]:
-        """Strangers that an earlier manifest names."""
         strangers = np.fromiter(self._inventory.strangers, dtype=np.int64)
         found: list[int] = []
         for digest in self._manifests.digests().difference(current):

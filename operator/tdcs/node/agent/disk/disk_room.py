@@ -37,7 +37,6 @@ class Room:
 
     @property
     def used(self) -> int:
-        """Bytes of all blocks that lie here."""
         return self._used
 
     def reserve(self, length: int) -> str:

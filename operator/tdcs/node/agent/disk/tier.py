@@ -191,7 +191,6 @@ class Disk:
         return 0
 
     def free_bytes(self) -> int:
-        """What the file system has left for this user."""
         found = os.statvfs(self.tier)
         return found.f_bavail * found.f_frsize
 

@@ -327,7 +327,6 @@ class Ledger:
         return not (here or self.claimed[block] or self.failures.refused[block])
 
     def claim(self, blocks: Sequence[int]) -> list[int]:
-        """Claim these blocks, but those that somebody has claimed."""
         return self._claim([block for block in blocks if not self.claimed[block]], cursor="")
 
     def registers(self) -> bool:

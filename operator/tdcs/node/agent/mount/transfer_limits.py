@@ -112,7 +112,6 @@ class RateLimit:
         self._at = clock()
 
     def set(self, rate: int | None) -> None:
-        """Bytes a second from now on; None for no limit."""
         with self._changed:
             if rate != self._rate:
                 self._refill()

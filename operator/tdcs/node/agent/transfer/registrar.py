@@ -45,7 +45,6 @@ class Removals:
         self._at[block_id] = self._clock()
 
     def recent(self) -> list[int]:
-        """Blocks that may not be registered yet."""
         settled = self._clock() - SETTLED_SECONDS
         for block_id, at in list(self._at.items()):
             if at > settled:

@@ -152,7 +152,6 @@ class OpenVersions:
         return None if name is None else self._load(name, number)
 
     def name(self, number: int) -> str:
-        """The name that a number stands for, registered or not."""
         return self._folder.numbered(number) or f"number {number}"
 
     def is_open(self, number: int) -> bool:

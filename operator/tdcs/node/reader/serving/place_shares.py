@@ -54,7 +54,6 @@ class PlaceShares:
         self._begun: Final = Counter[_Asking]()
 
     def take(self, asker: Asker) -> Share:
-        """A read takes its place, or is refused."""
         share = self._share(asker) if self.bounded else Share.BEGINS
         if share is not Share.REFUSED:
             self._taken[asker[:1]] += 1
@@ -67,7 +66,6 @@ class PlaceShares:
         self._begun[asker] += 1
 
     def give_back(self, asker: Asker) -> None:
-        """A read that has begun has its answer."""
         for counts, key in ((self._taken, asker[:1]), (self._taken, asker[:2]), (self._begun, asker)):
             counts[key] -= 1
             if not counts[key]:

@@ -80,7 +80,6 @@ class PodClock:
         return pod.uid if pod is not None else ""
 
     def end(self, wait: Wait, origin: WaitOrigin) -> None:
-        """It has what it waited for, or failed."""
         pod = wait.pod
         pod.advance(self._clock())
         pod.waiting -= 1
