@@ -141,7 +141,6 @@ AGENT_CONTROL_PORT: Final = 29990
 AGENT_BLOCK_PORT: Final = 29991
 
 # The operator's HTTP service of manifests, for agents and node plugins.
-MANIFEST_SERVICE: Final = "tdcs-manifests"
 MANIFEST_PORT: Final = 8082
 
 # volumeAttributes of a Dataset's PersistentVolume, for the node plugin.
@@ -189,7 +188,6 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
 # Names of children: each derives from its owner alone, so that a retry finds what an earlier try made.
-ROLE_WORKER: Final = "Worker"
 
 
 def volume_name(*, namespace: str, dataset: str) -> str:
