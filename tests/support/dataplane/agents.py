@@ -23,7 +23,7 @@ from tdcs.node.agent.agent import Agent
 from tdcs.node.agent.agent_settings import AgentSettings
 from tdcs.node.agent.disk.epoch import enter_epoch
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.agent.serving import serving_agent
 from tdcs.node.wire.block_service import BlockService
 from tdcs.trust.contexts import Contexts

@@ -8,9 +8,9 @@ from google.protobuf import descriptor_pb2
 
 from tdcs.node.wire import frames
 from tdcs.trust import rights
-from tdcs.trust.alluxio_rights import Place, alluxio_rights
 from tdcs.trust.roles import Role
 from tdcs_labs.reference import roles
+from tdcs_labs.reference.alluxio_rights import Place, alluxio_rights
 from tdcs_labs.reference.roles import rights_text
 
 ROOT = Path(__file__).parents[4]

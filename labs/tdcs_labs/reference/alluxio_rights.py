@@ -1,4 +1,4 @@
-"""Who may call what of Alluxio's RPC, from `alluxio_rights.toml`. What is not there is refused."""
+"""Who may call what of Alluxio's RPC, from `tdcs/trust/alluxio_rights.toml`. What is not there is refused."""
 
 import tomllib
 from collections.abc import Mapping
