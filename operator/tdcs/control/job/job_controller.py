@@ -29,9 +29,8 @@ from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import role_order
 from tdcs.decide.job.job_phase import Decision, JobOutcome
-from tdcs.decide.job.kueue_decision import decided_by_kueue, sized_by_kueue
 from tdcs.decide.job.kueue_nodes import Placement, pod_set_name
-from tdcs.decide.job.workload_standing import QueueStanding, standing_of
+from tdcs.decide.job.workload_standing import QueueStanding, decided_by_kueue, sized_by_kueue, standing_of
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall

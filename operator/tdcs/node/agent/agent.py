@@ -41,8 +41,7 @@ from tdcs.node.agent.transfer.lanes import Lanes
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
 from tdcs.node.agent.transfer.processors import Processors
 from tdcs.node.agent.transfer.read_fills import ReadFills
-from tdcs.node.agent.transfer.registrar import Registrar, lanes_now
-from tdcs.node.agent.transfer.registration_lanes import RegistrationLanes
+from tdcs.node.agent.transfer.registrar import Registrar, RegistrationLanes, lanes_now
 from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
 from tdcs.node.wire.frames import News
 from tdcs.trust.contexts import Contexts

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from tdcs.node.agent.disk.failed_blocks import FailedBlocks
 from tdcs.node.agent.disk.mount_notes import MountNotes
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.failed_fetches import FailedBlocks
 from tdcs.node.agent.mount.mount_work import MountWork
 
 _log: Final = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tdcs.engine.holder_table import Holder, HolderTable, table_of
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
+from tdcs.node.reader.serving.open_versions import slot_holders, slot_sources
 from tdcs.node.reader.serving.read_ahead import FILES_AHEAD, EpochOrder, FileOrder, OffsetOrder
 from tdcs.node.wire.fetch import Key
-from tdcs.node.wire.holder_order import slot_holders, slot_sources
 
 
 def test_files_in_order_are_fetched_once_each_and_not_too_far_ahead() -> None:

@@ -20,8 +20,7 @@ from tdcs.model.agent_state import (
 )
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
-from tdcs.node.agent.disk.failed_blocks import FailedBlock
-from tdcs.node.agent.mount.failed_fetches import BlockFailures, Failure, Mask, Numbers
+from tdcs.node.agent.mount.failed_fetches import BlockFailures, FailedBlock, Failure, Mask, Numbers
 
 _WINDOW: Final = 1 << 16
 

@@ -9,13 +9,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tdcs.model.agent_state import FailureCode, FileFailure
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.backoff import pause
-from tdcs.node.agent.disk.failed_blocks import FailedBlock
+
+
+class FailedBlock(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A block, by its id.
+
+    Attributes:
+        reason: empty where only the number of such files is said.
+    """
+
+    block: int
+    code: FailureCode
+    attempts: int
+    reason: str = ""
+
+
+class FailedBlocks(msgspec.Struct, frozen=True, kw_only=True):
+    """Those of a mount, as they are kept on the disk."""
+
+    mount: str
+    blocks: tuple[FailedBlock, ...]
+
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]

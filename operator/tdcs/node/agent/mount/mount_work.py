@@ -17,8 +17,7 @@ from tdcs.model.agent_state import NO_SLOTS, Assignment, FileFailure, MountState
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.failed_fetches import Failure, Mask, Numbers
-from tdcs.node.agent.mount.peer_book import PeerBook
-from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.agent.mount.peer_book import Patience, PeerBook
 from tdcs.node.agent.mount.readable import ReadableBlocks
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
 from tdcs.node.agent.mount.source_state import SourceState

@@ -17,9 +17,9 @@ from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import BadManifestError
+from tdcs.model.slots import SLOTS
 from tdcs.node.reader.serving.registration import ReaderFolder, Registration, write_atomically
 from tdcs.node.reader.serving.version_tree import VersionTree
-from tdcs.node.wire.holder_order import slot_holders, slot_sources
 
 _log: Final = logging.getLogger(__name__)
 
@@ -242,3 +242,29 @@ def _open_private(file: str, *, digest: str) -> tuple[Manifest, int]:
         os.close(descriptor)
         raise
     return open_manifest_file(descriptor, digest=digest), seconds
+
+
+def slot_holders(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
+    """Addresses of the agents that may have a block of a slot, those that have all of the slot first.
+
+    Of each kind another agent is first for each slot, and this node's own is last.
+    """
+    place, bit = slot >> 3, 0x80 >> (slot & 7)
+    complete = [one for one in table.holders if one.complete[place] & bit]
+    partial = [one for one in table.holders if one.present[place] & bit and not one.complete[place] & bit]
+    found = []
+    for kind in (complete, partial):
+        turn = slot % len(kind) if kind else 0
+        turned = [*kind[turn:], *kind[:turn]]
+        found += sorted(turned, key=lambda one: one.node == here)
+    return tuple(one.address for one in found)
+
+
+def slot_sources(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
+    """Addresses of the agents that can read the source, another one first for each slot. Where reads fill the cache,
+    this node's own is first while it keeps what it reads, then the others that do."""
+    able = [holder for holder in table.holders if holder.reads_source]
+    turn = slot * len(able) // SLOTS
+    turned = [*able[turn:], *able[:turn]]
+    turned.sort(key=lambda one: (not (one.fills and one.node == here), not one.fills))
+    return tuple(one.address for one in turned)
