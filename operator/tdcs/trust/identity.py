@@ -25,13 +25,7 @@ class NoIdentityError(OSError):
 
 @dataclass(frozen=True)
 class Identity:
-    """What a process shows and whom it believes; all PEM.
-
-    Attributes:
-        certificate: its own.
-        key: to it.
-        authorities: certificates of the authorities whose certificates it accepts.
-    """
+    """What a process shows and whom it believes; all PEM."""
 
     certificate: bytes
     key: bytes

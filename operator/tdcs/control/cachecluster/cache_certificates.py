@@ -18,13 +18,7 @@ _LOCAL = ("localhost", "127.0.0.1")
 
 
 def subjects(plan: Blueprint, *, nodes: Iterable[str], fuse: bool) -> dict[str, Subject]:
-    """The certificates that a cache cluster needs, by the names of their Secrets.
-
-    Args:
-        plan: of the cluster.
-        nodes: those with a worker.
-        fuse: whether it has FUSE clients of Alluxio.
-    """
+    """The certificates that a cache cluster needs, by the names of their Secrets."""
     trust = plan.trust
     if trust is None:
         return {}

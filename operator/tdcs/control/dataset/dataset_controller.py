@@ -45,16 +45,7 @@ LOCKED_RETRY = 0.5
 
 
 class DatasetController:
-    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads.
-
-    Args:
-        networks: of the cluster, beside what its nodes say.
-        services_known: whether those of Services are among them.
-        queue_order: the jobs that wait, the first first.
-
-    Attributes:
-        observer: what every cache cluster says of itself.
-    """
+    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads."""
 
     def __init__(
         self,

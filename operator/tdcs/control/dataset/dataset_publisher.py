@@ -33,14 +33,7 @@ from tdcs.model.problem import RETRY_SOON, Problem
 def findings_of(
     me: Reader, found: MountReport, *, shared: bool, settings: Settings, clock: float, now: str
 ) -> tuple[list[Finding], float]:
-    """The conditions of a Dataset, and the seconds until another look at it is due.
-
-    Args:
-        me: the Dataset.
-        found: how it stands with its mount.
-        shared: whether other Datasets read the mount, too.
-        now: the time of day.
-    """
+    """The conditions of a Dataset, and the seconds until another look at it is due."""
     spec, uri = me.dataset.spec, me.dataset.spec.source.uri
     mine = found.placements.get(me.own_want)
     progress = found.progress.get(me.own_want, WantProgress())

@@ -17,12 +17,7 @@ NEEDS_SECONDS: Final = 1.0
 
 
 class Wakes:
-    """Has objects looked at again.
-
-    Args:
-        context: the controller's world.
-        world: gives the mounts, once they are there.
-    """
+    """Has objects looked at again."""
 
     def __init__(self, *, context: Context, world: Callable[[], World]) -> None:
         self._context: Final = context

@@ -190,12 +190,7 @@ def started(live: Object) -> bool:
 def reading(
     spec: TrainingJobSpec, *, namespace: str, role: Role, copies: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The annotation by which the extender knows what a pod reads; none for a job that reads nothing.
-
-    Args:
-        role: whose pods.
-        copies: the chosen copy of each dataset by its name.
-    """
+    """The annotation by which the extender knows what a pod reads; none for a job that reads nothing."""
     reads = [
         {
             "dataset": f"{namespace}/{use.name}",

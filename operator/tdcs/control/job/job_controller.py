@@ -55,11 +55,7 @@ SERVICE_CHECK = 60.0
 
 
 class TrainingJobController:
-    """Keeps the children of every TrainingJob, and reports where its pods run.
-
-    Args:
-        stalls: how long the reads of jobs waited.
-    """
+    """Keeps the children of every TrainingJob, and reports where its pods run."""
 
     def __init__(
         self,

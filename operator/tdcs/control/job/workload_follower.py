@@ -87,12 +87,7 @@ class KueueQuota:
         return live
 
     async def follow(self, workload: Object, seen: Observed, *, runs: bool) -> None:
-        """Say that all pods are ready; or give quota back that was taken, once no pod of the job runs any more.
-
-        Args:
-            seen: the job.
-            runs: whether all of its pods are ready.
-        """
+        """Say that all pods are ready; or give quota back that was taken, once no pod of the job runs any more."""
         found = workload_standing.standing_of(workload)
         now = self._context.now()
         if found.evicted:

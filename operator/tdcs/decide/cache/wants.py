@@ -140,14 +140,7 @@ def of_preload(
     dataset_uid: str,
     now: str,
 ) -> Want:
-    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise.
-
-    Args:
-        namespace: its namespace.
-        name: its name.
-        uid: its uid.
-        dataset_uid: which Dataset of the name that is.
-    """
+    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise."""
     spec = preload.spec
     conditions = preload.status.conditions if preload.status else []
     failed, wrong = is_true(conditions, names.FAILED), has_wrong_copies(preload)

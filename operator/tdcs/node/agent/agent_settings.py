@@ -13,13 +13,7 @@ class VersionError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """What an agent is.
-
-    Attributes:
-        capacity_bytes: what the worker may hold.
-        journal: identity of the journal that the blocks belong to.
-        patience: how long peers are waited for.
-    """
+    """What an agent is."""
 
     node: str
     capacity_bytes: int

@@ -39,10 +39,6 @@ class World:
         on_change: called with cluster and path when something of a mount has come to its end in the background, or it
             is granted something else.
         queue_order: the jobs that wait, the first first.
-
-    Attributes:
-        manager: grants the mounts their parts of their caches.
-        bandwidth: shares the bandwidth of their stores.
     """
 
     def __init__(

@@ -44,9 +44,6 @@ class ListingGate:
     A namespace gets a further place while more are free than it has: half of them where no other has any. Of those that
     wait the next one is of the namespace with the fewest, and namespaces with as many take turns. A mount that Datasets
     of several namespaces read goes by any of them.
-
-    Args:
-        stuck_seconds: after so long a listing counts as stuck.
     """
 
     def __init__(self, *, stuck_seconds: float) -> None:

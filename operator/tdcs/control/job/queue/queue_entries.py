@@ -103,12 +103,7 @@ class Entries:
 
 
 class Collector:
-    """Reads the jobs for a pass over the queue.
-
-    Args:
-        demands: what the pods of each job need.
-        memory: what the jobs' statuses do not say yet.
-    """
+    """Reads the jobs for a pass over the queue."""
 
     def __init__(
         self,

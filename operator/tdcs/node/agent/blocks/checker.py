@@ -52,11 +52,7 @@ Start = Callable[[str, Coroutine[Any, Any, Any]], object]
 
 
 class Checker:
-    """The comparisons of an agent, at most one for each mount. All calls in one event loop.
-
-    Args:
-        disk, room: where the blocks lie, and what fits.
-    """
+    """The comparisons of an agent, at most one for each mount. All calls in one event loop."""
 
     def __init__(self, *, disk: Disk, room: Room, registrar: Registrar, stopped: threading.Event) -> None:
         self._disk: Final = disk

@@ -31,11 +31,7 @@ Sink = Callable[[memoryview], None]
 
 
 class Comparison:
-    """Reads blocks from the disk and from the source.
-
-    Args:
-        disk, room: where the blocks lie, and what fits.
-    """
+    """Reads blocks from the disk and from the source."""
 
     def __init__(self, *, disk: Disk, room: Room, stopped: threading.Event) -> None:
         self._disk: Final = disk

@@ -21,12 +21,7 @@ _LOOK_AGAIN: Final = -1
 
 
 class Strays:
-    """The strangers among a disk's blocks. All in one event loop.
-
-    Args:
-        disk, manifests: where blocks and the manifests of older versions lie.
-        registrar: removes blocks that the worker knows.
-    """
+    """The strangers among a disk's blocks. All in one event loop."""
 
     def __init__(
         self, *, disk: Disk, manifests: ManifestFolder, inventory: Inventory, registrar: Registrar

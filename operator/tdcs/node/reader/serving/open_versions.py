@@ -132,11 +132,7 @@ def _stamp(file: str | Path) -> tuple[int, int]:
 
 
 class OpenVersions:
-    """All open versions of a process.
-
-    Args:
-        folder: where registrations and tables of holders are.
-    """
+    """All open versions of a process."""
 
     def __init__(self, *, folder: ReaderFolder, node: str) -> None:
         self._folder: Final = folder
