@@ -82,7 +82,8 @@ walks: venv ## random walks over a shared cache with operators that die at rando
 	  tests/unit/control/dataset/grants/test_random_sharing.py
 
 crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code
-	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md
+	@$(BIN)/tdcs crds --output crds
+	@$(BIN)/tdcs resources --output docs/reference/resources.md
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
 	@$(BIN)/tdcs roles --output docs/reference/roles.md --alluxio deploy/local/alluxio/names/io/tdcs/trust/rights.txt
 

@@ -38,6 +38,7 @@ from tests.support.kube import Object
 from tests.support.kube.objects import gpu_pod
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
+from tests.support.scheduler_configuration import scheduler_configuration
 from tests.support.waiting import eventually
 
 from tdcs.api import names
@@ -45,7 +46,6 @@ from tdcs.control.job.job_children import with_preferred
 from tdcs.decide.place.node_score import node_scores
 from tdcs.decide.place.preferred_affinity import preferred_terms
 from tdcs.model.dataset_copies import CopyOnNodes
-from tdcs_scheduler.configuration import scheduler_configuration
 
 GPUS = 8
 NAMESPACE = "default"

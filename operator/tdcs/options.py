@@ -69,18 +69,15 @@ def option(
 
 
 def node_name(*, default: Any = MISSING) -> Any:
-    """A field with the node on which a process runs."""
     return option("Name of this Kubernetes node.", default=default, env="NODE_NAME")
 
 
 def metrics_port(*, default: int) -> Any:
-    """A field with the port of a process's metrics."""
     text = "Port of /metrics, with --trust by TLS, for Prometheus' certificate alone; 0: none."
     return option(text, default=default, type=PORT)
 
 
 def certificates() -> Any:
-    """A field with the folder of a process's certificate."""
     return option(
         "Folder with tls.crt, tls.key and ca.crt: connections are by TLS then, and every caller is known by its role. "
         "Files that change are read again. Default: plain connections.",
@@ -94,7 +91,6 @@ class Parsed(click.ParamType[Any]):
     """A type of values that users write as texts.
 
     Args:
-        name: for the help.
         parse: gives a value; raises ValueError with what is wrong.
         show: the text of a default.
     """
@@ -107,7 +103,6 @@ class Parsed(click.ParamType[Any]):
         self._parse: Final = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value of a text."""
         try:
             return self._parse(value)
         except ValueError as error:

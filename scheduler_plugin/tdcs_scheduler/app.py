@@ -2,18 +2,59 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from tdcs.api import names
-from tdcs_scheduler.combinations import Combinations
+from tdcs.decide.place.node_score import CombinedData, combined
+from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics
 from tdcs_scheduler.protocol import BadRequestError, PrioritizeRequest, decode_request, encode_scores
 from tdcs_scheduler.rank import Kind, Ranking, rank
 from tdcs_scheduler.view import DatasetView
+
+# Nodes and copies of all sets together; each takes about 100 bytes. Sets are what pods are being placed for at a time.
+_MOST_ENTRIES: Final = 100_000
+
+_Key = tuple[tuple[int, int | None], ...]
+
+
+class Combinations:
+    """What nodes are worth for the sets of copies that were asked about lately.
+
+    A copy is known again as the same object: the view has another one as soon as anything of it has changed. What is
+    kept holds on to its copies, so no other object can come to have their identities.
+    """
+
+    def __init__(self) -> None:
+        self._kept: Final[dict[_Key, tuple[tuple[CopyOnNodes, ...], CombinedData]]] = {}
+        self._entries = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def combine(self, copies: Sequence[CopyOnNodes], places: Sequence[int | None]) -> CombinedData:
+        """What :func:`tdcs.decide.place.node_score.combined` says of them."""
+        key = tuple((id(copy), place) for copy, place in zip(copies, places, strict=True))
+        found = self._kept.pop(key, None)
+        if found is None:
+            found = tuple(copies), combined(copies, places=places)
+            self._entries += _size(found)
+        self._kept[key] = found  # the last one to be forgotten now
+        while self._entries > _MOST_ENTRIES and len(self._kept) > 1:
+            self._entries -= _size(self._kept.pop(next(iter(self._kept))))
+        return found[1]
+
+
+def _size(kept: tuple[tuple[CopyOnNodes, ...], CombinedData]) -> int:
+    """Its nodes, and the copies in its key; at least one: an empty set takes memory, too."""
+    copies, data = kept
+    return len(data.nodes) + max(len(copies), 1)
+
 
 _log: Final = logging.getLogger(__name__)
 
@@ -38,13 +79,9 @@ _REMEMBERED_PODS: Final = 1024
 class Freshness(Protocol):
     """How well the view reflects the API server."""
 
-    def is_synced(self) -> bool:
-        """Whether the Datasets have been listed once."""
-        ...
+    def is_synced(self) -> bool: ...
 
-    def age_seconds(self) -> float:
-        """Time since the API server was last heard."""
-        ...
+    def age_seconds(self) -> float: ...
 
 
 class ReportPod(Protocol):
@@ -93,7 +130,6 @@ class Extender:
         )
 
     def handle(self, request: Request) -> Answer:
-        """Answer one request."""
         match request.path:
             case "/prioritize" if self._health_port == request.port:
                 return Answer(404, b"scores are on the other port only\n")
@@ -110,7 +146,6 @@ class Extender:
                 return Answer(404, f"nothing is served at {request.path}; there are {served}\n".encode())
 
     def prioritize(self, body: bytes | bytearray) -> Answer:
-        """The answer to a prioritize call with this body."""
         if len(body) > MAX_BODY_BYTES:
             self.metrics.decode_errors.inc()
             return Answer(413, f"a request may have {MAX_BODY_BYTES} bytes\n".encode())

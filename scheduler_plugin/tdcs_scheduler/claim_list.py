@@ -56,11 +56,9 @@ class ClaimList:
         self._changed: Final = asyncio.Event()
 
     def touch(self) -> None:
-        """There may be a Dataset more or less."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Follow the Datasets until cancelled."""
         while True:
             pause = CHECK_SECONDS
             try:

@@ -105,7 +105,6 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -137,17 +136,14 @@ class Connection(asyncio.Protocol):
     # What the parser finds.
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._coming, self._expects = True, False
         self._url, self._head_bytes, self._body = b"", 0, bytearray()
 
     def on_url(self, url: bytes) -> None:
-        """A part of the target of a request."""
         self._url += url
         self._count(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
         self._count(name, value)
         if name.lower() == b"expect" and value.lower() == b"100-continue":
             self._expects = True
@@ -158,17 +154,14 @@ class Connection(asyncio.Protocol):
             raise ValueError(f"a request's head may have {_MOST_HEAD_BYTES} bytes")
 
     def on_headers_complete(self) -> None:
-        """The head of a request is here."""
         if self._expects:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body."""
         if len(self._body) <= self._server.most_bytes:
             self._body += body
 
     def on_message_complete(self) -> None:
-        """All of a request is here."""
         self._coming = False
         method = self._parser.get_method().decode("ascii")
         stays = self._parser.should_keep_alive() and not self._ending

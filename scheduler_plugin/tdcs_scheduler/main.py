@@ -78,7 +78,6 @@ class ExtenderSettings:
     )
 
     def __post_init__(self) -> None:
-        """Refuse options that do not go together."""
         if bool(self.webhook_port) != (self.webhook_certificate is not None):
             raise ValueError("--webhook-port and --webhook-certificate go together: give both or none")
 

@@ -156,7 +156,6 @@ class PrioritizeRequest(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The pod's namespace and name."""
         namespace, _, name = self.pod.partition("/")
         return namespace, name
 

@@ -147,7 +147,6 @@ def _by_data(
     exact: bool,
     combine: Combine,
 ) -> Ranking:
-    """Scores for a pod with these datasets."""
     read = read_by(references, index=request.index)
     if not read:
         return _for_others(request=request, references=references, view=view, demand=demand)

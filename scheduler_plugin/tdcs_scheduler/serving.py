@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import gc
 import signal
 import socket
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from tdcs.kube.api import KubeApi
 from tdcs.kube.client import connect
+from tdcs.kube.events import EventRecorder
 from tdcs.kube.informer import Informer
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import DATASETS, PODS
@@ -21,10 +23,44 @@ from tdcs_scheduler.app import MAX_BODY_BYTES, Extender
 from tdcs_scheduler.claim_list import ClaimList
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
 from tdcs_scheduler.http_server import HttpServer
-from tdcs_scheduler.pod_events import PodEvents
+from tdcs_scheduler.protocol import PrioritizeRequest
 from tdcs_scheduler.view import DatasetView
 from tdcs_scheduler.webhook import MAX_REVIEW_BYTES, Webhook
 from tdcs_scheduler.webhook_certificate import CertificateFiles
+
+
+class PodEvents:
+    """Writes an event on a pod with an annotation that cannot be read, or that names what does not exist.
+
+    Its owner sees events, and not the extender's log. In the background: kube-scheduler waits for none of them.
+    """
+
+    def __init__(self, *, api: KubeApi) -> None:
+        self._recorder: Final = EventRecorder(api=api, component="tdcs-scheduler", now=_now)
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+
+    def __call__(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
+        """Write the event on the pod of a request; returns at once."""
+        task = asyncio.get_running_loop().create_task(
+            self._record(request=request, reason=reason, message=message)
+        )
+        self._tasks.add(task)  # the loop itself keeps no reference
+        task.add_done_callback(self._tasks.discard)
+
+    async def _record(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
+        namespace, name = request.key
+        metadata = {"name": name, "namespace": namespace, "uid": request.uid}
+        await self._recorder.record(
+            about={"apiVersion": "v1", "kind": "Pod", "metadata": metadata},
+            reason=reason,
+            message=message,
+            type_="Warning",
+        )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 # Waiting pods come and go with every pod that is placed, 70 a second. News of some 50 ms is new enough, for it is
 # kube-scheduler that tells which pod's turn it is.

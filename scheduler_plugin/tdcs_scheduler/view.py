@@ -31,7 +31,6 @@ class DatasetView:
         return dataset in self._copies
 
     def __iter__(self) -> Iterator[str]:
-        """The Datasets, as `namespace/name`."""
         return iter(self._copies)
 
     def on_change(self, key: Key, dataset: Mapping[str, Any] | None) -> None:

@@ -1,7 +1,8 @@
 """The webhook that the API server calls for new pods which mount a claim, over HTTPS: POST /pods.
 
 It changes nothing but the scheduler's name of a pod, and the API server goes on without it when it does not answer
-(failurePolicy Ignore): such a pod is placed by the default scheduler, without regard to its data.
+(failurePolicy Ignore): such a pod is placed by the default scheduler, without regard to its data. The chart's
+admission policy says the same as the answer in CEL (``tdcs.placeByDataConditions``); one test asks both.
 """
 
 import logging
@@ -33,13 +34,11 @@ class Webhook:
         self._metrics: Final = metrics
 
     def handle(self, request: Request) -> Answer:
-        """Answer one request."""
         if (request.method, request.path) != ("POST", PATH):
             return Answer(404, b"there is POST /pods only\n")
         return self.review(request.body)
 
     def review(self, body: bytes | bytearray) -> Answer:
-        """The answer to an AdmissionReview."""
         if len(body) > MAX_REVIEW_BYTES:
             return Answer(413, f"a review may have {MAX_REVIEW_BYTES} bytes\n".encode())
         started = time.perf_counter()

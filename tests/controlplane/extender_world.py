@@ -17,10 +17,10 @@ from tests.support.kube import Kube, Object
 from tests.support.kube.describe import describe
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
+from tests.support.scheduler_configuration import scheduler_configuration
 from tests.support.waiting import eventually
 
 from tdcs.control.dataset.access import volume_objects
-from tdcs_scheduler.configuration import scheduler_configuration
 
 CRDS = Path(__file__).parents[2] / "crds"
 SCHEDULER = "tdcs-scheduler"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 
-from tdcs.trust.alluxio_rights import alluxio_rights
+from tdcs_labs.reference.alluxio_rights import alluxio_rights
 from tdcs_local import alluxio_descriptors
 
 

@@ -92,7 +92,7 @@ Takes the user's, which come first. */}}
 {{- end }}
 {{- end }}
 
-{{/* The configuration of the scheduler; tdcs_scheduler.configuration holds the same and the reasons. */}}
+{{/* The configuration of the scheduler; tests/support/scheduler_configuration.py holds the same and the reasons. */}}
 {{- define "tdcs.schedulerConfiguration" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -18,16 +18,6 @@ def _set() -> DescriptorSet:
 
 
 @cache
-def message_class(name: str) -> type[Message]:
-    """The class of a message by its full name, such as `alluxio.grpc.file.MountPRequest`.
-
-    Raises:
-        KeyError: The descriptor set has no such message.
-    """
-    return _set().message(name)
-
-
-@cache
 def method_types(service: str, method: str) -> tuple[type[Message], type[Message]]:
     """Request and response class of an RPC.
 

@@ -183,12 +183,10 @@ class Master(Rpc):
         return bool(found)
 
     async def pin(self, *, path: str, pinned: bool) -> None:
-        """Set the pinned attribute of all that lies below."""
         options = {"pinned": pinned, "recursive": True}
         await self._file_system("SetAttribute", deadline=_LONG, path=path, options=options)
 
     async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
-        """Merge client properties into those of a path."""
         await self.unary(
             service=CONFIGURATION,
             method="SetPathConfiguration",
@@ -199,7 +197,6 @@ class Master(Rpc):
         )
 
     async def path_properties(self) -> dict[str, dict[str, str]]:
-        """The client properties of each path that has some."""
         response = await self.unary(
             service=CONFIGURATION,
             method="GetConfiguration",
@@ -212,7 +209,6 @@ class Master(Rpc):
         }
 
     async def remove_path_properties(self, *, path: str) -> None:
-        """Remove all client properties of a path."""
         await self.unary(
             service=CONFIGURATION, method="RemovePathConfiguration", deadline=_SHORT, path=path, options={}
         )

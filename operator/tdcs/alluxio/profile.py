@@ -65,7 +65,6 @@ def site_properties(
 
     Args:
         tier: The workers' only tier.
-        data_folder: The master's folder.
         overrides: Any Alluxio property; wins over what is set here, but for where web pages are reached.
         profile: Stock leaves out everything that only makes reading faster or placement exact.
         trusted: Whether every process has a certificate; this cannot be overridden, because the others rely on it.
@@ -188,7 +187,6 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
     """JVM options for Java 17 (11 takes them as well).
 
     Args:
-        role: What runs.
         heap_bytes: The largest heap. The defaults suit datasets of about 200,000 files and 4 jobs a node; a master
             needs about 1 KiB a file and 0.5 KiB a block.
         processors: How many the process may use; its thread pools and the collector's are sized by it. A container on a

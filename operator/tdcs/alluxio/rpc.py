@@ -185,7 +185,6 @@ class Rpc:
             call.cancel()  # nothing happens to one that has ended
 
     async def close(self) -> None:
-        """Close the channel; calls in flight are cancelled."""
         channel, self._channel = self._channel, None
         self._calls.clear()
         if channel is not None:

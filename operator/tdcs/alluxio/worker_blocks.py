@@ -47,7 +47,6 @@ class WorkerBlocks:
         self._rpc = Rpc(target=target, patience=patience, identify=identify)
 
     async def close(self) -> None:
-        """Close the connection; calls in flight fail."""
         await self._rpc.close()
 
     async def create(

@@ -81,7 +81,6 @@ def merge(
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:
-    """Whether the condition of this type is there and True."""
     return any(condition.type == type_ and condition.status == "True" for condition in conditions)
 
 

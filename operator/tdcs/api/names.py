@@ -202,7 +202,6 @@ def volume_owner(volume: str) -> tuple[str, str] | None:
 
 
 def master_name(*, cluster: str) -> str:
-    """Name of the master's StatefulSet and headless Service."""
     return f"{cluster}-master"
 
 
@@ -212,7 +211,6 @@ def cache_cluster_of(dataset: Mapping[str, Any]) -> str:
 
 
 def follows_jobs(cluster: Mapping[str, Any] | None) -> bool:
-    """Whether a CacheCluster, given as JSON, follows its jobs."""
     scaling = ((cluster or {}).get("spec") or {}).get("scaling") or {}
     return bool(scaling.get("followJobs"))
 
@@ -230,7 +228,6 @@ def _reference(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
 
 
 def master_address(*, cluster: str, namespace: str) -> str:
-    """Where the master's RPC service is: host and port."""
     master = master_name(cluster=cluster)
     return f"{master}-0.{master}.{namespace}.svc:{MASTER_RPC_PORT}"
 
@@ -274,12 +271,10 @@ def refused_folder(*, mount: str) -> str:
 
 
 def fuse_name(*, cluster: str) -> str:
-    """Name of the DaemonSet of FUSE clients."""
     return f"{cluster}-fuse"
 
 
 def config_name(*, cluster: str) -> str:
-    """Name of the ConfigMap with the cluster's properties."""
     return f"{cluster}-properties"
 
 

@@ -159,7 +159,6 @@ class NamespaceSelector(Model):
         return [*plain, *(term.model_dump() for term in self.match_expressions)]
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether a namespace with these labels is meant."""
         return all(meets(labels, term) for term in self.terms)
 
 

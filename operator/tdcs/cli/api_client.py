@@ -50,7 +50,6 @@ async def list_known(api: KubeApi, resource: Resource, *, namespace: str | None)
 
 
 def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options `--context` and `--kubeconfig`."""
     for option in (
         click.option(
             "--kubeconfig",

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
-from tdcs.api.generate import crd_documents, crd_reference
+from tdcs.api.generate import crd_documents
 
 
 @click.command(name="crds")
@@ -15,27 +15,16 @@ from tdcs.api.generate import crd_documents, crd_reference
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder to write one file a kind into; without it everything goes to standard output.",
 )
-@click.option(
-    "--reference",
-    "page",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write the reference of all fields into, as Markdown.",
-)
 @click.option("--apply", is_flag=True, help="Apply them to the cluster of the usual configuration instead.")
-def command(output: Path | None, page: Path | None, apply: bool) -> None:
+def command(output: Path | None, apply: bool) -> None:
     """Write the CustomResourceDefinitions, ready for kubectl apply, or apply them."""
-    if apply and (output is not None or page is not None):
+    if apply and output is not None:
         raise click.UsageError("--apply writes no files: give it alone")
     if apply:
         asyncio.run(_apply())
         return
-    if page is not None:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(crd_reference.markdown())
-        click.echo(f"wrote {page}")
     if output is None:
-        if page is None:
-            click.echo("---\n".join(crd_documents.manifests().values()), nl=False)
+        click.echo("---\n".join(crd_documents.manifests().values()), nl=False)
         return
     changed = list(crd_documents.write(folder=output))
     for path in changed:

@@ -25,12 +25,10 @@ COMMANDS = {
         "Delete CacheClusters and wait until their disks are free.",
     ),
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
-    "metrics": ("tdcs.cli.metrics_reference", "Write the reference of all metrics."),
     "network-probe": ("tdcs.cli.network_probe", "Try to connect to ports that should be closed."),
     "operator": ("tdcs.control.operator.operator_command", "Run the operator."),
     "plan": ("tdcs.cli.plan.plan_command", "Say what would become of a training job, before it is applied."),
     "reader": ("tdcs.node.reader.reader_command", "Show pods what of their datasets is not on the node."),
-    "roles": ("tdcs.cli.roles_reference", "Write the reference of roles and rights."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),
     "status": (
         "tdcs.cli.explain.status_command",
@@ -42,7 +40,10 @@ COMMANDS = {
 """Subcommand to the module that has it as its attribute `command`, and its line in the help."""
 
 LABS_COMMANDS = {
+    "metrics": "Write the reference of all metrics.",
     "predict": "Predict what a training job takes with and without the cache.",
+    "resources": "Write the reference of the custom resources.",
+    "roles": "Write the reference of roles and rights.",
     "simulate": "Simulate a trace of jobs, or the paper's figure.",
 }
 """Subcommands of the distribution tdcs-labs, found by their entry points, and their lines in the help."""
@@ -85,7 +86,6 @@ class LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of subcommands, without importing any of them."""
         own = {name: command.get_short_help_str() for name, command in self.commands.items()}
         lazy = {name: text for name, (_, text) in COMMANDS.items()}
         lines = sorted({**own, **lazy, **LABS_COMMANDS}.items())

@@ -81,7 +81,6 @@ def command(control: str, targets: tuple[str, ...], timeout: float, report: Path
 
 
 async def probe(*, control: Target, targets: dict[str, Target], seconds: float) -> ProbeReport:
-    """Try all targets, and what must be reached."""
     controlled, *outcomes = await asyncio.gather(
         *(reach(target, seconds=seconds) for target in (control, *targets.values()))
     )
@@ -98,7 +97,6 @@ async def probe(*, control: Target, targets: dict[str, Target], seconds: float) 
 
 
 async def reach(target: Target, *, seconds: float, pause: float = PAUSE_SECONDS) -> Reach:
-    """Whether any address of a host takes a connection."""
     host, port = target
     for left in reversed(range(TRIES)):
         try:

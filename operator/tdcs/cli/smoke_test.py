@@ -59,7 +59,6 @@ async def smoke_test(*, api: KubeApi, obj: Object, seconds: float, poll: float =
     """Create a TrainingJob, wait for its success, delete it; gives it as it was at its end.
 
     Args:
-        api: the API server.
         obj: the job.
         seconds: until it must have succeeded.
         poll: seconds between two looks.

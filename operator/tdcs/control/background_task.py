@@ -13,8 +13,6 @@ class BackgroundTask(Generic[T]):
     No pass waits for it, so that a source or a cache that hangs holds up its own Datasets only.
 
     Args:
-        work: what is to be done.
-        name: of its task.
         on_done: called once.
     """
 
@@ -36,7 +34,6 @@ class BackgroundTask(Generic[T]):
         return self._task.result()
 
     async def cancel(self) -> None:
-        """Stop it, and wait until it has stopped."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

@@ -30,7 +30,6 @@ class Published:
     """A manifest that is the version of a mount.
 
     Attributes:
-        cluster: the mount's cache cluster.
         most: the manifest has no more bytes.
     """
 
@@ -95,8 +94,6 @@ class CachePool:
     """One cache a cluster, made when it is first asked for.
 
     Args:
-        make: makes the cache of a cluster.
-        folder: where manifests are.
         manifest_url: see `Caches`.
         fetcher: gets manifests that the operator has lost; None when it alone has any.
     """
@@ -120,7 +117,6 @@ class CachePool:
         self.manifest_url = manifest_url
 
     def get(self, *, cluster: str) -> Cache:
-        """The cache of this cluster; the same object each time."""
         if cluster not in self._caches:
             self._caches[cluster] = self._make(cluster)
         return self._caches[cluster]

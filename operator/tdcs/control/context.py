@@ -1,5 +1,6 @@
 """What every controller needs, in one value: API access, live views, caches, clock."""
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,11 +18,19 @@ from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.queue import KeyedQueue
-from tdcs.kube.resolver import addresses_of
 from tdcs.kube.scope import Scope
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, Resource
 from tdcs.options import option
+
+
+def addresses_of(host: str) -> list[str]:
+    """All addresses of a host. Blocks; raises OSError when it has none.
+
+    The name is absolute: by the search list of the operator's pod `minio.team-b` would be a Service of the cluster.
+    """
+    found = socket.getaddrinfo(f"{host.removesuffix('.')}.", None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +144,6 @@ class Settings:
 
     @property
     def served(self) -> Scope:
-        """The namespaces that are served."""
         named = self.scope == "namespaces"
         return Scope(
             own=self.namespace,
@@ -163,13 +171,7 @@ Store = Mapping[Key, Object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Live views of the cluster; read only.
-
-    Attributes:
-        namespace: where the CacheClusters that count live.
-        pod_addresses: of all pods of the cluster.
-        paths: an index over the Datasets.
-    """
+    """Live views of the cluster; read only."""
 
     namespace: str = names.SYSTEM_NAMESPACE
     cache_clusters: Store = field(default_factory=dict)

@@ -21,7 +21,6 @@ class DatasetPaths:
         self._last: list[Object] = []
 
     def users(self, datasets: Mapping[Key, Object], *, cluster: str, path: str) -> tuple[Key, ...]:
-        """The Datasets of one mount."""
         self._refresh(datasets)
         return tuple(self._users.get((cluster, path), ()))
 

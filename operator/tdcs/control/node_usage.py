@@ -62,7 +62,6 @@ def job_pod_of(pod: Object) -> JobPod | None:
 
 
 def claims_of(pod: Object) -> list[str]:
-    """The names of the PersistentVolumeClaims that a pod mounts."""
     volumes = pod["spec"].get("volumes") or ()
     found = {str((volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes}
     return sorted(found - {""})
@@ -100,15 +99,12 @@ class Usage:
         self.changes = 0
 
     def taken(self, node: str) -> Mapping[str, int]:
-        """What the pods of a node take of it."""
         return self._nodes.get(node, NOTHING)
 
     def foreign(self, node: str) -> Mapping[str, int]:
-        """What pods of no TrainingJob take of a node."""
         return self._foreign.get(node, {})
 
     def is_mounted(self, claim: Key) -> bool:
-        """Whether a pod with a node mounts a claim."""
         return bool(self._claims.get(claim))
 
     def nodes_of(self, claim: Key) -> frozenset[str]:

@@ -6,7 +6,7 @@ The state is read from the live views at each scrape, so it costs nothing betwee
 
 import datetime
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -86,7 +86,6 @@ class Metrics:
         """Have the state of the operator's parts read at each scrape; call it once.
 
         Args:
-            stores: the live views of the objects.
             queued: how many objects wait for a pass.
             oldest_seconds: how long the first of them has waited.
             schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.
@@ -109,7 +108,6 @@ class Metrics:
 
     @contextmanager
     def timed(self, *, kind: str) -> Iterator[None]:
-        """Measure one pass; one that raises counts as failed, too."""
         # Before it fails: Prometheus' rate() sees no step from a series that is not there to 1.
         failures = self._failures.labels(kind)
         begin = time.perf_counter()
@@ -141,15 +139,13 @@ class _Certificates(Collector):
         self._ends = ends
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily(
-            f"{METRICS_PREFIX}certificate_expiry_seconds",
-            "Seconds until a certificate ends, below 0 when it has; the operator's own has no Secret.",
-            labels=_CERTIFICATE,
-        )
         now = datetime.datetime.now(datetime.UTC)
-        for secret, role, end in list(self._ends()):
-            family.add_metric((secret, role), (end - now).total_seconds())
-        yield family
+        yield _gauge(
+            "certificate_expiry_seconds",
+            "Seconds until a certificate ends, below 0 when it has; the operator's own has no Secret.",
+            _CERTIFICATE,
+            (((secret, role), (end - now).total_seconds()) for secret, role, end in list(self._ends())),
+        )
 
 
 class _SourceRates(Collector):
@@ -159,15 +155,13 @@ class _SourceRates(Collector):
         self._rates = rates
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily(
-            f"{METRICS_PREFIX}source_measured_bytes_per_second",
+        yield _gauge(
+            "source_measured_bytes_per_second",
             "Bytes a second that a store gave to all loads together when it was last measured; none where "
             "spec.source.bandwidth declares it.",
-            labels=("store",),
+            ("store",),
+            (((store,), rate) for store, rate in self._rates().items()),
         )
-        for store, rate in self._rates().items():
-            family.add_metric((store,), rate)
-        yield family
 
 
 class _States(Collector):
@@ -205,42 +199,30 @@ class _States(Collector):
                 "copy_bytes_per_second",
                 "Bytes a second that nodes copy from each other for it; 0 when they do not.",
             ),
-        ):
-            yield _numbers(f"dataset_{name}", text, labels=_DATASET, objects=datasets, field=field)
-        for field, name, text in (
             ("activeJobs", "active_jobs", "TrainingJobs that read it."),
             ("waitingJobs", "waiting_jobs", "TrainingJobs that wait, for it or for anything else."),
         ):
             yield _numbers(f"dataset_{name}", text, labels=_DATASET, objects=datasets, field=field)
-        granted = GaugeMetricFamily(
-            f"{METRICS_PREFIX}dataset_granted_bytes",
+        grants = ((obj, _status(obj).get("grant")) for obj in datasets)
+        yield _gauge(
+            "dataset_granted_bytes",
             "Bytes of all copies that it may have in the cache.",
-            labels=_DATASET,
+            _DATASET,
+            ((_names(obj), grant.get("bytes", 0)) for obj, grant in grants if grant),
         )
-        for obj in datasets:
-            if grant := _status(obj).get("grant"):
-                granted.add_metric(_names(obj), float(grant.get("bytes", 0)))
-        yield granted
-        copies = GaugeMetricFamily(
-            f"{METRICS_PREFIX}dataset_copies",
+        yield _gauge(
+            "dataset_copies",
             "Copies by kind: spec (those of spec.placement.copies), clone (further ones for jobs that would wait).",
-            labels=(*_DATASET, "kind"),
+            (*_DATASET, "kind"),
+            (each for obj in filter(_status, datasets) for each in _copies(obj)),
         )
-        for obj in filter(_status, datasets):
-            found = [str(copy.get("id", "")) for copy in _status(obj).get("copies") or ()]
-            clones = sum(one.startswith(CLONE_COPY) for one in found)
-            copies.add_metric((*_names(obj), "spec"), float(len(found) - clones))
-            copies.add_metric((*_names(obj), "clone"), float(clones))
-        yield copies
-        checked = GaugeMetricFamily(
-            f"{METRICS_PREFIX}dataset_source_checked_timestamp_seconds",
+        times = ((obj, _status(obj).get("lastSourceCheckTime")) for obj in datasets)
+        yield _gauge(
+            "dataset_source_checked_timestamp_seconds",
             "Seconds since 1970 of the last reported list of the source; one without news is reported hourly.",
-            labels=_DATASET,
+            _DATASET,
+            ((_names(obj), datetime.datetime.fromisoformat(when).timestamp()) for obj, when in times if when),
         )
-        for obj in datasets:
-            if when := _status(obj).get("lastSourceCheckTime"):
-                checked.add_metric(_names(obj), datetime.datetime.fromisoformat(when).timestamp())
-        yield checked
         yield _state("dataset", _DATASET, datasets)
 
     @staticmethod
@@ -265,34 +247,31 @@ class _States(Collector):
     @staticmethod
     def _jobs(jobs: list[Object]) -> Iterator[GaugeMetricFamily]:
         yield _state("trainingjob", _JOB, jobs)
-        family = GaugeMetricFamily(
-            f"{METRICS_PREFIX}trainingjob_locality",
+        yield _numbers(
+            "trainingjob_locality",
             "1: no pod of the job could be closer to its data.",
             labels=_JOB,
+            objects=jobs,
+            field="locality",
         )
-        for obj in jobs:
-            if "locality" in _status(obj):
-                family.add_metric(_names(obj), float(_status(obj)["locality"]))
-        yield family
-        waits = GaugeMetricFamily(
-            f"{METRICS_PREFIX}trainingjob_read_wait_seconds",
+        stalls = [(_names(obj), stall) for obj in jobs if (stall := _status(obj).get("dataStall"))]
+        yield _gauge(
+            "trainingjob_read_wait_seconds",
             "Seconds in which reads of the job waited, summed over its pods, by what for: source, peer, disk.",
-            labels=(*_JOB, "origin"),
+            (*_JOB, "origin"),
+            (
+                ((*job, origin), stall[f"{origin}Seconds"])
+                for job, stall in stalls
+                for origin in ("source", "peer", "disk")
+                if f"{origin}Seconds" in stall
+            ),
         )
-        observed = GaugeMetricFamily(
-            f"{METRICS_PREFIX}trainingjob_read_observed_seconds",
+        yield _gauge(
+            "trainingjob_read_observed_seconds",
             "Seconds in which the job's pods were observed for that.",
-            labels=_JOB,
+            _JOB,
+            ((job, stall.get("observedSeconds", 0)) for job, stall in stalls),
         )
-        for obj in jobs:
-            stall = _status(obj).get("dataStall")
-            if stall:
-                observed.add_metric(_names(obj), float(stall.get("observedSeconds", 0)))
-                for origin in ("source", "peer", "disk"):
-                    if f"{origin}Seconds" in stall:
-                        waits.add_metric((*_names(obj), origin), float(stall[f"{origin}Seconds"]))
-        yield waits
-        yield observed
 
     @staticmethod
     def _workers(clusters: list[Object]) -> Iterator[GaugeMetricFamily]:
@@ -310,47 +289,64 @@ class _States(Collector):
             ("usedBytes", "used_bytes", "Bytes that all workers hold, those that drain left out."),
             ("desiredReplicas", "desired_workers", "Workers that there shall be."),
         ):
-            family = GaugeMetricFamily(f"{METRICS_PREFIX}cachecluster_{name}", text, labels=_CLUSTER)
-            for obj in clusters:
-                if field in _status(obj):
-                    family.add_metric((obj["metadata"]["name"],), float(_status(obj)[field]))
-            yield family
+            yield _gauge(
+                f"cachecluster_{name}",
+                text,
+                _CLUSTER,
+                (
+                    ((obj["metadata"]["name"],), _status(obj)[field])
+                    for obj in clusters
+                    if field in _status(obj)
+                ),
+            )
+        workers = [((cluster, worker["node"]), worker) for cluster, worker in _each_worker(clusters)]
         for field, name, text in (
             ("capacityBytes", "capacity_bytes", "Bytes that a cache worker may hold."),
             ("usedBytes", "used_bytes", "Bytes that a cache worker holds."),
         ):
-            family = GaugeMetricFamily(f"{METRICS_PREFIX}worker_{name}", text, labels=_WORKER)
-            for cluster, worker in _each_worker(clusters):
-                family.add_metric((cluster, worker["node"]), float(worker.get(field, 0)))
-            yield family
-        ready = GaugeMetricFamily(
-            f"{METRICS_PREFIX}worker_ready", "1: the cache worker serves; 0: it does not.", labels=_WORKER
+            yield _gauge(
+                f"worker_{name}", text, _WORKER, ((where, worker.get(field, 0)) for where, worker in workers)
+            )
+        yield _gauge(
+            "worker_ready",
+            "1: the cache worker serves; 0: it does not.",
+            _WORKER,
+            ((where, worker.get("state") == "Ready") for where, worker in workers),
         )
-        for cluster, worker in _each_worker(clusters):
-            ready.add_metric((cluster, worker["node"]), float(worker.get("state") == "Ready"))
-        yield ready
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], float]]
+) -> GaugeMetricFamily:
+    """A gauge with a value for each of these values of its labels."""
+    family = GaugeMetricFamily(f"{METRICS_PREFIX}{name}", text, labels=labels)
+    for where, value in values:
+        family.add_metric(where, float(value))
+    return family
 
 
 def _numbers(
     name: str, text: str, *, labels: tuple[str, ...], objects: list[Object], field: str
 ) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"{METRICS_PREFIX}{name}", text, labels=labels)
-    for obj in objects:
-        if field in _status(obj):
-            family.add_metric(_names(obj), float(_status(obj)[field]))
-    return family
+    found = ((_names(obj), _status(obj)[field]) for obj in objects if field in _status(obj))
+    return _gauge(name, text, labels, found)
 
 
 def _state(kind: str, labels: tuple[str, ...], objects: list[Object]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
-        f"{METRICS_PREFIX}{kind}_state",
+    states = ((_names(obj), _status(obj).get("state")) for obj in objects)
+    return _gauge(
+        f"{kind}_state",
         "1 for the state that kubectl get shows.",
-        labels=(*labels, "state"),
+        (*labels, "state"),
+        (((*name, state), 1.0) for name, state in states if state),
     )
-    for obj in objects:
-        if state := _status(obj).get("state"):
-            family.add_metric((*_names(obj), state), 1.0)
-    return family
+
+
+def _copies(obj: Object) -> Iterator[tuple[tuple[str, ...], float]]:
+    copies = [str(copy.get("id", "")) for copy in _status(obj).get("copies") or ()]
+    clones = sum(copy.startswith(CLONE_COPY) for copy in copies)
+    yield (*_names(obj), "spec"), len(copies) - clones
+    yield (*_names(obj), "clone"), clones
 
 
 def _copy(store: Store) -> list[Object]:

@@ -68,15 +68,7 @@ class _State:
 
 
 class Certificates:
-    """Keeps the Secrets, and says what is wrong with them.
-
-    Args:
-        api: the API server.
-        namespace: the operator's.
-        settings: where certificates come from.
-        now: the time.
-        clock: seconds that only grow.
-    """
+    """Keeps the Secrets, and says what is wrong with them."""
 
     def __init__(
         self,
@@ -110,7 +102,6 @@ class Certificates:
         return self._own
 
     async def keep(self) -> None:
-        """Look after the Secrets until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(LOOK_SECONDS / 4)
@@ -136,10 +127,6 @@ class Certificates:
         """Have a Secret with a valid certificate for each of these, by the Secrets' names; what can be said of them.
 
         Other Secrets of this owner are deleted: those of nodes that have left.
-
-        Args:
-            owner: the object whose pods use them.
-            subjects: role and hosts of each.
         """
         roles = {subject.role for subject in subjects.values()}
         if self.settings.given and not roles <= self._given:

@@ -83,11 +83,9 @@ async def publish_status(
     """Write the status if it differs from what `obj` carries, then record an event for each condition that changed.
 
     Args:
-        context: the controller's world.
         resource: the kind of `obj`.
         obj: the custom resource as read in this pass.
         status: the wanted status; its conditions and generation are filled in here.
-        findings: what the conditions shall say.
         beside: fields that are written beside others only: when nothing else differs, they are no reason to write.
 
     Returns:

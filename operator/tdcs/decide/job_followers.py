@@ -28,7 +28,6 @@ class Seen:
         idle_since: workers that nothing called for at the last look, and since when.
         needed_bytes: bytes that the cache needs for its jobs; None when that is not known yet.
         worker_bytes: what one worker may hold.
-        now: the time.
     """
 
     nodes: Mapping[str, Mapping[str, Any]]
@@ -60,13 +59,7 @@ class Chosen:
 
 
 def choose(*, spec: CacheClusterSpec, seen: Seen, holdings: ScaleInInput) -> Chosen:
-    """The nodes that shall have a worker.
-
-    Args:
-        spec: what the user asked for.
-        seen: what else counts.
-        holdings: what lies where.
-    """
+    """The nodes that shall have a worker."""
     fitting = fitting_nodes(spec=spec, nodes=seen.nodes, present=seen.present)
     found: Following = worker_count.follow_jobs(
         sites=[
@@ -106,7 +99,6 @@ def idle_since_of(workers: list[CacheWorker]) -> dict[str, str]:
 
 
 def follows(chosen: Chosen, *, limits: Scaling) -> Finding:
-    """The condition FollowsJobs."""
     if chosen.unfit:
         text = (
             f"on {counted(len(chosen.unfit), 'node')} pods read data of this cache, and the node matches "

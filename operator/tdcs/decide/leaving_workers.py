@@ -31,7 +31,6 @@ class ScaleInInput:
     """What the choice of who leaves looks at.
 
     Attributes:
-        draining: nodes with draining workers already.
         busy: nodes on which pods of TrainingJobs run.
         mounts: what of every mount lies where.
         complete: whether every mounted Dataset is among them; until then no worker is taken to be drained.
@@ -65,7 +64,6 @@ def choose_nodes(
         nodes: the cluster's nodes, as the API server has them, by name.
         present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
             never moves a cache.
-        holdings: what lies where.
     """
     there = set(present)
     fitting = fitting_nodes(spec=spec, nodes=nodes, present=there)
@@ -155,7 +153,6 @@ def farewell(*, node: str, lost: int, readers: int, timeout: str = "") -> str:
 
 
 def busy_nodes(*, pods: Store) -> frozenset[str]:
-    """Nodes on which pods of TrainingJobs have not ended."""
     return frozenset(
         str(pod["spec"]["nodeName"])
         for pod in pods.values()
@@ -164,7 +161,6 @@ def busy_nodes(*, pods: Store) -> frozenset[str]:
 
 
 def readers_of(*, mounts: Iterable[MountLedger[MountReader]], jobs: Store) -> dict[str, int]:
-    """How many unfinished TrainingJobs read each mount, by path."""
     using: dict[tuple[str, str], int] = {}
     for (namespace, _), job in jobs.items():
         conditions = (job.get("status") or {}).get("conditions") or ()

@@ -50,7 +50,6 @@ def judge_source(
         uri: `spec.source.uri`.
         endpoint: `spec.source.options.endpoint`.
         path_style: `spec.source.options.pathStyle`.
-        cluster: the CacheCluster's name, for messages.
     """
     mine = [rule for rule in rules or DEFAULT_RULES if _selects(rule, namespace=namespace, labels=labels)]
     try:

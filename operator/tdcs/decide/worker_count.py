@@ -25,7 +25,6 @@ class Site:
         draining: whether that one drains.
         has_readers: whether a pod that reads data of the cache runs there.
         spare_since: since when nothing calls for its worker; None when something did at the last look.
-        gpus: GPUs that it has.
         loss: see :func:`loss`.
     """
 
@@ -59,7 +58,6 @@ class Bounds:
 
     @property
     def for_data(self) -> int:
-        """Workers that the needed data takes."""
         return math.ceil((self.needed_bytes or 0) / self.worker_bytes) if self.worker_bytes > 0 else 0
 
 
@@ -83,7 +81,6 @@ class Held:
     """Bytes of a dataset on a node.
 
     Attributes:
-        dataset: its name.
         held_bytes: bytes on the node.
         last_copy_bytes: those of them that lie on no other node.
         worth: how much it is wanted, in any unit that all of them share: store bandwidth saved per byte
@@ -115,7 +112,6 @@ def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Followi
 
     Args:
         sites: the nodes that may have a worker.
-        bounds: what else counts.
         now: seconds on the clock of `spare_since`.
     """
     unknown = bounds.needed_bytes is None

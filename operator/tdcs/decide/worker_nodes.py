@@ -89,7 +89,6 @@ def starting_nodes(
         wanted: the nodes that are to have a worker.
         made: when the StatefulSet of each was made; without those that are not there yet.
         known: the status so far: a worker that was ready there is lost when it goes, however young.
-        now: the time.
     """
     seen = {one.node for one in (known.workers if known else ()) if one.state in {"Ready", "Lost"}}
     return frozenset(
@@ -121,7 +120,6 @@ def worker_states(
 
 
 def with_idle(workers: Sequence[CacheWorker], idle_since: Mapping[str, str]) -> list[CacheWorker]:
-    """The workers, with since when nothing calls for them."""
     return [
         worker.model_copy(update={"idle_since": idle_since.get(worker.node)})
         if worker.idle_since != idle_since.get(worker.node)
@@ -184,9 +182,6 @@ def readiness(
     """The Ready condition.
 
     Args:
-        workers: the wanted workers.
-        draining: those that go.
-        fuse: the clients.
         namespace: where the cache's pods are.
         failure: why the engine could not be asked; empty when it answered.
         starting: whether it has never answered, and is not expected to yet.

@@ -128,7 +128,6 @@ class HttpAgents:
             ) from error
 
     async def close(self) -> None:
-        """End all polls and connections."""
         tasks = list(self._polls.values())
         for node in list(self._addresses):
             self._drop(node)
@@ -204,7 +203,6 @@ class HttpAgents:
         return address, response.status, content
 
     async def _poll(self, node: str, address: AgentAddress) -> None:
-        """Follow one agent until cancelled."""
         failures, instance, revision = 0, "", -1
         while True:
             try:

@@ -13,7 +13,6 @@ from tdcs.engine.confined_path import open_plain_file
 
 
 def epoch_file(tier: str) -> str:
-    """The file with the journal of a tier's blocks."""
     return os.path.join(tier, names.AGENT_EPOCH)
 
 

@@ -14,12 +14,7 @@ from google.protobuf.message import Message
 
 
 class DescriptorSet:
-    """The messages and services of one file.
-
-    Args:
-        package: that ships it.
-        file: its name in the package.
-    """
+    """The messages and services of one file."""
 
     def __init__(self, *, package: str, file: str) -> None:
         self._pool: Final = descriptor_pool.DescriptorPool()

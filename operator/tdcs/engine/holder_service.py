@@ -28,12 +28,7 @@ Known = Callable[[str], KnownAgents]
 
 
 class HolderTables:
-    """Tables by cluster and mount, each made at most once a second however many readers ask.
-
-    Args:
-        known: gives the agents.
-        clock: seconds that only grow.
-    """
+    """Tables by cluster and mount, each made at most once a second however many readers ask."""
 
     def __init__(self, known: Known, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._known: Final = known
@@ -64,7 +59,6 @@ class HolderTables:
 
 
 def holder_routes(known: Known) -> list[web.RouteDef]:
-    """Routes that answer readers."""
     tables = HolderTables(known)
 
     async def get(request: web.Request) -> web.Response:

@@ -104,7 +104,6 @@ class PodWaitTable:
         self._numbers[begin + _LAST] = self._clock()
 
     def holds(self, row: int, pod: str) -> bool:
-        """Whether a row is still that of a pod."""
         return self._rows.get(pod) == row
 
     def _uid(self, row: int) -> str:

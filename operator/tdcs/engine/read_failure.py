@@ -14,7 +14,6 @@ class ReadFailure(msgspec.Struct, frozen=True, kw_only=True):
     """A file that could not be read.
 
     Attributes:
-        cluster: the cache cluster.
         mount: path of the mount in the cache, `/datasets/<id>`.
         node: where it was to be read.
         path: of the file, relative to the mount.

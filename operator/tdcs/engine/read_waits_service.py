@@ -1,21 +1,39 @@
-"""The operator's port for reports of how long reads of pods waited."""
+"""The operator's port for reports of reads: those that failed, and how long reads of pods waited."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
+from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
 from tdcs.engine.read_waits import READ_WAITS_PATH, ReadWaits
+
+LONGEST_REPORT: Final = 16 << 10
+"""Bytes of a report."""
+
+Report = Callable[[ReadFailure], Awaitable[None]]
+
+
+def read_failure_routes(report: Report) -> list[web.RouteDef]:
+    async def post(request: web.Request) -> web.Response:
+        try:
+            failure = msgspec.json.decode(await request.content.read(LONGEST_REPORT), type=ReadFailure)
+        except msgspec.MsgspecError as error:
+            raise web.HTTPBadRequest(text=f"this is no report of a failed read: {error}\n") from error
+        await report(failure)
+        return web.Response(status=202)
+
+    return [web.post(READ_FAILURES_PATH, post)]
+
 
 TakeWaits = Callable[[ReadWaits], bool]
 """Takes a report; whether it does: an operator that stands by does not."""
 
 
 def read_waits_routes(take: TakeWaits) -> list[web.RouteDef]:
-    """The route that takes reports."""
-
     async def post(request: web.Request) -> web.Response:
         try:
             # More than aiohttp's own limit, 1 MiB, it refuses itself: some thousand pods.

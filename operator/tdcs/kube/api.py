@@ -31,9 +31,7 @@ class WatchEvent:
 class KubeApi(Protocol):
     """What TDCS needs of the API server. All errors are `tdcs.kube.errors.KubeError`."""
 
-    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
-        """One object, or None when it does not exist."""
-        ...
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None: ...
 
     async def list(
         self,

@@ -91,7 +91,6 @@ class Applier:
         return written
 
     def forget(self, resource: Resource, *, namespace: str, name: str) -> None:
-        """Drop what is remembered of a child that was deleted."""
         self._settled.pop((resource.plural, namespace, name), None)
 
     def _same(self, place: tuple[str, str, str], *, wanted: Object, digest: str, live: Object) -> bool:

@@ -53,9 +53,7 @@ class Connection:
         Args:
             method: of HTTP.
             path: below the server's address, from `Resource.path`.
-            params: of the query.
             body: sent as JSON, whatever the content type is called.
-            content_type: of the body.
             read_seconds: the longest silence of the server.
             connect_seconds: the longest time that a new connection may take.
         """

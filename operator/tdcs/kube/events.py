@@ -22,7 +22,6 @@ class EventRecorder:
     """Writes events. A failure to write one is logged and otherwise ignored: events are a courtesy.
 
     Args:
-        api: the API server.
         component: who reports, shown by `kubectl describe`.
         now: the time, RFC 3339 with seconds.
     """

@@ -39,7 +39,6 @@ class InformerSet:
         ]
 
     async def wait_synced(self) -> None:
-        """Until the first list of every namespace is in."""
         for informer in self._informers:
             await informer.synced.wait()
 
@@ -52,7 +51,6 @@ class InformerSet:
         return next((informer.problem for informer in self._informers if informer.problem is not None), None)
 
     async def run(self) -> None:
-        """Follow all namespaces until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
                 group.create_task(informer.run())

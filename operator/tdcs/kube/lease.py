@@ -36,7 +36,6 @@ class Lease:
     """A named lease that one of many holds.
 
     Args:
-        api: the API server.
         namespace: where the Lease lives.
         name: its name; equal for all who compete.
         identity: of this process, unlike every other's, in time too: a restarted one is another.
@@ -71,7 +70,6 @@ class Lease:
         self._seen_at = clock()
 
     async def acquire(self) -> None:
-        """Wait until this process holds the lease."""
         waiting_for: str | None = None
         while not await self._try():
             holder = self._seen[0]

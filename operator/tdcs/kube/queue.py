@@ -27,7 +27,6 @@ class KeyedQueue(Generic[K]):
     Args:
         lane: what sorts the keys into lanes, so that some workers take keys of one lane only and slow work on others
             does not hold them up; by default there is one.
-        clock: seconds that only grow.
         retry_first: seconds before a key that failed comes again.
         retry_max: the most of them, after many failures.
     """
@@ -120,7 +119,6 @@ class KeyedQueue(Generic[K]):
         return planned[0] - self._clock() if planned is not None else math.inf
 
     def close(self) -> None:
-        """Cancel all timers."""
         for _, handle in self._later.values():
             handle.cancel()
         self._later.clear()

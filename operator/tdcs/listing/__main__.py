@@ -19,7 +19,6 @@ from tdcs.model.cache_engine import EngineError
 
 
 async def answer(request: Request) -> Listed | Failed:
-    """Do what is asked."""
     identity = request.identity
     async with AlluxioEngine(
         master=request.master,
@@ -44,7 +43,6 @@ def _end_with_input() -> None:
 
 
 def main() -> None:
-    """Read the request, list, answer."""
     os.nice(10)  # whoever asked goes on working beside it
     request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
     threading.Thread(target=_end_with_input, daemon=True).start()

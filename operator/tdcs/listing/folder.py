@@ -21,7 +21,6 @@ _PARTIAL: Final = ".partial-"
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text has the form of a manifest's digest."""
     return _DIGEST.fullmatch(text) is not None
 
 

@@ -27,7 +27,6 @@ class Lister(Protocol):
         """Write the manifest of the mount's files into the folder. A caller that is cancelled ends the listing.
 
         Args:
-            path: a mounted path.
             refresh: ask the source for files that were added or changed since the last listing.
             limit: how much it may give; it ends there.
 
@@ -171,7 +170,6 @@ class ProcessLister:
 
 
 async def _tail(stream: asyncio.StreamReader) -> str:
-    """The last bytes of a stream, once it has ended."""
     kept = b""
     while piece := await stream.read(_ERROR_BYTES):
         kept = (kept + piece)[-_ERROR_BYTES:]

@@ -17,5 +17,4 @@ class NamespaceShare:
         self._taken: Final[WeakValueDictionary[str, asyncio.Semaphore]] = WeakValueDictionary()
 
     def of(self, namespace: str) -> asyncio.Semaphore:
-        """The places of a namespace, for `async with`."""
         return self._taken.setdefault(namespace, asyncio.Semaphore(self._places))

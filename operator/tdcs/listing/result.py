@@ -32,7 +32,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         size: the same as limits count it.
         skipped_count: entries of the source that cannot be files of a folder tree; `skipped` are the first of them.
         incomplete: files of which the engine's master does not know all blocks: they are read through it alone.
-        seconds: how long the listing took.
     """
 
     digest: str
@@ -45,7 +44,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
-    """The result that belongs to a manifest."""
     totals, folders = manifest.totals(), folder_count_of_all(manifest.folder_lengths[1:])
     return Listed(
         digest=manifest.digest,
@@ -93,7 +91,6 @@ def operator_url(*, address: str, secure: bool) -> str:
 
 
 def manifest_url(*, address: str, digest: str, secure: bool = False) -> str:
-    """The URL of a manifest of the operator at `host:port`."""
     return f"{operator_url(address=address, secure=secure)}{MANIFEST_PATH}{digest}"
 
 

@@ -80,7 +80,6 @@ class SourceSize:
             source: with its keys.
             limit: what it may have.
             path: its place in the cache, for the message.
-            namespace: of the Dataset that asks.
 
         Raises:
             LimitExceededError: It has more.

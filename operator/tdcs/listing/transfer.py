@@ -65,7 +65,6 @@ def manifest_routes(
     not prove would have to be believed.
 
     Args:
-        folder: where they are.
         obtain: is asked for a manifest that is not in the folder.
         coming: says whether a manifest is on its way to the folder. With it, `?wait=SECONDS` has one sent as soon as it
             is there; the answer is 503 when it is still on its way then.
@@ -113,7 +112,6 @@ class ManifestFetcher:
     """Gets manifests from other processes into a folder. Callers for the same digest share one transfer.
 
     Args:
-        folder: where they are kept.
         session: what asks; stays the caller's.
         idle_seconds: how long a server may send nothing.
     """
@@ -160,7 +158,6 @@ class ManifestFetcher:
         await asyncio.shield(task)
 
     def fetches(self, digest: str) -> bool:
-        """Whether a manifest is on its way."""
         return digest in self._running
 
     async def close(self) -> None:

@@ -112,10 +112,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         drop: blocks of these slots are removed here unless a part wants them. Slots in neither are left alone.
         moved: those of them that lie on all nodes that shall hold them. Whoever has not heard of it yet asks here:
             they are removed only after `handover_seconds`, unless room is lacking.
-        peers: who else holds what.
         source: None when the credentials are not to be had now: nothing is read from the source then.
         bandwidth: bytes a second that this agent may read from the source for this mount; None for no limit.
-        check: a comparison to make.
         fill_bytes: what is read from the source for readers is kept here until so many bytes of the mount lie here, as
             room allows; 0: it is not kept.
     """
@@ -221,7 +219,6 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent says of its node. The operator takes it as a whole or not at all: every field is checked.
 
     Attributes:
-        node: its node's name.
         instance: new with every start of the process.
         revision: grows with every change of what is said here; the long poll waits for another one.
         capacity_bytes: what the cache may hold on this disk.
@@ -271,7 +268,6 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
         counted: the same as limits count them, see `block_count`.
         largest: the one that counts the most, if that is more than once, by its path below the folder.
         folders: that were seen, the folder itself not among them, as limits count them, see `folder_count`.
-        bytes: of these files.
         cut_off: whether the time was over before.
         failure: why not all of it can be counted; empty when it can.
         refused: whether that is for good: the folder is, or lies behind, a symbolic link.

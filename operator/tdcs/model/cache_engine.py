@@ -28,7 +28,6 @@ class Credentials:
 
     Attributes:
         access_key_id: The public half; hidden all the same, since it names an account.
-        secret_access_key: The secret half.
     """
 
     access_key_id: str = field(repr=False)
@@ -233,7 +232,6 @@ class Engine(Protocol):
         Pages are read one after the other; a file written at the source meanwhile may or may not be seen.
 
         Args:
-            path: A mounted path.
             refresh: Ask the source for files that were added or changed since the last listing. Otherwise
                 what the engine remembers is given (the first listing always asks).
 

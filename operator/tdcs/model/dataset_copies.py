@@ -24,7 +24,6 @@ class CopyOnNodes:
     """One copy of a dataset. What follows from it is worked out once: every pod that is placed asks for it.
 
     Attributes:
-        total_bytes: the dataset's size.
         node_bytes: bytes of the copy that lie on each node.
         arriving: bytes of the copy that each node lacks and is to get.
         brought: whether Preloads brought it to their nodes: no job is dealt out to it, and for every job it counts in

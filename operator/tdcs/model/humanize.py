@@ -69,7 +69,6 @@ def _digits(value: float, digits: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: 1 node, 2 nodes."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -98,7 +98,6 @@ class PodView:
 
 
 def pod_view(pod: Object) -> PodView:
-    """The parts of a pod that matter here."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     return PodView(

@@ -17,7 +17,6 @@ UNENDED_PODS = ",".join(f"status.phase!={phase}" for phase in sorted(ENDED_POD_P
 
 
 def object_key(obj: Object) -> Key:
-    """The key of an object in a store."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 

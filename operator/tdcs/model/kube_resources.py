@@ -16,7 +16,6 @@ class Resource:
 
     Attributes:
         group: API group, empty for the core group.
-        version: version inside the group.
         plural: the name in the URL, such as ``pods``.
         kind: the name in objects, such as ``Pod``.
         namespaced: whether its objects live in a namespace.
@@ -65,80 +64,57 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def _own(*, plural: str, kind: str) -> Resource:
-    return Resource(group=names.GROUP, version=names.VERSION, plural=plural, kind=kind)
+def _own(plural: str, kind: str, *, namespaced: bool = True) -> Resource:
+    return Resource(group=names.GROUP, version=names.VERSION, plural=plural, kind=kind, namespaced=namespaced)
 
 
-CACHE_CLUSTERS = _own(plural="cacheclusters", kind=names.KIND_CACHE_CLUSTER)
-DATASETS = _own(plural="datasets", kind=names.KIND_DATASET)
-PRELOADS = _own(plural="preloads", kind=names.KIND_PRELOAD)
-TRAINING_JOBS = _own(plural="trainingjobs", kind=names.KIND_TRAINING_JOB)
-DATA_CHECKS = Resource(
-    group=names.GROUP,
-    version=names.VERSION,
-    plural="datachecks",
-    kind=names.KIND_DATA_CHECK,
-    namespaced=False,
-)
+def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
+    """Of Kueue, 0.19 or later."""
+    return Resource(
+        group="kueue.x-k8s.io", version="v1beta2", plural=plural, kind=kind, namespaced=namespaced
+    )
 
-# Of Kueue, 0.19 or later.
-WORKLOADS = Resource(group="kueue.x-k8s.io", version="v1beta2", plural="workloads", kind="Workload")
-ADMISSION_CHECKS = Resource(
-    group="kueue.x-k8s.io",
-    version="v1beta2",
-    plural="admissionchecks",
-    kind="AdmissionCheck",
-    namespaced=False,
-)
-RESOURCE_FLAVORS = Resource(
-    group="kueue.x-k8s.io",
-    version="v1beta2",
-    plural="resourceflavors",
-    kind="ResourceFlavor",
-    namespaced=False,
-)
-WORKLOAD_PRIORITY_CLASSES = Resource(
-    group="kueue.x-k8s.io",
-    version="v1beta2",
-    plural="workloadpriorityclasses",
-    kind="WorkloadPriorityClass",
-    namespaced=False,
-)
 
-NAMESPACES = Resource(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
-NODES = Resource(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
-PODS = Resource(group="", version="v1", plural="pods", kind="Pod")
-SERVICES = Resource(group="", version="v1", plural="services", kind="Service")
-CONFIG_MAPS = Resource(group="", version="v1", plural="configmaps", kind="ConfigMap")
-SECRETS = Resource(group="", version="v1", plural="secrets", kind="Secret")
-EVENTS = Resource(group="", version="v1", plural="events", kind="Event")
-PERSISTENT_VOLUMES = Resource(
-    group="", version="v1", plural="persistentvolumes", kind="PersistentVolume", namespaced=False
+def _in_namespaces(plural: str, kind: str, *, group: str = "") -> Resource:
+    return Resource(group=group, version="v1", plural=plural, kind=kind)
+
+
+def _of_the_cluster(plural: str, kind: str, *, group: str = "", version: str = "v1") -> Resource:
+    return Resource(group=group, version=version, plural=plural, kind=kind, namespaced=False)
+
+
+CACHE_CLUSTERS = _own("cacheclusters", names.KIND_CACHE_CLUSTER)
+DATASETS = _own("datasets", names.KIND_DATASET)
+PRELOADS = _own("preloads", names.KIND_PRELOAD)
+TRAINING_JOBS = _own("trainingjobs", names.KIND_TRAINING_JOB)
+DATA_CHECKS = _own("datachecks", names.KIND_DATA_CHECK, namespaced=False)
+
+WORKLOADS = _kueue("workloads", "Workload", namespaced=True)
+ADMISSION_CHECKS = _kueue("admissionchecks", "AdmissionCheck")
+RESOURCE_FLAVORS = _kueue("resourceflavors", "ResourceFlavor")
+WORKLOAD_PRIORITY_CLASSES = _kueue("workloadpriorityclasses", "WorkloadPriorityClass")
+
+PODS = _in_namespaces("pods", "Pod")
+SERVICES = _in_namespaces("services", "Service")
+CONFIG_MAPS = _in_namespaces("configmaps", "ConfigMap")
+SECRETS = _in_namespaces("secrets", "Secret")
+EVENTS = _in_namespaces("events", "Event")
+PERSISTENT_VOLUME_CLAIMS = _in_namespaces("persistentvolumeclaims", "PersistentVolumeClaim")
+RESOURCE_QUOTAS = _in_namespaces("resourcequotas", "ResourceQuota")
+STATEFUL_SETS = _in_namespaces("statefulsets", "StatefulSet", group="apps")
+DAEMON_SETS = _in_namespaces("daemonsets", "DaemonSet", group="apps")
+JOBS = _in_namespaces("jobs", "Job", group="batch")
+LEASES = _in_namespaces("leases", "Lease", group="coordination.k8s.io")
+
+NAMESPACES = _of_the_cluster("namespaces", "Namespace")
+NODES = _of_the_cluster("nodes", "Node")
+PERSISTENT_VOLUMES = _of_the_cluster("persistentvolumes", "PersistentVolume")
+PRIORITY_CLASSES = _of_the_cluster("priorityclasses", "PriorityClass", group="scheduling.k8s.io")
+RUNTIME_CLASSES = _of_the_cluster("runtimeclasses", "RuntimeClass", group="node.k8s.io")
+SERVICE_CIDRS = _of_the_cluster("servicecidrs", "ServiceCIDR", group="networking.k8s.io")
+SERVICE_CIDRS_BETA = _of_the_cluster(
+    "servicecidrs", "ServiceCIDR", group="networking.k8s.io", version="v1beta1"
 )
-PERSISTENT_VOLUME_CLAIMS = Resource(
-    group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim"
-)
-STATEFUL_SETS = Resource(group="apps", version="v1", plural="statefulsets", kind="StatefulSet")
-DAEMON_SETS = Resource(group="apps", version="v1", plural="daemonsets", kind="DaemonSet")
-LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
-JOBS = Resource(group="batch", version="v1", plural="jobs", kind="Job")
-PRIORITY_CLASSES = Resource(
-    group="scheduling.k8s.io", version="v1", plural="priorityclasses", kind="PriorityClass", namespaced=False
-)
-RESOURCE_QUOTAS = Resource(group="", version="v1", plural="resourcequotas", kind="ResourceQuota")
-RUNTIME_CLASSES = Resource(
-    group="node.k8s.io", version="v1", plural="runtimeclasses", kind="RuntimeClass", namespaced=False
-)
-SERVICE_CIDRS = Resource(
-    group="networking.k8s.io", version="v1", plural="servicecidrs", kind="ServiceCIDR", namespaced=False
-)
-SERVICE_CIDRS_BETA = Resource(
-    group="networking.k8s.io", version="v1beta1", plural="servicecidrs", kind="ServiceCIDR", namespaced=False
-)
-CUSTOM_RESOURCE_DEFINITIONS = Resource(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
-    namespaced=False,
+CUSTOM_RESOURCE_DEFINITIONS = _of_the_cluster(
+    "customresourcedefinitions", "CustomResourceDefinition", group="apiextensions.k8s.io"
 )

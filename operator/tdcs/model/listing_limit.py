@@ -77,9 +77,6 @@ class CheckSize(Protocol):
 
         Args:
             source: with its keys.
-            limit: what it may have.
-            path: its place in the cache.
-            namespace: of the Dataset that asks.
         """
         ...
 
@@ -95,12 +92,10 @@ class LimitCount:
     Args:
         limit: None: nothing is too much.
         what: is listed, for the message.
-        path: its place in the cache.
 
     Attributes:
         names: files that came one by one, each of which is one here.
         files: all, and their folders, as limits count them.
-        bytes: of all.
     """
 
     def __init__(self, limit: ListingLimit | None, *, what: str, path: str) -> None:
@@ -116,7 +111,6 @@ class LimitCount:
 
     @property
     def size(self) -> SourcesSize:
-        """What has come so far."""
         return SourcesSize(files=self.files, folders=self._folders, bytes=self.bytes, largest=self._largest)
 
     def add(self, *, files: int, size: int, folders: int = 0, largest: LargeFile = NO_LARGE_FILE) -> None:
@@ -128,7 +122,6 @@ class LimitCount:
             files: as limits count them.
             size: bytes of all.
             folders: further ones, as limits count them.
-            largest: of these files.
         """
         self.files += files + folders
         self.bytes += size

@@ -71,12 +71,10 @@ class Manifest:
 
     @property
     def path(self) -> str:
-        """The mount's path in the cache."""
         return self.header.path
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
         return len(self.block_ids)
 
     # Files.
@@ -93,11 +91,9 @@ class Manifest:
         return np.diff(self._folder_ends, prepend=np.uint64(0))
 
     def in_folder(self, folder: int) -> range:
-        """Numbers of the files that lie directly in a folder."""
         return range(int(self.folder_files[folder]), int(self.folder_files[folder + 1]))
 
     def folder_of(self, file: int) -> int:
-        """Number of the folder that a file lies in."""
         return int(np.searchsorted(self.folder_files, file, side="right")) - 1
 
     def name(self, file: int) -> bytes:
@@ -105,12 +101,10 @@ class Manifest:
         return bytes(self._names[ends[file - 1] if file else 0 : ends[file]])
 
     def file_path(self, file: int) -> bytes:
-        """The file's path, relative to the mount."""
         folder = self.folders[self.folder_of(file)]
         return folder + b"/" + self.name(file) if folder else self.name(file)
 
     def entries(self, files: Iterable[int]) -> Iterator[tuple[int, bytes, bytes]]:
-        """Number, folder and name of files; fast for ascending numbers."""
         folder, below = 0, range(0)
         for file in files:
             if file not in below:
@@ -119,7 +113,6 @@ class Manifest:
             yield int(file), self.folders[folder], self.name(file)
 
     def find(self, *, folder: int, name: bytes) -> int | None:
-        """The file of this name directly in a folder."""
         low, high = self._folder_firsts[folder], self._folder_firsts[folder + 1]
         end, names, ends = high, self._names, self._name_ends
         while low < high:
@@ -131,7 +124,6 @@ class Manifest:
         return low if low < end and self.name(low) == name else None
 
     def file_at(self, path: bytes) -> int | None:
-        """The file at this path."""
         parent, _, name = path.rpartition(b"/")
         folder = self._folder_numbers.get(parent)
         return None if folder is None else self.find(folder=folder, name=name)
@@ -158,7 +150,6 @@ class Manifest:
         return range(int(self.block_ends[file - 1]) if file else 0, int(self.block_ends[file]))
 
     def file_of(self, block: int) -> int:
-        """The file that a block is of."""
         return int(np.searchsorted(self.block_ends, block, side="right"))
 
     def files_of(self, blocks: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
@@ -171,7 +162,6 @@ class Manifest:
         return int(self.block_lengths[first:block].sum())
 
     def block_at(self, block_id: int) -> int | None:
-        """Number of the block of this id."""
         found = int(self.blocks_at(np.array([block_id], dtype=np.int64))[0])
         return None if found < 0 else found
 

@@ -41,7 +41,6 @@ class ManifestBuilder:
     The same files give the same manifest, to the byte.
 
     Args:
-        path: the mount's path in the cache.
         source: URI of the mount's source.
     """
 
@@ -67,7 +66,6 @@ class ManifestBuilder:
         self._incomplete = 0
 
     def add(self, files: Iterable[CachedFile]) -> None:
-        """Take in a page."""
         for file in files:
             path = encoded(file.path)
             folder, _, name = path.rpartition(b"/")

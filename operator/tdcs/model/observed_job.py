@@ -51,7 +51,6 @@ class Observed:
         name: the job's name, and its namespace.
         created: when it was created.
         datasets: those of the job that can be used, by name.
-        present: names of those that exist.
         deleting: names of those that are being deleted.
         jobs: the Indexed Jobs that exist and are its own, by role.
         pods: all pods of these Jobs.
@@ -113,7 +112,6 @@ class Observed:
 
 
 def ended(known: TrainingJobStatus) -> bool:
-    """Whether a status says that the job has ended."""
     return any(is_true(known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
 
 
@@ -125,7 +123,6 @@ def predicted_seconds(annotations: Mapping[str, Any] | None) -> int | None:
 
 
 def job_view(job: Mapping[str, Any] | None) -> JobView:
-    """The parts of a Job that matter."""
     if job is None:
         return JobView()
     status = job.get("status") or {}

@@ -66,7 +66,6 @@ def pod_limits(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def added(parts: Iterable[Amounts]) -> dict[str, int]:
-    """The sum of several."""
     total: dict[str, int] = {}
     for part in parts:
         total = _sum(total, part)

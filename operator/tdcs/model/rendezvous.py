@@ -50,7 +50,6 @@ class Spread:
         self._shares = weights / weights.sum() * float(sizes.sum())
 
     def owners(self) -> npt.NDArray[np.int64]:
-        """The node of each slot."""
         count = len(self._seeds)
         if count == 1:
             return np.zeros(self._slots, dtype=np.int64)
@@ -89,7 +88,6 @@ class Spread:
         return _Offers(nodes=node[order], slots=slot[order], costs=costs[order])
 
     def _costs(self, slots: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-        """What every node costs for some slots: nodes x slots."""
         mixed = _mixed(self._seeds[:, None] + (slots + np.uint64(1)) * _INCREMENT)
         return _log_exponential(mixed) - np.log(self._weights)[:, None]
 
@@ -177,7 +175,6 @@ class _AllOffers:
         self._costs = costs
 
     def winners(self, addend: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """As those of `_Offers`."""
         least = self._costs[0] + addend[0]
         owners = np.zeros(len(least), dtype=np.int64)
         for node in range(1, len(addend)):

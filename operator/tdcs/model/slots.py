@@ -56,7 +56,6 @@ def mask_of(slots: bytes) -> npt.NDArray[np.bool_]:
 
 
 def members(slots: bytes) -> npt.NDArray[np.int64]:
-    """The slots in a bitmap, ascending."""
     return np.flatnonzero(mask_of(slots)).astype(np.int64, copy=False)
 
 
@@ -65,7 +64,6 @@ def count(slots: bytes) -> int:
 
 
 def union(*bitmaps: bytes) -> bytes:
-    """The slots that are in any of the bitmaps."""
     found = 0
     for each in bitmaps:
         found |= int.from_bytes(each, "big")
@@ -73,7 +71,6 @@ def union(*bitmaps: bytes) -> bytes:
 
 
 def intersection(first: bytes, *others: bytes) -> bytes:
-    """The slots that are in all of the bitmaps."""
     found = int.from_bytes(first, "big")
     for each in others:
         found &= int.from_bytes(each, "big")
@@ -105,7 +102,6 @@ def bytes_in(slots: bytes, sizes: Sizes) -> int:
 
 
 def bytes_of(parts: Sequence[bytes], sizes: Sizes) -> list[int]:
-    """Bytes of the slots in each of some bitmaps."""
     distinct = list(dict.fromkeys(parts))
     bits = np.unpackbits(np.frombuffer(b"".join(distinct), dtype=np.uint8)).view(np.bool_)
     found = np.flatnonzero(bits)

@@ -48,7 +48,6 @@ def checked_path(path: str) -> str:
 
 
 def inside(*, inner: str, outer: str) -> bool:
-    """Whether `inner` is `outer` or lies below it."""
     return inner.startswith(outer) and (inner == outer or inner.startswith(f"{outer.rstrip('/')}/"))
 
 
@@ -63,7 +62,6 @@ def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
     Buckets are never in each other's way: what one tenant mounts must not keep another one from a name.
 
     Args:
-        path: Where the source shall appear.
         uri: The source, canonical.
         mounts: What is mounted already: path to canonical URI. The same pair is no conflict.
 
@@ -115,7 +113,6 @@ def _conflict(*, path: str, uri: str, relation: str) -> MountConflictError:
 
 
 def _relation(uri: str, other: str) -> str:
-    """What another source is to this one, without its name."""
     if uri == other:
         return "the same source"
     if inside(inner=uri, outer=other):

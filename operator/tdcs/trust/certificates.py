@@ -44,7 +44,6 @@ class Subject:
 
 
 def make_authority(*, name: str, until: datetime.datetime) -> KeyPair:
-    """A new authority that signs certificates itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
     made = (

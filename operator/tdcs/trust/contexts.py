@@ -29,9 +29,6 @@ class Contexts:
     """The TLS contexts of a process, of its present identity. Callable from any thread.
 
     All demand TLS 1.3 and a certificate of a known authority from the other side.
-
-    Args:
-        identify: gives the present identity.
     """
 
     def __init__(self, identify: Identify) -> None:
@@ -101,7 +98,6 @@ class _FollowingContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, contexts: Contexts, *, server: bool) -> "_FollowingContext":
-        """One for servers, or for clients."""
         made = cls(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         made._contexts, made._server = contexts, server
         return made

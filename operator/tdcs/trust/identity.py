@@ -25,13 +25,7 @@ class NoIdentityError(OSError):
 
 @dataclass(frozen=True)
 class Identity:
-    """What a process shows and whom it believes; all PEM.
-
-    Attributes:
-        certificate: its own.
-        key: to it.
-        authorities: certificates of the authorities whose certificates it accepts.
-    """
+    """What a process shows and whom it believes; all PEM."""
 
     certificate: bytes
     key: bytes
@@ -42,7 +36,6 @@ class Identity:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Another one for every other identity."""
         parts = (self.certificate, self.key, self.authorities)
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
 
@@ -58,7 +51,6 @@ class TrustFolder:
 
     Args:
         folder: with `tls.crt`, `tls.key` and `ca.crt`.
-        clock: seconds that only grow.
     """
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:

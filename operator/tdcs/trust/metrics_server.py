@@ -143,7 +143,6 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
             self._places.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Answer, to callers who may ask."""
         if self._tls is None:
             super().finish_request(request, client_address)
             return

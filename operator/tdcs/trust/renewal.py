@@ -40,7 +40,6 @@ class Authority:
     """The release's own authority.
 
     Attributes:
-        signing: what certificates are signed with.
         following: what takes over next; None most of the time.
         announced: since when all Secrets name `following`; None: they do not yet.
         former: certificates of authorities before that, which may still have signed a certificate in use.
@@ -55,7 +54,6 @@ class Authority:
 
     @property
     def bundle(self) -> bytes:
-        """The certificates of all authorities that are to be believed."""
         following = (self.following.certificate,) if self.following is not None else ()
         return b"".join((self.signing.certificate, *following, *self.former))
 
@@ -72,7 +70,6 @@ def renewed_authority(
     Args:
         known: as it was, with readable certificates.
         spread: whether all Secrets name all authorities of `known`.
-        make: makes a new one.
     """
     create = make or (lambda until: make_authority(name="tdcs cache authority", until=until))
     if known is None:
@@ -114,7 +111,6 @@ def renewed_identity(
 
 
 def renewal_of(end: datetime.datetime) -> datetime.datetime:
-    """When a certificate that ends then is renewed."""
     return end - RENEWAL
 
 

@@ -37,5 +37,4 @@ class TrustSettings:
 
     @property
     def authority(self) -> str:
-        """The Secret of the release's own authority."""
         return f"{self.prefix}-authority"

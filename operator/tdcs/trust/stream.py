@@ -15,7 +15,6 @@ class SecureStream:
     """One side of a TLS connection. Its owner carries bytes: `feed` what came, send what `outgoing` gives.
 
     Args:
-        context: of this process.
         host: for a client: the name that the server's certificate must have.
     """
 
@@ -45,7 +44,6 @@ class SecureStream:
         return True
 
     def feed(self, data: memoryview | bytes) -> None:
-        """Take bytes that came."""
         self._incoming.write(data)
 
     def read_into(self, view: memoryview) -> int:
@@ -69,5 +67,4 @@ class SecureStream:
             done += self._tls.write(view[done:])
 
     def outgoing(self) -> bytes:
-        """Bytes to be sent now."""
         return self._outgoing.read()

@@ -25,11 +25,11 @@ from tests.support.kube import Object, condition
 from tests.support.kube.objects import gpu_pod
 from tests.support.programs.ports import free_ports
 from tests.support.rights.exceptions import UNUSED
+from tests.support.scheduler_configuration import scheduler_configuration
 from tests.support.waiting import eventually
 
 from tdcs.api.names import DEFAULT_IMAGE
 from tdcs.trust.roles import Role
-from tdcs_scheduler.configuration import scheduler_configuration
 
 __all__ = ["world"]
 

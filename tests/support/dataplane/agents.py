@@ -24,7 +24,7 @@ from tdcs.node.agent.agent_settings import AgentSettings
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.epoch import enter_epoch
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.agent.serving import serving_agent
 from tdcs.trust.contexts import Contexts
 

@@ -17,9 +17,8 @@ import msgspec
 from tdcs.model.agent_state import SourceAccess
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.agent.mount.rate import Rate
 from tdcs.node.agent.mount.source_state import open_source
-from tdcs.node.agent.mount.transfer_limits import RateLimit
+from tdcs.node.agent.mount.transfer_limits import Rate, RateLimit
 from tdcs.node.agent.transfer.source_relay import SourceRelay
 from tdcs.node.wire.frames import News
 from tdcs.trust.contexts import Contexts

@@ -7,7 +7,7 @@ from tdcs.cli import main as module
 from tdcs.cli.main import main
 
 
-@pytest.mark.parametrize("name", ["predict", "simulate"])
+@pytest.mark.parametrize("name", ["metrics", "predict", "resources", "roles", "simulate"])
 def test_a_command_of_the_labs_that_are_not_installed_says_how_to_install_them(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.certificates import TestAuthority
 
 from tdcs.alluxio.alluxio_descriptors import method_types
-from tdcs.alluxio.alluxio_errors import engine_error
+from tdcs.alluxio.alluxio_engine import engine_error
 from tdcs.alluxio.rpc import FILE_SYSTEM, Rpc, RpcFailureError
 from tdcs.model.cache_engine import EngineUnavailableError
 from tdcs.trust.identity import Identity, NoIdentityError

@@ -1,8 +1,9 @@
 """The scheduler's configuration."""
 
+from tests.support.scheduler_configuration import scheduler_configuration
+
 from tdcs.decide.place.node_score import node_scores
 from tdcs.model.dataset_copies import CopyOnNodes
-from tdcs_scheduler.configuration import scheduler_configuration
 
 
 def test_the_extender_is_asked_by_names_and_may_fail() -> None:

@@ -7,7 +7,7 @@ from tests.unit.kube.fake import ScriptedApi
 
 from tdcs_scheduler.app import Extender
 from tdcs_scheduler.demand import Demand, waiting_pod
-from tdcs_scheduler.pod_events import PodEvents
+from tdcs_scheduler.serving import PodEvents
 from tdcs_scheduler.view import DatasetView
 
 

@@ -1,1 +1,1 @@
-"""The CustomResourceDefinitions and their reference, generated from the models."""
+"""The CustomResourceDefinitions, generated from the models."""

@@ -51,14 +51,7 @@ def jobs(dataset: Dataset, status: DatasetStatus) -> str:
 
 
 def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -> str:
-    """When it leaves the cache, as the operator decides it.
-
-    Args:
-        dataset: as it is.
-        status: its status.
-        created: when it was created.
-        now: the time.
-    """
+    """When it leaves the cache, as the operator decides it."""
     if status.grant is None:
         return ""
     if status.state == "Deleting":
@@ -89,15 +82,7 @@ def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -
 def standing_of(
     dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str
 ) -> Standing:
-    """How it stands among those that ask for the cache, as the operator decides it.
-
-    Args:
-        dataset: as it is.
-        status: its status.
-        jobs: its jobs.
-        created: when it was created.
-        now: the time.
-    """
+    """How it stands among those that ask for the cache, as the operator decides it."""
     use = DatasetUse(jobs=jobs, mounted=status.in_use, last_used=status.last_used_time)
     # Which policies are installed beside the operator is known there only: its condition says that one is missing.
     missing = any(one.type == names.GRANTED and one.reason == UNKNOWN_POLICY for one in status.conditions)

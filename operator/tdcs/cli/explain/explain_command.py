@@ -77,7 +77,6 @@ async def _read_pod(api: KubeApi, name: str, namespace: str) -> PodReport:
 
 
 def show_pod(report: PodReport, *, console: Console) -> None:
-    """Print a report about a pod for people."""
     console.print(f"[bold]Pod {escape(report.pod)}[/bold] {escape(report.place.sentence)}", soft_wrap=True)
     console.print(escape(report.headline), soft_wrap=True)
     if report.datasets:

@@ -121,8 +121,6 @@ def explain_dataset(
         dataset: as it is.
         jobs: the TrainingJobs of its namespace.
         pods: those of its namespace; None when the user may not list them.
-        created: when it was created.
-        now: the time.
     """
     status = dataset.status or DatasetStatus()
     known = {(namespace, str(job["metadata"]["name"])): job for job in jobs}
@@ -199,7 +197,6 @@ def _pods(pods: Sequence[Object] | None, *, namespace: str, claim: str, in_use: 
 
 
 def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str) -> str:
-    """When it leaves the cache, as the operator decides it."""
     if status.state == "Deleting":
         return (
             "It is being deleted: it leaves the cache as soon as no pod uses its claim, but for what another Dataset "
@@ -242,7 +239,6 @@ def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, creat
 
 
 def _rule(eviction: Eviction) -> str:
-    """When an idle Dataset leaves by its spec."""
     if eviction.policy == TIMED and eviction.schedule is not None:
         return f"at the times of spec.eviction.schedule ({eviction.schedule}, UTC)"
     if eviction.policy == TIMED:

@@ -63,8 +63,6 @@ class PodPlace:
         node: empty while it has none.
         bytes: of the job's data on that node, now.
         score: 0 to 10, as the scheduler's extender gives it, among all nodes; None for pods that read no data.
-        best_score: the best of any node.
-        sentence: all that in words.
         alternatives: nodes with data that no pod of the job is or was on.
     """
 
@@ -174,7 +172,6 @@ def place(
         scores: of the nodes with its data, as the extender gives them.
         free: what each node has left; None when that cannot be known.
         nodes: None when the user may not list them.
-        by: who decides on its node.
         own_nodes: nodes that are no alternative.
         past: whether it runs no more, or is about to.
     """
@@ -253,7 +250,6 @@ def _sentence(
 
 
 def _unplaced(pod: PodView, *, by: Placer) -> str:
-    """What a pod without a node waits for."""
     if not by.stranger:
         return "waits for the scheduler to give it a node"
     unseen = "" if pod.scheduled else ", which has not looked at it yet: is there a scheduler of that name?"
@@ -315,7 +311,6 @@ def _role_of(pod: str, job: TrainingJob, name: str) -> Role:
 
 
 def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
-    """Whether the pod runs no more, or is about to."""
     return pod.going or pod.phase in ENDED_POD_PHASES | {GONE} or status.state == "Suspended"
 
 

@@ -58,7 +58,6 @@ def why_not(
         node: None when there is no such node any more.
         free: what the node has left; None when that cannot be known.
         listed: whether nodes could be listed at all.
-        by: who decides on its node.
         better: whether the node has a higher score than the pod's.
     """
     if by.named:

@@ -30,7 +30,6 @@ def silence(lease: Object | None, *, now: str) -> str:
 
     Args:
         lease: as it is; None: not known.
-        now: the time.
     """
     renewed = str(((lease or {}).get("spec") or {}).get("renewTime") or "")
     if not renewed or (age := seconds_between(renewed, now)) < SILENT_SECONDS:

@@ -244,7 +244,6 @@ def _copies(dataset: Object) -> Any:
 
 
 def _readers(world: World) -> list[PodRow]:
-    """The pods that read data, or belong to a TrainingJob."""
     known = {_title(dataset) for dataset in world.datasets}
     return [pod for pod in world.pods or () if pod.job or any(claim in known for claim in pod.claims)]
 

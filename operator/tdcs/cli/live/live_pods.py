@@ -33,7 +33,6 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner_key(self) -> str:
-        """The key of the job that it belongs to."""
         return f"{self.owner_kind}/{self.namespace}/{self.owner_name}"
 
 

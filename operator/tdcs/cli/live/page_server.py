@@ -57,11 +57,9 @@ class LiveServer:
         }
 
     def watch(self, watches: Watches) -> None:
-        """Show what these watches see."""
         self._watches = watches
 
     def touch(self) -> None:
-        """Something has changed."""
         self._stale = True
         self._changed.set()
         self._changed = asyncio.Event()

@@ -130,7 +130,6 @@ class _Layout:
 
     @property
     def bars(self) -> bool:
-        """Whether there is room for bars beside the figures."""
         return self.width >= _BARS_FROM
 
     def table(self, name: str, *columns: str, rest: Sequence[str]) -> Table:
@@ -144,7 +143,6 @@ class _Layout:
         return table
 
     def bar(self, done: int, whole: int) -> list[ProgressBar]:
-        """The cell of a bar, where there are bars."""
         return [ProgressBar(total=max(whole, 1), completed=done, width=_BAR)] if self.bars else []
 
 

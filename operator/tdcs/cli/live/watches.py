@@ -78,7 +78,6 @@ class Watches:
         self.contact = Contact()
 
     async def run(self) -> None:
-        """Follow all kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_contact())
             for resource, keep in KINDS:

@@ -201,7 +201,6 @@ def _answer(admission: Admission) -> Answer:
 
 
 def _clusters(world: PlanWorld, spec: TrainingJobSpec) -> dict[str, list[tuple[str, str]]]:
-    """The job's Datasets by their cache cluster."""
     found: dict[str, list[tuple[str, str]]] = {}
     names_ = {use.name for use in spec.datasets}
     for one in world.of(DATASETS):
@@ -212,7 +211,6 @@ def _clusters(world: PlanWorld, spec: TrainingJobSpec) -> dict[str, list[tuple[s
 
 
 def _workers(spec: TrainingJobSpec) -> int:
-    """How many workers it starts with for certain."""
     return spec.elastic.min_replicas if spec.is_elastic_gang and spec.elastic else spec.worker.replicas
 
 
@@ -279,7 +277,6 @@ def _with_grant(dataset: Object, caches: Mapping[str, CacheOutlook | None], worl
 
 
 def _load_bytes(datasets: Mapping[str, Dataset], caches: Mapping[str, CacheOutlook | None]) -> int:
-    """Bytes that would be brought."""
     found = 0
     for cache in caches.values():
         for name, granted in (cache.granted if cache is not None else {}).items():

@@ -59,7 +59,6 @@ def place_pods(
         copies: the copy of each dataset that it would read.
         datasets: all that are known, with what is on their nodes or on its way.
         pods: all that are known: some wait for the same scheduler.
-        nodes: of the cluster.
         free: what each node has left for the job.
     """
     view = DatasetView()
@@ -109,7 +108,6 @@ def place_pods(
 
 
 def _why_not(pod: Mapping[str, Any], nodes: Sequence[Object]) -> str:
-    """Why a pod gets none of the nodes."""
     if any(may_run(pod, node) for node in nodes):
         return "no node has room for it"
     return why_nowhere(pod, nodes)
@@ -125,7 +123,6 @@ def _waits(pod: Object) -> bool:
 def _pods(
     job: Object, spec: TrainingJobSpec, *, workers: int, copies: Mapping[str, str]
 ) -> list[tuple[Role, int, Object]]:
-    """The pods as the Job controller would make them."""
     found = []
     for role, each in sorted(spec.by_role().items(), key=lambda item: item[0] not in READING_ROLES):
         made = indexed_job(owner=job, spec=spec, role=role, suspended=False, copies=copies)

@@ -67,7 +67,6 @@ class _Mount:
 
     @property
     def held(self) -> dict[str, int]:
-        """Bytes on each node."""
         found: dict[str, int] = {}
         for dataset in self.datasets.values():
             for copy in copies_of(dataset).values():
@@ -90,17 +89,7 @@ def cache_outlook(
     policies: Mapping[str, Policy],
     now: str,
 ) -> CacheOutlook | None:
-    """The cache cluster of this name without the job and with it; None when it has no workers that are known.
-
-    Args:
-        cluster: the CacheCluster.
-        own: the job's Datasets in it.
-        without: the views without the job.
-        having: the same with it.
-        free_gpus: of each node.
-        policies: the eviction policies by name.
-        now: the time.
-    """
+    """The cache cluster of this name without the job and with it; None when it has no workers that are known."""
     obj = having.cache_cluster(cluster)
     try:
         parsed = CacheCluster.model_validate(obj) if obj is not None else None

@@ -48,7 +48,6 @@ class PlanWorld:
     """What was read.
 
     Attributes:
-        job: the TrainingJob, with its namespace.
         now: the time.
         objects: those of each kind, by plural.
         hidden: kinds that the user may not list at all, by plural.
@@ -74,7 +73,6 @@ class PlanWorld:
         return self.objects.get(resource.plural, ())
 
     def sees_all(self, resource: Resource) -> bool:
-        """Whether every object of a kind was read."""
         return resource.plural not in self.hidden | self.partly
 
 

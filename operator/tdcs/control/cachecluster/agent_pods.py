@@ -14,7 +14,6 @@ REQUESTS: Object = {"cpu": "50m", "memory": "192Mi"}
 
 
 def sidecar(plan: Blueprint) -> Object:
-    """The container that carries blocks."""
     tier = plan.spec.storage.tiers[0]
     made = _container(
         plan,

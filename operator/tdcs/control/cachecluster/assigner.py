@@ -45,9 +45,7 @@ class Assigner:
     """What the agents of one cache cluster are assigned.
 
     Attributes:
-        agents: the cluster's.
         retry_first: seconds before what an agent has refused is sent again, for the first time.
-        clock: seconds that only grow.
         held: whether no assignment is sent yet, see `release`.
     """
 
@@ -68,7 +66,6 @@ class Assigner:
         """Set what every agent shall do for a mount; those that are not named have nothing to do for it.
 
         Args:
-            path: the mount.
             assignments: by node; their versions are set when they are sent.
         """
         nodes = self._nodes.setdefault(path, set())
@@ -236,7 +233,6 @@ class Assigner:
 
 
 def _emptied(assignment: Assignment) -> Assignment:
-    """The same mount and version, with nothing to do."""
     return Assignment(
         mount=assignment.mount,
         version=0,

@@ -16,7 +16,6 @@ class Blueprint:
     Attributes:
         owner: the CacheCluster object.
         spec: its parsed spec.
-        namespace: where the children live.
         image: the image when the spec names none.
         agent_image: the image of the agents.
         pull_secrets: Secrets of `namespace` with which it is pulled.
@@ -48,13 +47,11 @@ class Blueprint:
 
     @property
     def master_host(self) -> str:
-        """DNS name of the master's pod."""
         master = names.master_name(cluster=self.cluster)
         return f"{master}-0.{master}.{self.namespace}.svc"
 
 
 def labels_of(*, cluster: str, component: str) -> dict[str, str]:
-    """The labels of the pods of one component."""
     return {
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
         names.LABEL_CACHE_CLUSTER: cluster,

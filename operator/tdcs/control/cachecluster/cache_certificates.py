@@ -18,13 +18,7 @@ _LOCAL = ("localhost", "127.0.0.1")
 
 
 def subjects(plan: Blueprint, *, nodes: Iterable[str], fuse: bool) -> dict[str, Subject]:
-    """The certificates that a cache cluster needs, by the names of their Secrets.
-
-    Args:
-        plan: of the cluster.
-        nodes: those with a worker.
-        fuse: whether it has FUSE clients of Alluxio.
-    """
+    """The certificates that a cache cluster needs, by the names of their Secrets."""
     trust = plan.trust
     if trust is None:
         return {}
@@ -56,7 +50,6 @@ def volumes(plan: Blueprint, *, role: Role, child: str) -> list[Object]:
 
 
 def mounts(plan: Blueprint, *, role: Role) -> list[Object]:
-    """The certificate of a role, in its container."""
     if plan.trust is None:
         return []
     return [{"name": f"{role}-trust", "mountPath": MOUNT_PATH, "readOnly": True}]

@@ -81,7 +81,6 @@ def master(plan: Blueprint) -> Object:
 
 
 def worker(plan: Blueprint, *, node: str) -> Object:
-    """The StatefulSet of the one worker of a node."""
     component = names.COMPONENT_WORKER
     service = names.workers_service_name(cluster=plan.cluster)
     name = names.worker_set_name(cluster=plan.cluster, node=node)

@@ -42,7 +42,6 @@ class CacheObserver:
         on_agents: called with a cluster and the mounts of which some agent says another thing; None for all.
         on_room: called with a cluster when nodes have more or less room for blocks, for another reason than these
             blocks, and with the mounts on those that have less.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -96,7 +95,6 @@ class CacheObserver:
         return next((cluster for cluster, view in views if digest in view.versions.values()), None)
 
     def ask(self, cluster: str) -> None:
-        """Look at a master soon: something was changed there."""
         if cluster in self._asked:
             self._asked[cluster].set()
 
@@ -262,7 +260,6 @@ class CacheObserver:
 
 
 def _is_silent(view: CacheView, states: Mapping[str, AgentState]) -> bool:
-    """Whether the agent of a live worker has not answered."""
     return any(worker.live and worker.name not in states for worker in view.workers)
 
 

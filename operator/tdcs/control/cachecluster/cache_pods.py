@@ -16,7 +16,6 @@ _MIB = 1 << 20
 
 
 def config_map(plan: Blueprint) -> Object:
-    """The properties file of all processes of the cluster."""
     tier = plan.spec.storage.tiers[0]
     properties = profile.site_properties(
         tier=profile.Tier(medium=tier.medium, path=plan.tier_path, capacity_bytes=tier.capacity_bytes),
@@ -53,7 +52,6 @@ def container(
     mounts: list[Object],
     more: list[Object] | None = None,
 ) -> Object:
-    """The one container of a pod."""
     options = [*profile.java_options(role=role), *settings.jvm_options]
     environment: list[dict[str, Any]] = [
         {"name": "POD_NAME", "valueFrom": _field("metadata.name")},
@@ -92,7 +90,6 @@ def requests_of(plan: Blueprint, *, role: profile.Role, options: Sequence[str]) 
 
 
 def source_mounts(plan: Blueprint) -> list[Object]:
-    """The folders of file sources, in a container."""
     return [
         {
             "name": f"source-{number}",
@@ -106,7 +103,6 @@ def source_mounts(plan: Blueprint) -> list[Object]:
 
 
 def source_volumes(plan: Blueprint) -> list[Object]:
-    """The folders of file sources, of a pod."""
     return [
         {"name": f"source-{number}", "hostPath": {"path": folder, "type": "Directory"}}
         for number, folder in enumerate(plan.spec.all_folders)
@@ -118,10 +114,8 @@ def _field(path: str) -> Object:
 
 
 def config_volume(plan: Blueprint) -> Object:
-    """The properties file, of a pod."""
     return {"name": "config", "configMap": {"name": names.config_name(cluster=plan.cluster)}}
 
 
 def host_folder(name: str, path: str) -> Object:
-    """A folder of the node, of a pod."""
     return {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}

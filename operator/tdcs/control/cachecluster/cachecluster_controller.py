@@ -43,13 +43,11 @@ class CacheClusterController:
     """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
 
     Args:
-        context: the controller's world.
         ledgers: what of every mount of a cache cluster lies on which workers.
         observe: what a cache cluster says of itself.
         needs: what its jobs need in it.
         readers: the nodes on which pods run that mount its data.
         forget: called with a cache cluster that is gone.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -359,7 +357,6 @@ class CacheClusterController:
         return stock_client.view_of(self._context.stores.daemon_sets.get(place))
 
     async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
-        """Write the status; whether there was something to write."""
         after = await publish_status(
             context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready, *more]
         )

@@ -22,7 +22,6 @@ from tdcs.model.kube_resources import STATEFUL_SETS
 
 
 def node_of(worker_set: Object) -> str:
-    """The node that a worker's StatefulSet is for."""
     return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_NODE, ""))
 
 
@@ -56,7 +55,6 @@ def cut_off(
     Args:
         known: the workers that the status lists.
         present: nodes that have, or shall have, a StatefulSet.
-        nodes: the cluster's nodes.
     """
     return [
         worker
@@ -66,11 +64,7 @@ def cut_off(
 
 
 class HeldSince:
-    """For how long something has held of places without a break.
-
-    Args:
-        clock: seconds that only grow.
-    """
+    """For how long something has held of places without a break."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -94,8 +88,6 @@ class Drain:
     """The workers that leave a cache cluster in one pass.
 
     Args:
-        context: the controller's world.
-        plan: the cluster.
         staying: the nodes that shall have a worker.
         holdings: what lies where.
         workers: what the engine knows of the workers; None when it does not answer.

@@ -32,7 +32,6 @@ class ProbeReport:
 
     Attributes:
         control: whether it reached what every pod reaches.
-        reached: targets that took a connection.
         closed: targets that took none.
         unnamed: targets of which the host has no address.
     """
@@ -43,7 +42,6 @@ class ProbeReport:
     unnamed: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """The report as text, for the probe's termination message."""
         return json.dumps(asdict(self))
 
 
@@ -67,7 +65,6 @@ def conclusion(report: ProbeReport | None, *, trusted: bool) -> Finding:
     """The condition that follows from a report; None: the probe ended without one.
 
     Args:
-        report: what the probe found.
         trusted: whether the cache's ports ask for certificates.
     """
     kind = names.NETWORK_ISOLATED
@@ -168,7 +165,6 @@ def job(plan: Blueprint, *, window: int, also: Sequence[str] = ()) -> Object:
 
 
 def report_of(pods: Sequence[Mapping[str, Any]]) -> ProbeReport | None:
-    """The report in the termination messages of a probe's pods."""
     for pod in pods:
         for container in (pod.get("status") or {}).get("containerStatuses") or ():
             ended = (container.get("state") or {}).get("terminated") or {}
@@ -182,7 +178,6 @@ class NetworkProbe:
     """Has every cache tried once in each period, and after a start of the operator.
 
     Args:
-        context: the controller's world.
         clock: seconds since 1970.
     """
 

@@ -35,11 +35,9 @@ class Membership:
     """Chooses the nodes of every cache cluster.
 
     Args:
-        context: the controller's world.
         ledgers: what of every mount of a cache cluster lies on which workers.
         needs: what the jobs of a cache cluster need in it.
         readers: the nodes on which pods run that mount its data.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -60,14 +58,7 @@ class Membership:
         self._incomplete_since: dict[str, float] = {}
 
     def members(self, cluster: CacheCluster, sets: list[Object], name: str, view: CacheView) -> Members:
-        """The nodes that shall have a worker.
-
-        Args:
-            cluster: the cache cluster.
-            sets: the StatefulSets of its workers.
-            name: its name.
-            view: what it says of itself.
-        """
+        """The nodes that shall have a worker."""
         nodes = {
             name: node
             for (_, name), node in self._context.stores.nodes.items()

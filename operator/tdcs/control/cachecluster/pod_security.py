@@ -64,7 +64,6 @@ def scratch_volume() -> Object:
 
 
 def scratch_mount() -> Object:
-    """The same, in a container."""
     return {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the container's own
 
 

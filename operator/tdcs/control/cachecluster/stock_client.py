@@ -22,7 +22,6 @@ _STOP_SECONDS: Final = 30
 
 
 def is_wanted(spec: CacheClusterSpec) -> bool:
-    """Whether nodes run Alluxio's FUSE client."""
     return spec.profile == "Stock"
 
 

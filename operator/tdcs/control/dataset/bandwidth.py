@@ -65,7 +65,6 @@ class SourceBandwidth:
 
     Args:
         on_change: called with cluster and path of a mount that gets another share.
-        clock: seconds that only grow.
 
     Attributes:
         timing: when stores are measured.
@@ -89,7 +88,6 @@ class SourceBandwidth:
         """The bytes a second that a mount may read from its store; None when nothing limits it.
 
         Args:
-            place: the mount.
             store: see `store_of`.
             declared: of each namespace with Datasets that read the mount, the least `spec.source.bandwidth` of these;
                 None when none of them has one.
@@ -110,7 +108,6 @@ class SourceBandwidth:
         return found.given.get(place)
 
     def forget(self, place: Place) -> None:
-        """A mount is gone."""
         found = self._stores.get(self._store_of.pop(place, ""))
         if found is not None:
             for known in (
@@ -250,10 +247,8 @@ def beside_first(
     That one has no limit: the measurement may be too low. The others get what it leaves.
 
     Args:
-        loads: those that lack something.
         first: the load that is served first.
         ceiling: what it may come to read, in bytes a second.
-        capacity: the measured rate.
     """
     bounded = {
         place: replace(load, limit=min(load.limit, ceiling)) if place == first else load

@@ -38,7 +38,6 @@ class _Cluster:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def take_demand(self, demand: MountDemand) -> None:
-        """Take in what a mount asks for."""
         before = self.demands.get(demand.path)
         if before is not None and not calls_for_pass(before, demand):
             # The same demand of an unchanged mount: the next pass recognizes it at a glance.
@@ -85,7 +84,6 @@ class _Cluster:
         return found
 
     def forget(self, path: str) -> None:
-        """A mount is gone."""
         del self.demands[path]
         self._measure([node for node, one in self.nodes.items() if path in one.state.mounts])
         self.due = True
@@ -115,7 +113,6 @@ class CacheManager:
         Mounts that ask at the same time are served by one pass.
 
         Args:
-            cluster: the cache cluster.
             demand: what the mount asks for.
             nodes: the caches of its nodes; of one that has nothing new to say the same object as before.
             quotas: the bytes of its quotas.
@@ -152,14 +149,6 @@ class CacheManager:
         return replace(own, placements=_with_wants(own.placements, demand.wants))
 
     def granted(self, *, cluster: str, path: str, own: MountGrant, nodes: Iterable[str]) -> Granted:
-        """What a mount may have of the cache now.
-
-        Args:
-            cluster: the cache cluster.
-            path: the mount.
-            own: what it is granted.
-            nodes: those that concern it.
-        """
         state = self._clusters[cluster]
         room: dict[str, int] = {}
         crowded: set[str] = set()
@@ -177,7 +166,6 @@ class CacheManager:
         return Granted(grant=own, room=room, crowded=frozenset(crowded), waits=frozenset(waits))
 
     def register(self, *, cluster: str, demands: Iterable[MountDemand]) -> None:
-        """Take in what mounts ask for, without a pass."""
         state = self._clusters.setdefault(cluster, _Cluster())
         for demand in demands:
             state.take_demand(demand)
@@ -188,7 +176,6 @@ class CacheManager:
         return frozenset(state.demands) if state is not None else frozenset()
 
     def grants(self, cluster: str) -> Grants:
-        """What the mounts of a cluster were granted last."""
         state = self._clusters.get(cluster)
         return state.grants if state is not None else Grants(mounts={}, free={}, quotas={})
 

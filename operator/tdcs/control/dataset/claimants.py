@@ -94,7 +94,6 @@ def clones_of(
 def clone_wants(
     users: Sequence[User], known: Sequence[Want], further: Mapping[str, Sequence[Clone]]
 ) -> list[Want]:
-    """What the further copies of all Datasets are to hold."""
     own = {want.key: want for want in known}
     return [
         wants.of_clone(own[user.own_want], namespace=user.key.namespace, name=user.key.name, copy=clone.id)
@@ -105,7 +104,6 @@ def clone_wants(
 
 
 def _is_preloading(stores: Stores, dataset: Key) -> bool:
-    """Whether a Preload of a Dataset has not ended."""
     return any(
         (namespace, names.dataset_of(preload)) == dataset
         and not preload["metadata"].get("deletionTimestamp")

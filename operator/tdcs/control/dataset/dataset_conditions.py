@@ -38,12 +38,10 @@ PLAIN = frozenset({"Loaded", "Mounted"})
 
 
 def mounted(uri: str) -> Finding:
-    """The source can be read."""
     return finding(names.MOUNTED, True, "Mounted", f"{uri} can be read through the cache")
 
 
 def mounting(uri: str) -> list[Finding]:
-    """The source is about to be mounted."""
     text = f"{uri} is being mounted"
     return [
         finding(names.MOUNTED, False, "Mounting", text),
@@ -58,7 +56,6 @@ def not_listed(uri: str, *, held_up_by: HeldUpBy | None, namespace: str) -> Prob
     Args:
         uri: of the source.
         held_up_by: what it waits for; None when it is being listed.
-        namespace: of the Dataset.
     """
     if held_up_by is None:
         return Problem(reason="Mounting", message=f"{uri} is being listed", uri=uri)
@@ -162,10 +159,6 @@ def loading(
     """Blocks are on their way; with the cause when the source gives nothing just now.
 
     Args:
-        progress: how far they are.
-        uri: of the source.
-        placement: what is wanted.
-        cause: why the source gives nothing.
         absent: nodes with agents that are away, and may be back with what they have.
     """
     reason, text = "Loading", f"{so_far(progress)}{_away(absent)}"
@@ -206,7 +199,6 @@ def _away(absent: Sequence[str]) -> str:
 
 
 def lacking(progress: WantProgress, failures: Failures) -> str:
-    """Which files cannot be had for now, and why."""
     first = "; ".join(f"{one.path}: {one.reason}" for one in failures.files[:2])
     more = f" and {failures.count - 2} more" if failures.count > 2 else ""
     return (
@@ -223,7 +215,6 @@ def with_wrong(
     Args:
         findings: those without them.
         preloads: the Preloads that asked for these comparisons, by name.
-        where: their namespace.
     """
     ready = next((one for one in findings if one.type == names.READY), None)
     if not preloads or ready is None or ready.status != "True":

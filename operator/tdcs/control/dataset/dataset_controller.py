@@ -50,18 +50,7 @@ LOCKED_RETRY = 0.5
 
 
 class DatasetController:
-    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads.
-
-    Args:
-        context: the controller's world.
-        clock: seconds that only grow.
-        networks: of the cluster, beside what its nodes say.
-        services_known: whether those of Services are among them.
-        queue_order: the jobs that wait, the first first.
-
-    Attributes:
-        observer: what every cache cluster says of itself.
-    """
+    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads."""
 
     def __init__(
         self,
@@ -101,7 +90,6 @@ class DatasetController:
     # What other controllers ask.
 
     def source_rates(self) -> Mapping[str, float]:
-        """The measured rates of stores, in bytes a second."""
         return self._world.bandwidth.measured()
 
     async def obtain(self, digest: str) -> None:
@@ -113,7 +101,6 @@ class DatasetController:
             self._wakes.manifest_lost(digest)
 
     def report_of(self, cluster: str, path: str) -> MountReport | None:
-        """What the last pass over a mount found."""
         mount = self._world.find(cluster=cluster, path=path)
         return mount.report if mount is not None else None
 
@@ -328,7 +315,6 @@ class DatasetController:
         return False if taken or _is_listed(mount, origin) else None
 
     async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
-        """One step of a deletion."""
         self._endpoints.forget(key)
         self._revoked.forget(key)
         self._key_checks.forget(key)
@@ -415,7 +401,6 @@ class DatasetController:
         )
 
     def _mount_of(self, dataset: Dataset) -> Mount | None:
-        """The mount that its status names."""
         path = dataset.status.mount_path if dataset.status else ""
         return self._world.get(cluster=dataset.spec.cache_cluster_ref.name, path=path) if path else None
 

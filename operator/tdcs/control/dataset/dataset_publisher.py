@@ -13,7 +13,6 @@ from tdcs.control.dataset import grant_message as manager_report
 from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.claim_times import ClaimTimes
 from tdcs.control.dataset.access.dataset_volume import Volume
-from tdcs.control.dataset.findings import findings_of
 from tdcs.control.dataset.mount import listing_times, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.listing_times import SourceCheck
@@ -25,10 +24,51 @@ from tdcs.control.status_publisher import conditions_of, publish_status
 from tdcs.decide.cache import wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
 from tdcs.decide.cache.mount_standing import DatasetUse, is_kept_by_twin
-from tdcs.decide.place.holdings import Holdings
+from tdcs.decide.place.holdings import Holdings, WantProgress
 from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import DATASETS
-from tdcs.model.problem import Problem
+from tdcs.model.problem import RETRY_SOON, Problem
+
+
+def findings_of(
+    me: Reader, found: MountReport, *, shared: bool, settings: Settings, clock: float, now: str
+) -> tuple[list[Finding], float]:
+    """The conditions of a Dataset, and the seconds until another look at it is due."""
+    spec, uri = me.dataset.spec, me.dataset.spec.source.uri
+    mine = found.placements.get(me.own_want)
+    progress = found.progress.get(me.own_want, WantProgress())
+    rest = settings.progress_seconds if found.busy or not found.settled else settings.resync_seconds
+    if found.look_at is not None:
+        rest = min(rest, max(found.look_at - clock, 0.0) + settings.progress_seconds / 4)
+    if mine is None:
+        return dataset_conditions.on_demand(held=found.holdings, uri=uri, shared=shared), rest
+    if not mine.copies:
+        selector = spec.placement.node_selector
+        return dataset_conditions.unplaced(uri=uri, selector=selector), RETRY_SOON
+    absent = sorted(found.absent.intersection(mine.nodes))
+    reached = progress.placed_bytes or not mine.wanted_bytes
+    if progress.missing_bytes == 0 and reached and not (progress.failed_bytes and found.away):
+        done = dataset_conditions.loaded(
+            held=found.holdings,
+            uri=uri,
+            placement=mine,
+            progress=progress,
+            failures=found.failures,
+            absent=absent,
+        )
+        return done, rest
+    if not mine.want.load:
+        start = spec.preload.start_time or ""
+        wait = min(rest, wants.seconds_until(start, now=now) + 1)
+        return dataset_conditions.scheduled(progress=progress, uri=uri, placement=mine, start=start), wait
+    cause = found.away
+    if progress.failed_bytes and not progress.missing_bytes and not cause and found.failures.files:
+        cause = found.failures.files[0].reason
+    loading = dataset_conditions.loading(
+        progress=progress, uri=uri, placement=mine, cause=cause, absent=absent
+    )
+    return loading, settings.progress_seconds
+
 
 VOLUME_IN_USE: Final = "VolumeInUse"
 """Reason of the event: the source may not be used any more, and pods have the volume still."""
@@ -49,7 +89,6 @@ class LoadTimes:
             key: the Dataset.
             missing: bytes that it lacks.
             wanted: bytes that it is to have.
-            clock: seconds that only grow.
         """
         if missing > 0:
             self._begun.setdefault(key, clock if 2 * missing >= wanted else None)
@@ -58,7 +97,6 @@ class LoadTimes:
         return None if begun is None else max(math.ceil(clock - begun), 1)
 
     def forget(self, key: WorkKey) -> None:
-        """The Dataset is gone, or is not loaded any more."""
         self._begun.pop(key, None)
 
 
@@ -77,7 +115,6 @@ class Publisher:
         self._claim_times = ClaimTimes(clock=world.clock)
 
     def forget(self, key: WorkKey) -> None:
-        """A Dataset is gone."""
         self._load_times.forget(key)
         self._claim_times.forget(key)
 
@@ -95,8 +132,6 @@ class Publisher:
         """Report how it stands with a Dataset; gives the seconds until the next look is due.
 
         Args:
-            me: the Dataset.
-            mount: its mount.
             found: what the pass over that found.
             live: its volume and claim.
             check: whether the source was to be listed, and when it is next.
@@ -266,7 +301,6 @@ class Publisher:
         return obj, Dataset.model_validate(obj)
 
     async def blocked(self, obj: Object, cause: Problem) -> float | None:
-        """Report why nothing can be done."""
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
         if deleting and cause.mounted:
             findings = dataset_conditions.kept_for_readers(reason=cause.reason, message=cause.message)
@@ -306,7 +340,6 @@ class Publisher:
             await self._write(obj, dataset_status.with_use(known, self._use_of(obj)), [])
 
     def _use_of(self, obj: Object) -> DatasetUse:
-        """Who uses a Dataset, whatever else is known of it."""
         context, (namespace, name) = self._world.context, object_key(obj)
         return use_of(
             status=dataset_status.known_of(obj),

@@ -37,14 +37,12 @@ def with_data(
     """A status with what it says of the data: how much there is, where it lies, and how far loads are.
 
     Args:
-        status: with what else it says.
         held: what lies where.
         placement: what the Dataset's own spec came to; None when it wants nothing, or nothing is known yet.
         progress: how far that is.
         readable: how far by what can be read now, which its copies are counted by; the same when left out.
         brought: what its Preloads came to, and how much of that can be read.
         cloned: what its further copies came to, likewise.
-        failures: files that cannot be had.
     """
     some, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
     now = readable or done

@@ -130,7 +130,6 @@ def _kept_by_twin(eviction: Eviction) -> Finding:
 
 
 def _why_over(eviction: Eviction) -> str:
-    """Why the time of a timed Dataset is over."""
     if eviction.ttl is not None:
         return f"it was not used for {eviction.ttl} (spec.eviction.ttl)"
     return f"its time has come (spec.eviction.schedule, {eviction.schedule})"
@@ -184,7 +183,6 @@ def evicted(*, uri: str, why: Finding) -> list[Finding]:
 
 
 def grant_of(*, mine: Sequence[WantPlacement], why: Finding) -> Grant:
-    """What a Dataset is granted, for its status."""
     mask = np.zeros(slots.SLOTS, dtype=bool)
     for one in mine:
         for copy in one.copies:

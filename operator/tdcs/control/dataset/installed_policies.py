@@ -29,10 +29,6 @@ def installed_policies() -> Mapping[str, Policy]:
 class _Guarded:
     """A policy that goes by the last use where it fails or gives no finite time: one that is wrong harms no Dataset
     with another. It is logged once.
-
-    Args:
-        name: of the policy.
-        policy: itself.
     """
 
     def __init__(self, *, name: str, policy: Policy) -> None:
@@ -41,7 +37,6 @@ class _Guarded:
         self._reported = False
 
     def __call__(self, candidate: Candidate) -> float:
-        """The worth of a dataset."""
         try:
             found = float(self._policy(candidate))
             if math.isfinite(found):

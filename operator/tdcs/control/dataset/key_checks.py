@@ -34,12 +34,9 @@ class _Check:
     """How it stands with the keys of one Dataset.
 
     Attributes:
-        mark: which keys, of which source.
         due_at: when they are asked about next.
-        began_at: when it was asked last.
         work: the question under way.
         trouble: that they were refused, the last time that the source said anything of them.
-        taken: whether they were taken then.
         awaited: whether more waits for the answer than a report: no word is asked for again soon.
     """
 
@@ -57,7 +54,6 @@ class KeyChecks:
 
     Args:
         seconds: how often a source is asked. The first time comes within that, another one for each Dataset.
-        clock: seconds that only grow.
         on_done: called with a Dataset about which a source has answered.
     """
 
@@ -83,7 +79,6 @@ class KeyChecks:
         Args:
             key: the Dataset.
             source: with its own keys; None while these are not known, or may not be used.
-            check_keys: asks.
             awaited: whether the answer decides on more than a report: a source that was not asked is asked at once.
             soon: ask the first time at once: the keys were refused when they were asked about last.
         """
@@ -120,7 +115,6 @@ class KeyChecks:
         return known is not None and known.taken and known.mark == mount_identity.mark(source)
 
     def is_asking(self, key: WorkKey) -> bool:
-        """Whether the source is being asked about a Dataset."""
         known = self._checks.get(key)
         return known is not None and known.work is not None
 
@@ -139,7 +133,6 @@ class KeyChecks:
         return max(known.due_at - self._clock(), 0.0)
 
     def forget(self, key: WorkKey) -> None:
-        """A Dataset is gone, or nothing is cached for it."""
         self._checks.pop(key, None)
 
     async def close(self) -> None:

@@ -17,10 +17,6 @@ _LONGEST: Final = 300
 class ReadFailures:
     """Takes reports of the nodes' remote-read clients. Without certificates every pod that reaches the operator can
     send one: it makes an event of a Dataset that exists, twice a minute at most, and nothing else.
-
-    Args:
-        context: of the operator.
-        clock: seconds that only grow.
     """
 
     def __init__(self, context: Context, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +44,6 @@ class ReadFailures:
 
 
 def describe(failure: ReadFailure) -> str:
-    """The event's text."""
     where = f"file {failure.path[:_LONGEST]!r} cannot be read on node {failure.node[:_LONGEST]}"
     if failure.stale:
         return (

@@ -35,7 +35,6 @@ class RevokedKeys:
         seconds: after so long without an answer in between that took the keys they count as revoked.
         grace: a refusal that only the status knows of counts no sooner than after so long, in which this process asks
             the source: the keys may have been put right meanwhile.
-        clock: seconds that only grow.
         now: the time of day, RFC 3339.
     """
 
@@ -93,7 +92,6 @@ class RevokedKeys:
         self._known[key] = None
 
     def forget(self, key: WorkKey) -> None:
-        """The Dataset is gone."""
         self._known.pop(key, None)
 
     def refusal(self, uri: str) -> Refusal:

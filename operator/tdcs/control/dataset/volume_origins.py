@@ -53,9 +53,6 @@ class VolumeOrigins:
 
     A new process has only the path, a digest in which the keys took part. Of other keys than those it says nothing, and
     then only the source can tell the Dataset's volume from a planted one: by whether it takes the Dataset's keys.
-
-    Args:
-        key_checks: asks sources.
     """
 
     def __init__(self, *, key_checks: KeyChecks) -> None:
@@ -76,13 +73,9 @@ class VolumeOrigins:
         """Why the volume of a Dataset may not be its own; None when it is. Asks the source where only that knows.
 
         Args:
-            key: the Dataset.
-            uid: which Dataset of that name.
             path: the engine path in the volume.
             spec: the Dataset's source without its keys.
             source: with them; None while these are not known, or may not be used.
-            mounted: what is mounted at the path.
-            check_keys: asks.
         """
         origin = judge(path=path, spec=spec, source=source, mounted=mounted)
         if origin is Origin.OTHER:

@@ -42,7 +42,6 @@ class Wakes:
             self.preloads(key)
 
     def preloads(self, dataset: WorkKey) -> None:
-        """The Preloads of a Dataset."""
         for key in mount_readers.preload_keys(
             stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
         ):

@@ -28,10 +28,6 @@ class CopyChoices:
     """Chooses the copies of its datasets for each job.
 
     Everything it decides from is observed, except the choices that no status carries yet.
-
-    Args:
-        stores: the live views.
-        room: of a job on some nodes.
     """
 
     def __init__(self, *, stores: Stores, room: CopyRoom) -> None:

@@ -37,13 +37,7 @@ class _Wait:
 
 
 class GrowthHold:
-    """Holds new workers of elastic jobs back until their data has come.
-
-    Args:
-        context: the controller's world.
-        queue: knows the room that nodes have.
-        clock: seconds that only grow.
-    """
+    """Holds new workers of elastic jobs back until their data has come."""
 
     def __init__(
         self, *, context: Context, queue: GangQueue, clock: Callable[[], float] = time.monotonic
@@ -57,7 +51,6 @@ class GrowthHold:
         """How many workers there may be now: those that were made, until the data of the further ones is there.
 
         Args:
-            obj: the job.
             seen: what was observed, with the number of workers that the queue has admitted.
             made: how many its Job makes already.
         """
@@ -89,12 +82,10 @@ class GrowthHold:
         return made if lacking else wanted
 
     def is_held(self, key: Key, *, made: int) -> bool:
-        """Whether workers of a job wait for their data."""
         wait = self._waits.get(key)
         return wait is not None and made < wait.workers
 
     def forget(self, key: Key) -> None:
-        """No worker of the job waits for anything."""
         if self._waits.pop(key, None) is not None:
             self._context.stores.usage.expect(key, claims=(), nodes=())
 

@@ -34,7 +34,6 @@ def port_of(framework: str) -> int:
 
 
 def host(*, job: str, namespace: str, role: Role, index: int) -> str:
-    """The DNS name of one pod."""
     return f"{names.role_job_name(job=job, role=role)}-{index}.{job}.{namespace}.svc"
 
 

@@ -16,12 +16,7 @@ from tdcs.model.observed_job import Observed
 
 
 class Gangs:
-    """Watches over the places of admitted gangs.
-
-    Args:
-        context: the controller's world.
-        queue: which admitted them.
-    """
+    """Watches over the places of admitted gangs."""
 
     def __init__(self, *, context: Context, queue: GangQueue) -> None:
         self._context = context

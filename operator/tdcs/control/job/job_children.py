@@ -190,14 +190,7 @@ def started(live: Object) -> bool:
 def reading(
     spec: TrainingJobSpec, *, namespace: str, role: Role, copies: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The annotation by which the extender knows what a pod reads; none for a job that reads nothing.
-
-    Args:
-        spec: the job's.
-        namespace: the job's.
-        role: whose pods.
-        copies: the chosen copy of each dataset by its name.
-    """
+    """The annotation by which the extender knows what a pod reads; none for a job that reads nothing."""
     reads = [
         {
             "dataset": f"{namespace}/{use.name}",
@@ -246,7 +239,6 @@ def pod_template(
     Args:
         owner: the TrainingJob.
         spec: its parsed spec.
-        role: whose pods.
         scheduler_name: who places pods that read data, of a template that names nobody; empty: the cluster's
             default scheduler, which also has all others: they would cost the extender a call for nothing.
         preferred: terms of preferred node affinity, in mode Affinity.

@@ -28,9 +28,8 @@ from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import role_order
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
-from tdcs.decide.job.kueue_decision import decided_by_kueue, sized_by_kueue
 from tdcs.decide.job.kueue_nodes import Placement, pod_set_name
-from tdcs.decide.job.workload_standing import QueueStanding, standing_of
+from tdcs.decide.job.workload_standing import QueueStanding, decided_by_kueue, sized_by_kueue, standing_of
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
@@ -55,14 +54,7 @@ SERVICE_CHECK = 60.0
 
 
 class TrainingJobController:
-    """Keeps the children of every TrainingJob, and reports where its pods run.
-
-    Args:
-        context: the controller's world.
-        gangs: decides which job is next.
-        stalls: how long the reads of jobs waited.
-        clock: seconds that only grow.
-    """
+    """Keeps the children of every TrainingJob, and reports where its pods run."""
 
     def __init__(
         self,
@@ -233,7 +225,6 @@ class TrainingJobController:
     def _decide_by_kueue(
         self, obj: Object, seen: Observed, standing: QueueStanding, *, now: str, over: bool
     ) -> Decision:
-        """The same of a job in a queue of Kueue."""
         self._gangs.withdraw(obj["metadata"]["uid"])
         queue, data = self._kueue.queue(obj), decisions.data(seen, now=now)
         decision = decided_by_kueue(seen, standing, queue=queue, data=data, over=over)
@@ -459,7 +450,6 @@ class TrainingJobController:
 
 
 def _made(job: Object) -> int:
-    """How many pods a Job makes."""
     return int((job.get("spec") or {}).get("parallelism") or 0)
 
 

@@ -73,12 +73,10 @@ def counts(seen: Observed, role: Role) -> ReplicaStatus:
 
 
 def replica_statuses(seen: Observed) -> list[ReplicaStatus]:
-    """The pods of every role."""
     return [counts(seen, role) for role in seen.spec.by_role()]
 
 
 def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> Headline:
-    """How the job is, in a word and a sentence."""
     if outcome is not None:
         state: JobState = "Succeeded" if outcome.succeeded else "Failed"
         return Headline(state=state, reason=outcome.reason, message=outcome.message)

@@ -45,7 +45,6 @@ def workload_of(
     Args:
         owner: the job.
         spec: its parsed spec.
-        scheduler_name: as its Jobs have it.
         priority: of the job; larger is admitted first.
         gated: whether its data is not there yet: Kueue does not look at it before.
         preferred: terms of preferred node affinity, in mode Affinity: Topology Aware Scheduling may follow them.

@@ -38,8 +38,6 @@ def child_refusal_of(
     and so may what does not come from a template. That a template is immutable is said only of a Job that is there.
 
     Args:
-        error: the refusal.
-        job: the TrainingJob's name.
         spec: the TrainingJob's.
         made: roles whose Job is there: it is its change that is refused.
     """

@@ -22,7 +22,6 @@ class DataStalls:
 
     Args:
         wake: has a job looked at after so many seconds.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class DataStalls:
         )
 
     def forget(self, job: Key) -> None:
-        """The job is gone."""
         for shown in [shown for shown in self._shown if shown[0] == job]:
             del self._shown[shown]
         for own in [own for own in self._pods if own[0] == job]:

@@ -29,11 +29,7 @@ KIND_GOING = 405
 
 
 class KueueQuota:
-    """The Workloads of TrainingJobs.
-
-    Args:
-        context: of the operator.
-    """
+    """The Workloads of TrainingJobs."""
 
     def __init__(self, *, context: Context) -> None:
         self._context = context
@@ -91,13 +87,7 @@ class KueueQuota:
         return live
 
     async def follow(self, workload: Object, seen: Observed, *, runs: bool) -> None:
-        """Say that all pods are ready; or give quota back that was taken, once no pod of the job runs any more.
-
-        Args:
-            workload: as it is.
-            seen: the job.
-            runs: whether all of its pods are ready.
-        """
+        """Say that all pods are ready; or give quota back that was taken, once no pod of the job runs any more."""
         found = workload_standing.standing_of(workload)
         now = self._context.now()
         if found.evicted:

@@ -26,9 +26,6 @@ class CopyAssignments:
     """Chooses copies for Workloads of any kind of job.
 
     Everything it decides from is observed, except the choices that the view does not show yet.
-
-    Args:
-        stores: the live views.
     """
 
     def __init__(self, *, stores: Stores) -> None:
@@ -73,7 +70,6 @@ class CopyAssignments:
         return chosen
 
     def _count_readers(self) -> Counter[CopyKey]:
-        """How many Workloads and TrainingJobs read each copy."""
         found: Counter[CopyKey] = Counter()
         for obj in self._workloads:
             metadata = obj["metadata"]

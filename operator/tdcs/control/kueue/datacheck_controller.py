@@ -57,7 +57,6 @@ class KueueChecks:
     Args:
         context: of the operator.
         on_workload: called with each Workload that changes, None when it is gone.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -336,7 +335,6 @@ class KueueChecks:
             _log.warning("%s; it is tried again, and holds up no other", text)
 
     def _has_failed(self, dataset: Key) -> bool:
-        """Whether a Dataset was loaded ahead in vain."""
         preload = self._context.stores.preloads.get(_preload_key(dataset)) or {}
         conditions = (preload.get("status") or {}).get("conditions") or ()
         return any(each.get("type") == names.FAILED and each.get("status") == "True" for each in conditions)

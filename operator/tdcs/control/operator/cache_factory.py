@@ -13,8 +13,7 @@ from tdcs.api import names
 from tdcs.control.cache_registry import PATIENCE, Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
-from tdcs.engine.read_failure_service import Report, read_failure_routes
-from tdcs.engine.read_waits_service import TakeWaits, read_waits_routes
+from tdcs.engine.read_waits_service import Report, TakeWaits, read_failure_routes, read_waits_routes
 from tdcs.engine.role_check import check_roles
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
@@ -39,7 +38,6 @@ def alluxio_caches(
     """Caches that talk to the masters and agents of the cache clusters in this namespace.
 
     Args:
-        namespace: of the caches' pods.
         folder: where listings write their manifests.
         manifest_url: see `operator_url`, at which agents reach this folder; empty when it is not served.
         session: fetches manifests that this process has lost from agents; closed by the caller.
@@ -101,7 +99,6 @@ async def serve_manifests(
     """Serve manifests to agents and node plugins, and who holds what to readers, while the body runs.
 
     Args:
-        folder: of the manifests.
         port: 0: nothing is served.
         known: gives the agents of a cache cluster.
         obtain: puts a manifest into the folder that is not there, when it is to be had.

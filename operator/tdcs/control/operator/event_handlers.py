@@ -55,7 +55,6 @@ class ClaimUse:
 
     Args:
         views: the custom resources that are known, by resource and key; only read.
-        queue: gets the keys.
         namespace: where the CacheClusters that count live.
     """
 
@@ -86,11 +85,8 @@ class EventHandlers:
 
     Args:
         views: the custom resources that are known, by resource and key; only read.
-        queue: gets the keys.
         namespace: where the CacheClusters that count live.
         gangs: the queue of jobs, which looks again when something changed that it may depend on.
-        usage: what pods take of nodes.
-        pod_addresses: the addresses of pods.
     """
 
     def __init__(
@@ -123,7 +119,6 @@ class EventHandlers:
             key: its own.
             obj: as it is, or was last.
             before: as it was known; None: it was not.
-            deleted: whether it is gone.
         """
         # A status is the operator's own word: looking again because of it could go round for ever.
         if deleted or before is None or asked(before) != asked(obj):
@@ -170,7 +165,6 @@ class EventHandlers:
             self._add(DATASETS, key)
 
     def on_namespace(self, key: Key, obj: Object | None) -> None:
-        """Quotas of caches select namespaces by their labels."""
         labels = None if obj is None else obj["metadata"].get("labels") or {}
         if labels == self._namespaces_seen.get(key[1], ...):
             return
@@ -180,7 +174,6 @@ class EventHandlers:
                 self._add(DATASETS, (namespace, name))
 
     def on_priority_class(self, _: Key, __: Object | None) -> None:
-        """The order of waiting jobs may be another one."""
         self._gangs.touch()
 
     def on_resource_quota(self, _: Key, __: Object | None) -> None:
@@ -192,7 +185,6 @@ class EventHandlers:
         self._gangs.touch(overheads=True)
 
     def on_job_child(self, key: Key, obj: Object | None) -> None:
-        """A Job or a pod of a TrainingJob changed."""
         self._gangs.touch()
         if obj is not None:
             self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))

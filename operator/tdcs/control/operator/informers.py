@@ -1,12 +1,14 @@
 """The informers of the operator: the objects of others that it keeps in view. kopf brings the custom resources."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from tdcs.api import names
 from tdcs.control.context import Settings
 from tdcs.control.dataset.access.volume_objects import kept_claim
 from tdcs.control.operator.event_handlers import EventHandlers
 from tdcs.kube.api import KubeApi
+from tdcs.kube.informer import OnChange
 from tdcs.kube.informer_set import InformerSet
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import (
@@ -44,64 +46,33 @@ def informers_of(
     *, api: KubeApi, settings: Settings, views: Views, handlers: EventHandlers
 ) -> dict[Resource, InformerSet]:
     """One for each followed resource, in the namespaces that are served; none of them runs yet. They keep `views`."""
-    scope = settings.served
-    return {
-        NODES: InformerSet(api=api, resource=NODES, store=views[NODES], on_change=handlers.on_node),
-        PODS: InformerSet(
-            api=api,
-            resource=PODS,
-            store=views[PODS],
-            labels=names.LABEL_TRAINING_JOB,
-            on_change=handlers.on_job_child,
-        ),
-        JOBS: InformerSet(
-            api=api,
-            resource=JOBS,
-            store=views[JOBS],
-            namespaces=scope.namespaces(JOBS),
-            labels=names.LABEL_TRAINING_JOB,
-            on_change=handlers.on_job_child,
-        ),
-        PRIORITY_CLASSES: InformerSet(
-            api=api,
-            resource=PRIORITY_CLASSES,
-            store=views[PRIORITY_CLASSES],
-            on_change=handlers.on_priority_class,
-        ),
-        RESOURCE_QUOTAS: InformerSet(
-            api=api,
-            resource=RESOURCE_QUOTAS,
-            store=views[RESOURCE_QUOTAS],
-            namespaces=scope.namespaces(RESOURCE_QUOTAS),
-            on_change=handlers.on_resource_quota,
-        ),
-        NAMESPACES: InformerSet(
-            api=api, resource=NAMESPACES, store=views[NAMESPACES], on_change=handlers.on_namespace
-        ),
-        RUNTIME_CLASSES: InformerSet(
-            api=api,
-            resource=RUNTIME_CLASSES,
-            store=views[RUNTIME_CLASSES],
-            on_change=handlers.on_runtime_class,
-        ),
-        PERSISTENT_VOLUME_CLAIMS: InformerSet(
-            api=api,
-            resource=PERSISTENT_VOLUME_CLAIMS,
-            store=views[PERSISTENT_VOLUME_CLAIMS],
-            namespaces=scope.namespaces(PERSISTENT_VOLUME_CLAIMS),
-            labels=names.LABEL_DATASET_NAME,
-            keep=kept_claim,
-            on_change=handlers.on_dataset_claim,
-        ),
-        **{
-            resource: InformerSet(
-                api=api,
-                resource=resource,
-                store=views[resource],
-                namespaces=[settings.namespace],
-                labels=names.LABEL_CACHE_CLUSTER,
-                on_change=handlers.on_cluster_child,
-            )
-            for resource in (STATEFUL_SETS, DAEMON_SETS)
-        },
-    }
+
+    def follow(resource: Resource, on_change: OnChange, **options: Any) -> None:
+        informers[resource] = InformerSet(
+            api=api, resource=resource, store=views[resource], on_change=on_change, **options
+        )
+
+    informers: dict[Resource, InformerSet] = {}
+    namespaces, of_job = settings.served.namespaces, names.LABEL_TRAINING_JOB
+    follow(NODES, handlers.on_node)
+    follow(PODS, handlers.on_job_child, labels=of_job)
+    follow(JOBS, handlers.on_job_child, labels=of_job, namespaces=namespaces(JOBS))
+    follow(PRIORITY_CLASSES, handlers.on_priority_class)
+    follow(RESOURCE_QUOTAS, handlers.on_resource_quota, namespaces=namespaces(RESOURCE_QUOTAS))
+    follow(NAMESPACES, handlers.on_namespace)
+    follow(RUNTIME_CLASSES, handlers.on_runtime_class)
+    follow(
+        PERSISTENT_VOLUME_CLAIMS,
+        handlers.on_dataset_claim,
+        namespaces=namespaces(PERSISTENT_VOLUME_CLAIMS),
+        labels=names.LABEL_DATASET_NAME,
+        keep=kept_claim,
+    )
+    for children in (STATEFUL_SETS, DAEMON_SETS):
+        follow(
+            children,
+            handlers.on_cluster_child,
+            namespaces=[settings.namespace],
+            labels=names.LABEL_CACHE_CLUSTER,
+        )
+    return informers

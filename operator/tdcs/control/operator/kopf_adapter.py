@@ -83,7 +83,6 @@ async def run(
     access: ApiAccess,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Run until a signal comes or `stop` is set."""
     with contextlib.suppress(asyncio.CancelledError):
         await kopf.operator(
             registry=registry_of(operator, access=access),

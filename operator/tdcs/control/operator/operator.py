@@ -80,7 +80,6 @@ class Operator:
     """Everything but kopf: can be run, fed and stopped by a test just as well.
 
     Args:
-        api: the API server.
         caches: gives the cache of a cache cluster; closed by `stop`.
         settings: names and rhythms.
         lease: work begins once this process holds it, and ends when it is lost; without one it begins at once.

@@ -102,7 +102,6 @@ class OperatorSettings(Settings):
     verbose: bool = option("Log what the framework does, too.", default=False)
 
     def __post_init__(self) -> None:
-        """Refuse options that do not go together."""
         if self.scope == "cluster" and (self.dataset_namespaces or self.job_namespaces):
             raise ValueError("--dataset-namespace and --job-namespace belong to --scope namespaces")
         try:

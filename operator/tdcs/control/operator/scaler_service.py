@@ -34,7 +34,6 @@ class ScalerService:
     """The service's four calls.
 
     Args:
-        stores: the operator's views.
         look_seconds: between two looks of a stream.
         most_streams: at a time; a further one is refused.
     """
@@ -53,7 +52,6 @@ class ScalerService:
         }
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a gRPC server adds."""
         handlers = {
             "IsActive": self._is_active,
             "StreamIsActive": self._stream_is_active,

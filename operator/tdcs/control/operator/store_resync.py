@@ -32,11 +32,9 @@ class StoreResync:
     """Lists a resource again when somebody doubts its view.
 
     Args:
-        api: the API server.
         views: what is known, by resource and key; only read.
         missed: takes in an object that changed without an event.
         pause: seconds between a doubt and the list.
-        scope: in which namespaces is looked.
     """
 
     def __init__(

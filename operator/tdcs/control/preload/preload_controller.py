@@ -30,13 +30,7 @@ Reports = Callable[[str, str], MountReport | None]
 
 
 class PreloadController:
-    """Reports on every Preload, and deletes those that have been over for as long as they shall stay.
-
-    Args:
-        context: the controller's world.
-        reports: how it stands with a mount.
-        clock: seconds that only grow.
-    """
+    """Reports on every Preload, and deletes those that have been over for as long as they shall stay."""
 
     def __init__(
         self, *, context: Context, reports: Reports, clock: Callable[[], float] = time.monotonic
@@ -97,7 +91,6 @@ class PreloadController:
         return wants.runs_again(preload, name=key.name, others=others, dataset_uid=uid)
 
     def _siblings(self, key: WorkKey, preload: Preload) -> list[tuple[str, Preload]]:
-        """The Preloads of its Dataset that there are, by name."""
         found = mount_readers.preloads_of(
             stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset_ref.name
         )

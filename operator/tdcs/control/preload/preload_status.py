@@ -32,7 +32,6 @@ class PreloadView:
         suspended: spec.suspend.
         starts_in: seconds until spec.startTime.
         start: spec.startTime.
-        generation: the Dataset's.
         uid: the Dataset's.
         unknown_nodes: those of spec.nodes that the cluster has not.
         checks: the comparison with the source by node.
@@ -184,7 +183,6 @@ def _under_way(view: PreloadView) -> Conclusion:
 
 
 def findings_of(conclusion: Conclusion) -> list[Finding]:
-    """The conditions."""
     reason, message = conclusion.reason, conclusion.message
     return [
         finding(names.COMPLETE, conclusion.state == "Complete", reason, message),
@@ -194,7 +192,6 @@ def findings_of(conclusion: Conclusion) -> list[Finding]:
 
 
 def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> PreloadStatus:
-    """The status without its conditions."""
     known, done, placement = view.known, view.progress, view.placement
     begun = conclusion.state in {"Loading", "Verifying", "Complete", "Failed"}
     ended = conclusion.state in {"Complete", "Failed"}

@@ -12,7 +12,6 @@ from tdcs.model.kube_objects import Key, Object
 
 
 def quota_bytes(quotas: Sequence[CacheQuota]) -> dict[str, int]:
-    """What each quota allows, by its name."""
     return {quota.name: quota.limit_bytes for quota in quotas}
 
 

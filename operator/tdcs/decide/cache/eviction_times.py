@@ -20,7 +20,6 @@ def next_time(line: str, *, after: float) -> float | None:
 
     Args:
         line: minute, hour, day of the month, month, day of the week, as in `man 5 crontab`.
-        after: the moment.
     """
     try:
         begin = datetime.datetime.fromtimestamp(after, tz=datetime.UTC)

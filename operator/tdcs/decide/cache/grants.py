@@ -39,7 +39,6 @@ class MountDemand:
     """A mount as the pass sees it.
 
     Attributes:
-        path: engine path.
         manifest: digest of the version.
         wants: what it is wanted for; clones last.
         totals: sums over the files under the paths of each want.
@@ -64,7 +63,6 @@ class MountDemand:
 
     @property
     def quotas(self) -> list[str]:
-        """The quotas that any of its wants counts to, sorted."""
         return sorted({quota for want in self.wants for quota in self.payers.get(want.key, ())})
 
     @property
@@ -115,7 +113,6 @@ class Placed:
     """A grant with placements, and what it was made from.
 
     Attributes:
-        demand: what was asked for.
         room: what was free on the candidates, and left of the quotas; only of a grant that more room would change:
             it is not all that was asked for, or it is cramped.
     """
@@ -220,10 +217,6 @@ def _needed(placed: Placed, limits: Mapping[str, int] | None = None) -> _Needed:
     """Bytes that a cache needs for a mount, each copy that is asked for counted; none while it is idle or due.
 
     It does not depend on how many nodes there are: a copy on every node counts as one.
-
-    Args:
-        placed: the mount's grant.
-        limits: what each quota leaves it.
     """
     grant = placed.grant
     if grant.tier not in (Tier.PINNED, Tier.ACTIVE, Tier.WAITING, Tier.KEPT):

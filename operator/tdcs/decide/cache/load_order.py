@@ -78,7 +78,6 @@ class Subset:
 
     @property
     def whole(self) -> bool:
-        """Whether it is all of the dataset."""
         return not any(_plain(self.paths)) and self.fraction in {None, 1.0} and self.amount is None
 
     def limit(self, total: int) -> int:

@@ -55,7 +55,6 @@ class DatasetUse:
 
     @property
     def active(self) -> bool:
-        """Whether anybody reads it."""
         return self.mounted or bool(self.jobs.active)
 
 
@@ -120,9 +119,6 @@ def is_kept_by_twin(
 
     Args:
         claims: all Datasets of the mount, by the keys of their own wants.
-        key: that of the Dataset.
-        policies: the eviction policies that are installed.
-        now: the time.
     """
     over = {
         name: _standing(one, size=1, policies=policies, now=now).tier is Tier.DUE

@@ -13,12 +13,7 @@ STEPS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpace:
-    """A node's cache.
-
-    Attributes:
-        capacity: what its worker may hold.
-        state: what its agent last said.
-    """
+    """A node's cache."""
 
     capacity: int
     state: AgentState

@@ -33,8 +33,6 @@ class MountLedger(Generic[Reader]):
     """What of one mount lies where.
 
     Attributes:
-        path: the engine path.
-        readers: the Datasets that read it.
         sizes: bytes of each slot.
         nodes: what lies on each node.
         draining: the workers that it was placed without.

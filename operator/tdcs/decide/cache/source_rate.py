@@ -44,8 +44,6 @@ class Measurement:
 
     Attributes:
         rate: bytes a second; None before the first measurement.
-        at: when it was last measured.
-        loads: the loads that read then.
         began: since when nobody is held back; None between measurements.
         seen: times, and bytes a second that all loads read then; those of the last window.
     """
@@ -68,12 +66,10 @@ def measure(
     """Take in what the loads of a store read now.
 
     Args:
-        known: what is known so far.
         now: seconds that only grow.
         rate: bytes a second that all of its loads read now.
         loads: names of the loads that may read as fast as they can but for their shares; those with a limit of their
             own say nothing of the store.
-        timing: when, and how long.
     """
     names = frozenset(loads)
     if not names:

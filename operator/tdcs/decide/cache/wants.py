@@ -69,7 +69,6 @@ def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) 
 
     Args:
         known: the ids of the copies that there are, in their order.
-        count: how many there shall be.
         in_use: ids that jobs read: of too many copies those leave first that no job reads, the youngest before others.
     """
     order = {one: number for number, one in enumerate(known)}
@@ -80,7 +79,6 @@ def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) 
 
 
 def dataset_key(*, namespace: str, name: str) -> str:
-    """The key of a Dataset's own want."""
     return f"{names.KIND_DATASET} {namespace}/{name}"
 
 
@@ -90,12 +88,10 @@ def preload_key(*, namespace: str, name: str) -> str:
 
 
 def namespace_of(key: str) -> str:
-    """The namespace of whoever wants it."""
     return key.partition(" ")[2].partition("/")[0]
 
 
 def clone_key(*, namespace: str, name: str, copy: str) -> str:
-    """The key of a clone of a Dataset's data."""
     return f"Clone {namespace}/{name}/{copy}"
 
 
@@ -144,17 +140,7 @@ def of_preload(
     dataset_uid: str,
     now: str,
 ) -> Want:
-    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise.
-
-    Args:
-        namespace: its namespace.
-        name: its name.
-        uid: its uid.
-        preload: the Preload.
-        dataset: its Dataset.
-        dataset_uid: which Dataset of the name that is.
-        now: the time.
-    """
+    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise."""
     spec = preload.spec
     conditions = preload.status.conditions if preload.status else []
     failed, wrong = is_true(conditions, names.FAILED), has_wrong_copies(preload)
@@ -264,7 +250,6 @@ def runs_again(
         name: its name.
         others: the Preloads of the Dataset that there are, by name.
         dataset_uid: which Dataset of its name it is.
-        limit: how many a Dataset keeps.
     """
     if not is_complete(preload):
         return True
@@ -290,7 +275,6 @@ def _completion(name: str, preload: Preload, *, dataset_uid: str) -> tuple[str, 
 
 
 def is_complete(preload: Preload) -> bool:
-    """Whether a Preload has brought everything."""
     return preload.status is not None and is_true(preload.status.conditions, names.COMPLETE)
 
 
@@ -303,7 +287,6 @@ def has_wrong_copies(preload: Preload) -> bool:
 
 
 def subset_of(selection: Selection) -> Subset:
-    """The policy's form of a selection."""
     return Subset(paths=tuple(selection.paths), fraction=selection.fraction, amount=selection.amount_bytes)
 
 

@@ -70,7 +70,6 @@ def verdict(
     """What to say of a Workload; None: nothing, for it waits for quota, or the answer stands.
 
     Args:
-        workload: as it is.
         spec: of the DataCheck.
         datasets: those of its namespace, by name. Claims of other names are other volumes.
         now: the time.
@@ -177,12 +176,8 @@ def to_load_ahead(
     for data that cannot be loaded, or comes too slowly, are not counted.
 
     Args:
-        workloads: with this check.
-        spec: of the DataCheck.
-        datasets: that they mount.
         failed: Datasets that were loaded ahead in vain.
         asked: how many seconds ago it was first asked for that a Dataset is loaded ahead.
-        now: the time.
     """
     waiting = sorted(
         (each for each in workloads if not each.closed and (each.reserved_since is None or each.retries)),
@@ -210,7 +205,6 @@ class _Candidate:
         workload: it waits.
         data_only: for its data, and not for quota.
         loadable: Datasets that it lacks and that are mounted.
-        counted: whether it takes a place.
     """
 
     workload: CheckedWorkload

@@ -31,8 +31,6 @@ def failed(
     """Which pod a role's Job failed by, and how; the Job's own words where that is not known, or not the cause.
 
     Args:
-        role: the role.
-        verdict: what the Job controller says.
         limit: how many failed pods of the role are replaced.
         pods: those of the role that are still there.
         namespace: theirs.

@@ -63,7 +63,6 @@ def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
     with the datasets.
 
     Args:
-        seen: what was observed.
         now: the time.
         runs: whether the job runs; left out, as it was observed.
     """
@@ -96,7 +95,6 @@ def decision_of(*, seen: Observed, data: Admission, admission: Admission | None 
     """Whether the pods may exist. A job that was admitted stays in: its data may move, the user's wish may not.
 
     Args:
-        seen: what was observed.
         data: what the datasets say.
         admission: what the gang queue says of a job whose data is ready; None when it need not queue.
     """
@@ -224,7 +222,6 @@ def why_not_mounted(dataset: Dataset) -> str:
 
 
 def deciding_role(spec: TrainingJobSpec) -> Role:
-    """The role whose pods decide how the job ends."""
     roles = spec.by_role()
     return next((role for role in LEADERS if role in roles), "Worker")
 

@@ -42,7 +42,6 @@ class Placement:
         node_labels: of the nodes of its flavors.
         tolerations: of its flavors.
         workload: name of the Workload with its assigned domains; empty: it has none.
-        pod_set: its name.
     """
 
     node_labels: Mapping[str, str]
@@ -110,5 +109,4 @@ def _metadata_changes(live: Object, *, given: Object, place: Placement) -> dict[
 
 
 def pod_set_name(role: Role) -> str:
-    """Name of a role's pods in the Workload."""
     return role.lower()

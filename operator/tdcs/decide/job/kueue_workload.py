@@ -33,7 +33,6 @@ class CheckedWorkload:
         key: its namespace and name.
         uid: of this incarnation of it.
         version: the resourceVersion of what is seen here of it.
-        created: when it was created.
         priority: larger is admitted first.
         pod_sets: its pods.
         reserved_since: when its quota was reserved; None while it is not.
@@ -42,8 +41,6 @@ class CheckedWorkload:
         closed: whether there is nothing to say about it: it is admitted, being evicted, ended, not active, or being
             deleted.
         state: of the check, as it stands there; empty before anything was said.
-        message: the same of its sentence.
-        since: when that state was entered.
     """
 
     key: Key
@@ -80,8 +77,6 @@ def checked_workload(obj: Object, *, check: str, ours: Collection[str]) -> Check
     """A Workload that has the check of this name; None for others.
 
     Args:
-        obj: the Workload.
-        check: the name.
         ours: names of all checks that TDCS answers.
     """
     status, spec = obj.get("status") or {}, obj.get("spec") or {}
@@ -121,7 +116,6 @@ def _any_retries(status: Mapping[str, Any], *, ours: Collection[str]) -> bool:
 
 
 def is_finished(obj: Object) -> bool:
-    """Whether the job of a Workload has ended."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == "Finished" and each.get("status") == "True" for each in conditions)
 

@@ -11,7 +11,6 @@ class Short:
     """Pods of a gang that have no place, while others of it hold theirs or the queue keeps room for all.
 
     Attributes:
-        missing: how many have none.
         wanted: how many pods the job has.
         holding: how many have one.
         since: when a pod of the job was last made or got a node; empty when that is not known.

@@ -22,7 +22,6 @@ _MARK = f"{names.KUEUE_CONTROLLER}: "
 
 
 def is_on_hold(workload: Object) -> bool:
-    """Whether TDCS holds it."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any(
         each.get("type") == QUOTA_RESERVED
@@ -39,7 +38,6 @@ def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Obje
     Args:
         workload: has not started.
         check: state of the check that holds it.
-        now: the time.
     """
     status = workload.get("status") or {}
     checks = [
@@ -61,7 +59,6 @@ def queue_status(
     Args:
         workload: is on hold, or passed over for the state of the check.
         check: state of the check that held it; None: it has none any more.
-        message: why.
         now: the time.
         requeued: it is passed over. Kueue 0.19 looks again at such a one when its condition Requeued has changed, and
             the time is over for which it was to wait.

@@ -1,13 +1,18 @@
-"""Where a TrainingJob's Workload stands with Kueue, and what to write to it."""
+"""Where a TrainingJob's Workload stands with Kueue, what that decides for the job, and what to write to it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tdcs.api import names
 from tdcs.api.names import KUEUE_GATED_BY, KUEUE_QUEUE
+from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.kueue_nodes import pod_set_name
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import WORKLOADS
+from tdcs.model.observed_job import Observed
 
 QUOTA_RESERVED, ADMITTED, EVICTED = "QuotaReserved", "Admitted", "Evicted"
 PODS_READY, REQUEUED, FINISHED = "PodsReady", "Requeued", "Finished"
@@ -44,7 +49,6 @@ class QueueStanding:
 
 
 def standing_of(workload: Object | None) -> QueueStanding:
-    """What a Workload says; None: there is none."""
     if workload is None:
         return QueueStanding()
     status = workload.get("status") or {}
@@ -70,7 +74,6 @@ def standing_of(workload: Object | None) -> QueueStanding:
 
 
 def admission_of(standing: QueueStanding, *, queue: str) -> Admission:
-    """What that means for a job whose data is there."""
     if not standing.exists:
         text = f"{NO_KUEUE}, or take the label {KUEUE_QUEUE} off the job"
         return Admission(admitted=False, data_ready=True, reason=Reason.IN_KUEUE, message=text)
@@ -135,3 +138,26 @@ def _why(workload: Object, conditions: Mapping[Any, Mapping[str, Any]], *, holds
         named = "; ".join(f"{each.get('name')}: {each.get('message') or each.get('state')}" for each in waits)
         return f"it has quota, and waits for its checks ({named})" if named else "it has quota"
     return str(conditions.get(QUOTA_RESERVED, {}).get("message") or "")
+
+
+def decided_by_kueue(
+    seen: Observed, standing: QueueStanding, *, queue: str, data: Admission, over: bool
+) -> Decision:
+    """Kueue decides, once the data is there. A job that ran before it was put into the queue runs on until Kueue has
+    admitted it and evicts it; so does one that runs where Kueue is gone.
+    """
+    admission = admission_of(standing, queue=queue)
+    known = (one for one in seen.known.conditions if one.type == names.ADMITTED)
+    decides = any(one.reason == Reason.KUEUE_ADMITTED for one in known)
+    holds = not standing.evicted and (standing.admitted or not standing.exists or not decides)
+    if seen.was_admitted and not holds and not over and not seen.spec.run_policy.suspend:
+        return decisions.taken_back(admission=admission, data=data)
+    return decisions.decision_of(seen=seen, data=data, admission=admission)
+
+
+def sized_by_kueue(seen: Observed, standing: QueueStanding) -> Observed:
+    """With the number of workers that Kueue has admitted of an elastic gang."""
+    count = standing.counts.get(pod_set_name("Worker"))
+    if count is None or not seen.spec.is_elastic_gang or not standing.admitted:
+        return seen
+    return replace(seen, workers=count)

@@ -46,7 +46,6 @@ class AssignmentInput:
     """All that the assignments of a mount depend on.
 
     Attributes:
-        mount: engine path.
         manifest: digest of the version.
         manifest_urls: where it can be had: from the operator, then from agents that work by it.
         totals: sums over all files.

@@ -60,7 +60,6 @@ class WantProgress:
 
     @property
     def holders(self) -> frozenset[str]:
-        """Nodes on which some of it lies."""
         return frozenset(node for copy in self.copies for node, size in copy.items() if size)
 
 
@@ -73,7 +72,6 @@ class Failures:
 
 
 def holdings(*, totals: Totals, manifest: str, states: Mapping[str, MountState]) -> Holdings:
-    """What of a version lies where."""
     known = {node: state for node, state in states.items() if state.manifest == manifest}
     sizes = totals.sizes
     covered = np.zeros(slots.SLOTS, dtype=bool)
@@ -106,7 +104,6 @@ def progress(
     """How far a want is.
 
     Args:
-        placement: what it came to.
         manifest: digest of the version.
         states: of the agents that can be reached, by node.
         informed: nodes with a state that is about the files that they shall have by this placement; of others is known

@@ -185,5 +185,4 @@ def local_share(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> f
 
 
 def bytes_on_node(*, node: str, copies: Sequence[CopyOnNodes]) -> int:
-    """Bytes of a pod's copies that lie on a node."""
     return sum(copy.node_bytes.get(node, 0) for copy in copies)

@@ -20,10 +20,7 @@ def partition_within(
     What has no room is left out, from the end of the order of slots.
 
     Args:
-        mount: its path.
-        chosen: the slots.
         sizes: bytes of each slot.
-        weights: of the nodes.
         limits: bytes that each may take.
     """
     mask = slots.mask_of(chosen)

@@ -54,8 +54,6 @@ class CacheNodes:
 
     Attributes:
         view: the cache as it was heard of; the rest follows from it and from the cluster's nodes.
-        nodes: the cluster's nodes.
-        draining: nodes with draining workers.
         members: nodes that shall have a worker. What goes from others is not coming back.
         agents: the agents that can be reached.
         silent: nodes with live workers of which no agent was heard.
@@ -85,9 +83,6 @@ def cache_nodes(
     """The nodes of a cache.
 
     Args:
-        view: the cache.
-        nodes: the cluster's nodes.
-        cluster: its CacheCluster.
         before: what was found the last time: what has not changed stays the same object.
     """
     draining = draining_nodes(cluster)
@@ -198,7 +193,6 @@ def hosts(
     and nothing is moved. What it has counts as there for a moment only.
 
     Args:
-        path: the mount.
         known: the cache's nodes.
         expected: nodes on which some of it lay.
         now: seconds that only grow.
@@ -274,8 +268,6 @@ def informed(
     A source that was away when an agent went may be back by now, so a last state that says so does not count.
 
     Args:
-        found: the nodes.
-        placements: what is wanted now.
         parts: what the states are about, by node, where that is known.
     """
     return frozenset(

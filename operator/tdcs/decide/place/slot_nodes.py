@@ -132,7 +132,6 @@ class WantPlacement:
         return (self.want.node_count or 1) * self.want.copies
 
     def bytes_for(self, node: str) -> int:
-        """Bytes that a node shall hold of it."""
         return sum(
             slots.bytes_in(copy.nodes[node], self.totals.sizes) for copy in self.copies if node in copy.nodes
         )
@@ -414,7 +413,6 @@ class _Room:
         return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed), added=added)
 
     def take(self, node: str, *, paths: tuple[str, ...], taken: bytes) -> None:
-        """A want is given slots on a node."""
         promised = self._taken.setdefault(node, {})
         promised[paths] = slots.union(promised[paths], taken) if paths in promised else taken
 

@@ -134,7 +134,6 @@ def peers_of(nodes: Sequence[AgentNode]) -> dict[str, tuple[Peer, ...]]:
 
 
 def _moved(node: AgentNode) -> Mask:
-    """Slots that come from nodes that leave."""
     mask = np.zeros(slots.SLOTS, dtype=bool)
     for part in node.parts:
         if part.pull == "Peers":

@@ -31,8 +31,6 @@ def jobs_served(*, reading: int, waiting: int, others: int) -> int:
     """How many jobs the copies of a dataset have to serve at once.
 
     Args:
-        reading: jobs that read the dataset.
-        waiting: jobs that wait to.
         others: jobs that read other datasets with the same source. They take places that a waiting job lacks; while
             none waits for this dataset, they call for no copy of it.
     """
@@ -56,10 +54,8 @@ def clones(
     Args:
         access: how many jobs may read each copy.
         copies: those that spec.placement asks for.
-        known: the copies that there are.
         readers: how many jobs read each copy.
         jobs: how many its copies have to serve, see `jobs_served`.
-        now: the time.
         idle_seconds: how long one stays that no job needs: the next job may come soon.
     """
     limit = access.max_concurrent_jobs

@@ -39,11 +39,7 @@ class PlaceRequest:
 
 
 class Places:
-    """Who has a place at which source.
-
-    Args:
-        taken: the jobs that read each mount.
-    """
+    """Who has a place at which source."""
 
     def __init__(self, taken: Mapping[str, Iterable[Key]] | None = None) -> None:
         self._taken = {mount: list(jobs) for mount, jobs in (taken or {}).items()}

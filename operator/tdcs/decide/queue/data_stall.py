@@ -45,7 +45,6 @@ def advice_of(stall: Stall) -> Advice:
 
 
 def explained(advice: Advice) -> str:
-    """The advice as a sentence."""
     return {
         "ComputeBound": "its reads hardly wait: more cache would not make it faster",
         "CacheMore": "it waits for the source: cache more of its datasets (spec.preload, room in the cache, "

@@ -154,7 +154,6 @@ def nodes_to_leave(
     week five of six small jobs that start while some node is empty do so while no job waits.
 
     Args:
-        job: the job that is admitted.
         others: the jobs that wait or run, with or without itself; those that lack something else than room do not
             count, nor do those of lower priority.
         empty: the nodes that are empty before the job starts, by their GPUs (:func:`empty_nodes`).

@@ -79,7 +79,6 @@ def schedule(
     Args:
         waiting: the jobs that wait, in any order; `possible` is worked out here.
         reserved: pods of jobs that were admitted which have no node yet.
-        nodes: the nodes.
         holder: the uid of the job that nodes were set aside for before.
         aside: these nodes.
         max_passes: how often a job may be passed before nodes are set aside for it.
@@ -283,7 +282,6 @@ class _Room:
 
 
 def fits(job: QueuedJob, free: Mapping[str, Amounts]) -> bool:
-    """Whether all its pods fit at once."""
     return _placed(job, free) is not None
 
 

@@ -47,7 +47,6 @@ def readable_copies(dataset: Object) -> int:
 
 
 def coming_copies(dataset: Object) -> int:
-    """How many further copies are being made."""
     return sum(map(is_arriving, (dataset.get("status") or {}).get("copies") or ()))
 
 

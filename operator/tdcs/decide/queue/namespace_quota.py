@@ -37,13 +37,7 @@ def quota_amounts(pod: Mapping[str, Any], *, overhead: Mapping[str, Any] | None 
 
 
 def counts(quota: Object, pod: Mapping[str, Any], *, priority_class: str = "") -> bool:
-    """Whether a quota counts the pods of this spec: its scopes must all select them.
-
-    Args:
-        quota: the ResourceQuota.
-        pod: the spec of the pods.
-        priority_class: theirs.
-    """
+    """Whether a quota counts the pods of this spec: its scopes must all select them."""
     spec = quota.get("spec") or {}
     selectors = [
         *({"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()),
@@ -112,7 +106,6 @@ class Allowances:
         )
 
     def take(self, namespace: str, charges: Iterable[QuotaCharge]) -> None:
-        """A job was admitted."""
         for charge in charges:
             left = self._left.get((namespace, charge.quota), {})
             for resource, asked in charge.takes.items():
@@ -131,7 +124,6 @@ def charges_of(
     Args:
         quotas: them, with their names.
         pods: of each role how many, their spec, and what one takes of a quota (:func:`charges`).
-        priority_class: the PriorityClass of the job's pods.
     """
     found = []
     for name, quota in quotas:

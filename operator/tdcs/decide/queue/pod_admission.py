@@ -64,7 +64,6 @@ class DatasetReadiness:
         why: why it is not, in the words of whoever knows.
         cached_ratio: cached bytes over all bytes, between 0 and 1.
         required_ratio: the fraction the job waits for, between 0 and 1.
-        deleting: whether it is being deleted.
         waited: how long the job has waited in vain for the fraction, such as 30m, and does not any longer; empty
             while it waits.
         loads_from: when its loading begins (spec.preload.startTime), while that is to come; empty otherwise.
@@ -291,7 +290,6 @@ def next_to_admit(
     ready and stands before the one that is admitted was passed once more.
 
     Args:
-        queue: the waiting jobs.
         nodes_by_free_gpus: how many nodes have 0, 1, 2, ... free GPUs, those set aside left out.
         holder: the job that nodes are set aside for; whether it fits on them is for the caller to see. A job of
             higher priority that was passed too often takes its place.

@@ -21,7 +21,6 @@ class Shortage:
 
     Attributes:
         reason: QUOTA or AT_LIMIT.
-        message: the sentence for its user.
         mount: the source that has no place; empty for a quota.
     """
 
@@ -51,7 +50,6 @@ class QueuedJob:
 
     Attributes:
         key: (namespace, name).
-        uid: of this incarnation of it.
         priority: larger is admitted first.
         submitted: when it was created, in seconds.
         data_ready: whether its datasets let it start.
@@ -109,12 +107,10 @@ class QueuedJob:
 
     @property
     def pods(self) -> Sequence[int]:
-        """The scarce resource of each of its pods."""
         return [group.request.get(self.scarce, 0) for group in self.groups for _ in range(group.count)]
 
     @property
     def pod_count(self) -> int:
-        """How many pods it asks for at once."""
         return sum(group.count for group in self.groups)
 
     def growing(self) -> "QueuedJob | None":

@@ -41,8 +41,7 @@ from tdcs.node.agent.transfer.lanes import Lanes
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
 from tdcs.node.agent.transfer.processors import Processors
 from tdcs.node.agent.transfer.read_fills import ReadFills
-from tdcs.node.agent.transfer.registrar import Registrar, lanes_now
-from tdcs.node.agent.transfer.registration_lanes import RegistrationLanes
+from tdcs.node.agent.transfer.registrar import Registrar, RegistrationLanes, lanes_now
 from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
 from tdcs.node.wire.frames import News
 from tdcs.trust.contexts import Contexts
@@ -77,11 +76,9 @@ class AssignmentFolder(MountNotes[KnownMount]):
         super().__init__(folder, kind=KnownMount)
 
     def assigned(self, assignment: Assignment) -> None:
-        """Keep what a mount is counted by."""
         self.write(KnownMount(mount=assignment.mount, manifest=assignment.manifest))
 
     def forgotten(self, mount: str) -> None:
-        """Note that a mount is to be dropped."""
         for known in self.read():
             if known.mount == mount:
                 self.write(msgspec.structs.replace(known, forgotten=True))
@@ -224,7 +221,6 @@ class Agent:
             _log.warning("what was assigned of %s cannot be noted on the disk: %s", path, error)
 
     def wake(self) -> None:
-        """Look at what is to be done soon."""
         self._wake.set()
 
     def feed(self, mount: str, instance: int, place: int, wait_seconds: float) -> News:
@@ -238,7 +234,6 @@ class Agent:
     # Life.
 
     async def run(self) -> None:
-        """Work until cancelled."""
         self._lanes.loop = asyncio.get_running_loop()
         for known in await asyncio.to_thread(self._assignments.read):
             mount = self._mount(known.mount)
@@ -261,7 +256,6 @@ class Agent:
             await self._background.cancel()
 
     async def _tick(self) -> bool:
-        """Start what is to be done; whether something is."""
         # One that runs may have begun before what makes another one due: that is asked when it has ended.
         if "inventory" not in self._background and self.inventory.due():
             self._start_look()
@@ -327,7 +321,6 @@ class Agent:
         return mount
 
     async def _follow(self, mount: MountWork, wanted: Assignment) -> None:
-        """Get the manifest of an assignment, and count by it."""
         if await self._opener.get(mount.path, wanted):
             await self._open(mount, wanted.manifest)
 
@@ -431,7 +424,6 @@ class Agent:
         self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
 
     async def _remove_strays(self) -> int:
-        """How many were removed."""
         current = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
         removed, left = await self._strays.remove(current=current)
         if not removed and not left:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def registry_of(agent: Agent, *, sent_bytes: Callable[[], int] = int) -> CollectorRegistry:
-    """A registry with the metrics of one agent."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(agent, sent_bytes=sent_bytes))
     return registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.agent.mount.peer_book import Patience
 
 
 class VersionError(Exception):
@@ -13,14 +13,7 @@ class VersionError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """What an agent is.
-
-    Attributes:
-        node: name of its node.
-        capacity_bytes: what the worker may hold.
-        journal: identity of the journal that the blocks belong to.
-        patience: how long peers are waited for.
-    """
+    """What an agent is."""
 
     node: str
     capacity_bytes: int

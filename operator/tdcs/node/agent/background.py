@@ -19,7 +19,6 @@ class BackgroundWork:
 
     Args:
         ended: called when something has ended that found something to do, or that failed.
-        clock: seconds that only grow.
     """
 
     def __init__(self, *, ended: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,7 +61,6 @@ class BackgroundWork:
         self._resting_until[name] = now + FAILED_PAUSE_SECONDS
 
     async def wait(self, name: str) -> None:
-        """Wait until what runs under this name has ended."""
         while name in self._tasks:
             await asyncio.wait([self._tasks[name]])
 

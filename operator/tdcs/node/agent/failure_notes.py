@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from tdcs.node.agent.disk.failed_blocks import FailedBlocks
 from tdcs.node.agent.disk.mount_notes import MountNotes
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.failed_fetches import FailedBlocks
 from tdcs.node.agent.mount.mount_work import MountWork
 
 _log: Final = logging.getLogger(__name__)
@@ -21,12 +21,7 @@ _MOST: Final = 10_000
 
 
 class FailureNotes:
-    """The notes of one agent. All calls in one event loop.
-
-    Args:
-        disk: where they are kept.
-        clock: seconds that only grow.
-    """
+    """The notes of one agent. All calls in one event loop."""
 
     def __init__(self, *, disk: Disk, clock: Callable[[], float]) -> None:
         self._notes: Final = MountNotes(disk.failures, kind=FailedBlocks)
@@ -42,7 +37,6 @@ class FailureNotes:
             ledger.restore_failures(found.blocks)
 
     def due(self, mounts: Collection[MountWork]) -> bool:
-        """Whether something has changed that is not noted."""
         return self._clock() >= self._until and any(
             self._kept.get(mount.path) != _change(mount) for mount in mounts
         )

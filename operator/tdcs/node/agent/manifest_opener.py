@@ -22,13 +22,7 @@ _MOST_PAUSE: Final = 30.0
 
 
 class ManifestOpener:
-    """One agent's way to manifests. What fails is tried again after a pause that grows.
-
-    Args:
-        manifests: the folder of them on this disk.
-        fetcher: gets them there.
-        clock: seconds that only grow.
-    """
+    """One agent's way to manifests. What fails is tried again after a pause that grows."""
 
     def __init__(
         self, *, manifests: ManifestFolder, fetcher: ManifestFetcher, clock: Callable[[], float]

@@ -25,11 +25,7 @@ from tdcs.trust.contexts import Contexts
 
 @dataclass(frozen=True, kw_only=True)
 class ServingAgent:
-    """An agent that can be asked, and does not work yet: that is `agent.run`.
-
-    Attributes:
-        control_port, block_port: on which its services listen.
-    """
+    """An agent that can be asked, and does not work yet: that is `agent.run`."""
 
     agent: Agent
     blocks: BlockService

@@ -17,12 +17,7 @@ _SHARE: Final = 20
 
 
 class StateFeed:
-    """The last state, and those who wait for the next. All in one event loop.
-
-    Args:
-        state: the first one.
-        clock: seconds that only grow.
-    """
+    """The last state, and those who wait for the next. All in one event loop."""
 
     def __init__(self, state: AgentState, *, clock: Callable[[], float]) -> None:
         self.state = state
@@ -38,7 +33,6 @@ class StateFeed:
         return self._began >= self._due
 
     def hurry(self) -> None:
-        """Something was finished: the next state is due soon."""
         self._due = min(self._due, self._clock() + _SECONDS)
 
     def publish(

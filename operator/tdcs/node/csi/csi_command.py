@@ -62,7 +62,6 @@ class Engines:
         self._listings: Final = asyncio.Semaphore(1)
 
     def get(self, cluster: str) -> Engine:
-        """The engine of a cache cluster; the same each time."""
         if cluster not in self._engines:
             self._engines[cluster] = AlluxioEngine(
                 master=self._address(cluster), patience=self._patience, identify=self._identify
@@ -83,7 +82,6 @@ class Engines:
         return self._master.replace("{cluster}", cluster)
 
     async def close(self) -> None:
-        """Close all of them."""
         for engine in self._engines.values():
             await engine.close()
 

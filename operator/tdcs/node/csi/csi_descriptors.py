@@ -31,5 +31,4 @@ def message(*, name: str) -> type[Message]:
 
 
 def service(*, name: str, handlers: Mapping[str, Handler]) -> grpc.GenericRpcHandler:
-    """A servable service, see :meth:`DescriptorSet.service`."""
     return _SET.service(name, handlers)

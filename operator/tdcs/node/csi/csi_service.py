@@ -41,8 +41,6 @@ RegistrationAnswer = csi_descriptors.message(name="pluginregistration.Registrati
 
 
 def identity_service() -> grpc.GenericRpcHandler:
-    """csi.v1.Identity: who the plugin is."""
-
     async def get_info(_request: Any, _context: csi_descriptors.Context) -> Message:
         return GetInfo(name=names.CSI_DRIVER, vendor_version=version("tdcs"))
 
@@ -59,8 +57,6 @@ def identity_service() -> grpc.GenericRpcHandler:
 
 
 def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
-    """csi.v1.Node: the volumes of the node named `node`."""
-
     async def publish(request: Any, context: csi_descriptors.Context) -> Message:
         attributes = dict(request.volume_context)
         pod = "{}/{}".format(

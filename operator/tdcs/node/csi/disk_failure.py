@@ -7,7 +7,6 @@ def explain_disk(error: OSError, *, at: str) -> str:
     """What failed, where, and what to do.
 
     Args:
-        error: of the disk.
         at: the folder that was worked on, for an error that names none.
     """
     what = f"{error.strerror or error} ({error.filename or at})"

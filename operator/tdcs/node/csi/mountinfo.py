@@ -45,7 +45,6 @@ def parse(*, lines: Iterable[str]) -> list[Mount]:
 
 
 def read() -> list[Mount]:
-    """The mounts that this process sees now."""
     with MOUNTINFO.open(encoding="utf-8", errors="surrogateescape") as lines:
         return parse(lines=lines)
 

@@ -53,7 +53,6 @@ class PodPressures:
         return Pressure(began=group[1], waited=int(said[1]) / 1e6) if said else None
 
     def keep(self, pods: set[str]) -> None:
-        """Forget all other pods."""
         for pod in self._groups.keys() - pods:
             del self._groups[pod]
 

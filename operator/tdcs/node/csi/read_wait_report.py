@@ -31,10 +31,8 @@ class ReadWaitReport:
     """What is known of the pods that mount Datasets.
 
     Args:
-        node: name of this node.
         pods: kubelet's folder of pods.
         operator: `host:port` of the operator's service.
-        reader_root: folder of the remote-read client.
         pressures: what the kernel says; None: nothing.
         tls: gives the context with this node's certificate; None: the operator is asked by plain HTTP.
         clock: seconds since 1970.

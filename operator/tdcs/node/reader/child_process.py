@@ -21,25 +21,18 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class StartRate:
-    """Bounds how often processes are started anew: at once after one was killed, and with pauses when all end at once.
-
-    Args:
-        most: how many in a second.
-        clock: seconds that only grow.
-    """
+    """Bounds how often processes are started anew: at once after one was killed, with pauses when all end at once."""
 
     def __init__(self, most: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._started: Final = deque[float](maxlen=most)
         self._clock: Final = clock
 
     def left(self) -> float:
-        """Seconds until one may be started."""
         if len(self._started) < (self._started.maxlen or 0):
             return 0.0
         return max(0.0, self._started[0] + 1.0 - self._clock())
 
     def note(self) -> None:
-        """One is started."""
         self._started.append(self._clock())
 
 

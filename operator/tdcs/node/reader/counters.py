@@ -47,7 +47,6 @@ class Counters:
         self._numbers: Final = memoryview(self._memory).cast("q")
 
     def add(self, version: int, what: Count, amount: int = 1) -> None:
-        """Count something of a version."""
         self._numbers[_HEAD + min(version, ROWS - 1) * _WIDTH + what] += amount
 
     def answered(self, version: int, origin: Count, *, size: int, nanoseconds: int) -> None:
@@ -58,11 +57,9 @@ class Counters:
         numbers[place + 2] += nanoseconds
 
     def get(self, version: int, what: Count) -> int:
-        """The count of a version."""
         return int(self._numbers[_HEAD + min(version, ROWS - 1) * _WIDTH + what])
 
     def beat(self, *, pid: int, buffered: int) -> None:
-        """The serving process is alive, and keeps so many bytes."""
         self._numbers[_BEAT] = time.monotonic_ns()
         self._numbers[_SERVING] = pid
         self._numbers[_BUFFERED] = buffered
@@ -74,10 +71,8 @@ class Counters:
 
     @property
     def serving(self) -> int:
-        """The process that serves, 0 for none so far."""
         return int(self._numbers[_SERVING])
 
     @property
     def buffered(self) -> int:
-        """Bytes in its buffer."""
         return int(self._numbers[_BUFFERED])

@@ -38,7 +38,6 @@ def registry_of(counters: Counters, *, versions: Mapping[int, tuple[str, str, st
     """A registry of the reader's metrics.
 
     Args:
-        counters: of all its processes.
         versions: cluster, path of the mount and digest, by the version's number; may change.
     """
     registry = CollectorRegistry()

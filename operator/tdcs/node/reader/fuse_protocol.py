@@ -134,7 +134,6 @@ def thread_of(request: bytes | memoryview) -> int:
 
 
 def failure(unique: int, *, number: int) -> bytes:
-    """The answer that an error is, by its errno."""
     return ANSWER.pack(ANSWER.size, -number, unique)
 
 
@@ -151,7 +150,6 @@ def no_entry_answer(unique: int) -> bytes:
 
 
 def attribute_answer(unique: int, found: Attributes) -> bytes:
-    """The answer to GETATTR."""
     return _ATTRIBUTE_ANSWER.pack(_ATTRIBUTE_ANSWER.size, 0, unique, FOR_EVER, 0, 0, *_flat(found))
 
 

@@ -38,17 +38,11 @@ _NOT_ADMITTED: Final = 403
 
 
 def run(settings: ReaderSettings, counters: Counters) -> None:
-    """Work until the process is ended."""
     Monitor(settings, counters).run()
 
 
 class Monitor:
-    """The process.
-
-    Args:
-        settings: of the reader.
-        counters: of all its processes.
-    """
+    """The process."""
 
     def __init__(self, settings: ReaderSettings, counters: Counters) -> None:
         self._settings: Final = settings
@@ -61,7 +55,6 @@ class Monitor:
         self._report_at = 0.0
 
     def run(self) -> None:
-        """Serve and poll until the process is ended."""
         settings = self._settings
         with ExitStack() as serving:
             if settings.health_port:

@@ -24,7 +24,6 @@ _FREE: Final = bytes(_LENGTH_BYTES)
 
 
 def make_memory() -> int:
-    """A descriptor of empty memory for all places."""
     memory = os.memfd_create("tdcs-requests", os.MFD_CLOEXEC)
     os.ftruncate(memory, _MEMORY_BYTES)
     return memory
@@ -63,6 +62,5 @@ class RequestMemory:
         return place
 
     def release(self, place: int) -> None:
-        """Its request was answered."""
         self.places[place][:_LENGTH_BYTES] = _FREE
         heapq.heappush(self.free, place)

@@ -38,7 +38,6 @@ def serve(
     """Take turns for ever, each in a process of its own, which has all that it needs in memory already.
 
     Args:
-        session: the holder's.
         folder: of the reader on the node.
         node: name of the node; empty when it is not known.
         trust: folder with the node's certificate, which agents know it by; None: agents are asked by plain TCP.

@@ -57,7 +57,6 @@ def mount(*, point: str) -> int:
 
 
 def unmount(*, point: str) -> None:
-    """Detach what is mounted there; nothing mounted is fine."""
     _libc.umount2(os.fsencode(point), _DETACH)
 
 

@@ -60,7 +60,6 @@ class Holder:
 
     Args:
         point: where the file system is mounted; made when it is not there.
-        path: of its socket.
         user: who may connect besides root; None: nobody.
         give_back_seconds: how long it waits for an old session.
         reserve: starts a process that serves the session while no reader does, and gives its number.

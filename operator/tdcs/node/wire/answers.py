@@ -21,9 +21,7 @@ class Asked(Protocol):
     """What is asked of an agent."""
 
     @property
-    def block(self) -> int:
-        """Id of the block."""
-        ...
+    def block(self) -> int: ...
 
     @property
     def length(self) -> int:
@@ -49,7 +47,6 @@ class AnswerStream(Generic[Q]):
     `received`, and takes the chunks that are there.
 
     Args:
-        journal: to greet with.
         address: of the agent.
         lends: whether the content of a whole chunk stays what it is: its memory is not used again. That of others does
             so until the next call.
@@ -99,11 +96,9 @@ class AnswerStream(Generic[Q]):
         return max(1, length)
 
     def space(self, length: int) -> memoryview:
-        """Where so many bytes go that come next."""
         return self._buffer[self._have : self._have + length]
 
     def received(self, length: int) -> None:
-        """So many bytes are there."""
         self._have += length
 
     def next(self) -> Chunk[Q] | None:
@@ -164,5 +159,4 @@ class AnswerStream(Generic[Q]):
 
 
 def _memory() -> memoryview:
-    """Memory for answers, with anything in it."""
     return np.empty(_BUFFER_BYTES, dtype=np.uint8).data

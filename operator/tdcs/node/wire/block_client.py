@@ -71,7 +71,6 @@ class BlockClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
         self._connection.close()
 
     def feed(self, *, mount: str, instance: int, place: int, wait_seconds: float) -> News:

@@ -88,7 +88,6 @@ class SecureChannel:
 
     @property
     def unsent(self) -> bool:
-        """See `PlainChannel`."""
         return bool(self._cipher)
 
     def shake_hands(self, *, seconds: float) -> None:
@@ -106,7 +105,6 @@ class SecureChannel:
         self.caller = self._stream.caller
 
     def receive_into(self, view: memoryview, *, whole: bool = False) -> int:
-        """See `PlainChannel`."""
         have, drained = 0, False
         while True:
             if self._stream.established:
@@ -125,7 +123,6 @@ class SecureChannel:
             self._stream.handshake()
 
     def send(self, data: Data, *, more: bool = False) -> None:
-        """See `PlainChannel`."""
         if more:
             self._begun.extend(data)
             return
@@ -135,7 +132,6 @@ class SecureChannel:
             self._say(whole[begin : begin + PIECE_BYTES])
 
     def send_file(self, file: int, *, offset: int, length: int) -> int:
-        """See `PlainChannel`."""
         head = len(self._begun)
         self._raw[:head] = self._begun
         self._begun.clear()

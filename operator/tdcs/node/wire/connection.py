@@ -21,9 +21,7 @@ _SOON_BYTES: Final = 64 << 10
 class Requested(Asked, Protocol):
     """What is asked of an agent by a request of its own: at most `CHUNK_BYTES`."""
 
-    def request(self) -> bytes:
-        """The request's frame."""
-        ...
+    def request(self) -> bytes: ...
 
 
 Q = TypeVar("Q", bound=Requested)
@@ -80,12 +78,10 @@ class PeerConnection(Generic[Q]):
             raise
 
     def close(self) -> None:
-        """End the connection."""
         self._socket.close()
 
     @property
     def unsent(self) -> bool:
-        """Whether the owner must wait for room to write."""
         return self._channel.unsent
 
     def ask(self, asked: Q, *, now: float) -> None:

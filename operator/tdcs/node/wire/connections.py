@@ -31,9 +31,6 @@ class Connections(Generic[C]):
     When none is free, a new connection takes the place of the one that has asked for nothing for the longest time. When
     all of them are being answered, it takes one of the host that has most places, if its own host has at least two
     fewer: so a host with many connections leaves no other one without any.
-
-    Args:
-        most: how many places there are.
     """
 
     def __init__(self, most: int) -> None:
@@ -57,12 +54,10 @@ class Connections(Generic[C]):
         return Admission(admitted=True, ended=ended)
 
     def answering(self, connection: C) -> None:
-        """It has asked for something."""
         if (caller := self._callers.get(connection)) is not None:
             caller.idle_since = None
 
     def idle(self, connection: C, *, now: float) -> None:
-        """It has its answer."""
         if (caller := self._callers.get(connection)) is not None:
             caller.idle_since = now
 

@@ -120,7 +120,6 @@ class News(NamedTuple):
 
 
 def greeting(*, journal: str, status: int = ACCEPTED) -> bytes:
-    """What each side says first."""
     name = journal.encode()
     return GREETING.pack(MAGIC, VERSION, status, len(name)) + name
 
@@ -152,7 +151,6 @@ def check_greeting(content: memoryview, *, address: str) -> None:
 
 
 def read_request(wanted: Sequence[Wanted]) -> bytes:
-    """A request for pieces of blocks."""
     if len(wanted) == 1:
         return _ONE_READ.pack(READ, 0, 1, *wanted[0])
     flat = [value for piece in wanted for value in piece]
@@ -187,13 +185,11 @@ def parse_source_wanted(body: bytes) -> SourceWanted:
 
 
 def feed_request(*, mount: str, instance: int, place: int, wait_ms: int) -> bytes:
-    """A request for what became readable."""
     name = mount.encode()
     return REQUEST.pack(FEED, 0, len(name)) + PLACE.pack(instance, place, wait_ms) + name
 
 
 def news(*, instance: int, place: int, blocks: Sequence[int]) -> bytes:
-    """The answer to a feed request."""
     return NEWS.pack(instance, place, len(blocks)) + struct.pack(f"<{len(blocks)}q", *blocks)
 
 

@@ -15,7 +15,7 @@ from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_versio
 from tests.support.waiting import eventually_async
 
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer
-from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.wire import frames
 
 Behaviour = Callable[[socket.socket, Version], None]

@@ -23,8 +23,8 @@ from tests.support.dataplane.agents import (
 from tests.support.waiting import eventually_async
 
 from tdcs.model.agent_state import SourceAccess
-from tdcs.node.agent.mount.folder_source import FolderReader
 from tdcs.node.agent.mount.source_pieces import Extent, Write
+from tdcs.node.agent.mount.source_state import FolderReader
 
 SECRET = "very-secret-key-9c1f"
 

@@ -2,10 +2,10 @@
 
 import pytest
 import yaml
+from tests.support.scheduler_configuration import scheduler_configuration
 from tests.unit.chart.conftest import CHART, Helm, Rendered
 
 from tdcs.api import names
-from tdcs_scheduler.configuration import scheduler_configuration
 
 
 def test_the_schedulers_configuration_is_the_programs_own(default: Rendered) -> None:

@@ -8,7 +8,7 @@ import yaml
 from tests.unit.chart.conftest import Helm, RefusedError, Rendered
 
 from tdcs.api import names
-from tdcs.cli import metrics_reference
+from tdcs_labs.reference import metrics
 
 
 def test_an_autoscaler_comes_with_its_rule_when_it_is_asked_for(helm: Helm, rendered: Rendered) -> None:
@@ -27,7 +27,7 @@ def test_an_autoscaler_comes_with_its_rule_when_it_is_asked_for(helm: Helm, rend
     (rule,) = rules["externalRules"]
     assert rule["name"]["as"] == external["metric"]["name"]
     for name in re.findall(r"tdcs_[a-z_]+", rule["metricsQuery"]):
-        assert f"| `{name}` | gauge |" in metrics_reference.markdown()
+        assert f"| `{name}` | gauge |" in metrics.markdown()
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,7 @@ RECENT_SECONDS: Final = 60.0
 
 
 class ClaimTimes:
-    """Remembers them by Dataset.
-
-    Args:
-        clock: seconds that only grow.
-    """
+    """Remembers them by Dataset."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock: Final = clock
@@ -50,10 +46,8 @@ class ClaimTimes:
         return max(made[-1] + SLOW_RETRY - now, 0.0)
 
     def made(self, key: WorkKey) -> None:
-        """A claim was made."""
         self._made.setdefault(key, deque(maxlen=2)).append(self._clock())
 
     def forget(self, key: WorkKey) -> None:
-        """The Dataset is gone."""
         self._lost.pop(key, None)
         self._made.pop(key, None)

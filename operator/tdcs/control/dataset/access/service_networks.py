@@ -19,7 +19,6 @@ class ServiceNetworks:
     be given more of them at any time.
 
     Args:
-        api: the API server.
         settings: name networks, and addresses of the API server.
 
     Attributes:
@@ -33,11 +32,9 @@ class ServiceNetworks:
         self.texts: tuple[str, ...] = ()
 
     def known(self) -> bool:
-        """Whether networks of Services are known."""
         return bool(self._settings.internal_networks or self.texts)
 
     def all(self) -> tuple[str, ...]:
-        """All of them."""
         return (*self._settings.internal_networks, *self._settings.api_server_addresses, *self.texts)
 
     async def read(self) -> None:

@@ -79,8 +79,6 @@ class Endpoints:
     Args:
         resolve: gives the addresses of a host.
         networks: those of the cluster now, as texts.
-        pods: the addresses of its pods.
-        clock: seconds that only grow.
         on_change: called with each user of a host of which something else is known than before.
     """
 
@@ -201,7 +199,6 @@ class Endpoints:
                 del self._lookups[namespace]
 
     def _judged(self, found: Sequence[str], *, before: str = "") -> HostAnswer:
-        """What is known of a host with these addresses."""
         texts = tuple(self._networks())
         if texts != self._parsed[0]:
             self._parsed = (texts, _networks_of(texts))

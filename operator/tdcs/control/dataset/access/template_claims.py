@@ -11,12 +11,7 @@ RETRY = 10.0
 
 
 class TemplateClaims:
-    """Looks for claims: for each at most once in `RETRY` seconds, however many jobs wait and are looked at.
-
-    Args:
-        api: the API server.
-        clock: seconds that only grow.
-    """
+    """Looks for claims: for each at most once in `RETRY` seconds, however many jobs wait and are looked at."""
 
     def __init__(self, *, api: KubeApi, clock: Callable[[], float]) -> None:
         self._api = api

@@ -59,7 +59,6 @@ def storage_of(size: int) -> str:
 
 
 def labels_of(*, namespace: str, name: str) -> dict[str, str]:
-    """The labels of what belongs to a Dataset."""
     return {
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
         names.LABEL_DATASET_NAMESPACE: namespace,

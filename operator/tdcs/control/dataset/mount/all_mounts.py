@@ -87,7 +87,6 @@ class World:
         return iter(list(self._mounts.values()))
 
     def find(self, *, cluster: str, path: str) -> Mount | None:
-        """A mount that was worked on before."""
         return self._mounts.get((cluster, path))
 
     def get(self, *, cluster: str, path: str) -> Mount:
@@ -98,7 +97,6 @@ class World:
         return self._mounts[place]
 
     async def drop(self, mount: Mount) -> None:
-        """No Dataset reads a mount any more."""
         self._mounts.pop(mount.place, None)
         self.manager.forget(cluster=mount.cluster, path=mount.path)
         self.bandwidth.forget(mount.place)
@@ -124,7 +122,6 @@ class World:
         return SourcesSize(files=sum(one.files for one in found), bytes=sum(one.bytes for one in found))
 
     def assigner(self, cluster: str) -> Assigner:
-        """What brings assignments to the agents of a cluster."""
         if cluster not in self._assigners:
             assigner = Assigner(
                 agents=self.context.caches.get(cluster=cluster).agents,

@@ -34,7 +34,6 @@ class ListingTurn:
 
     @property
     def waits(self) -> bool:
-        """Whether its listing has not begun."""
         return self.place is None or not self.place.done()
 
 
@@ -45,9 +44,6 @@ class ListingGate:
     A namespace gets a further place while more are free than it has: half of them where no other has any. Of those that
     wait the next one is of the namespace with the fewest, and namespaces with as many take turns. A mount that Datasets
     of several namespaces read goes by any of them.
-
-    Args:
-        stuck_seconds: after so long a listing counts as stuck.
     """
 
     def __init__(self, *, stuck_seconds: float) -> None:
@@ -57,7 +53,6 @@ class ListingGate:
         self._quick = 0
 
     async def run(self, work: Callable[[], Awaitable[Listed]], *, turn: ListingTurn) -> Listed:
-        """Do a listing when its turn comes."""
         place = turn.place = asyncio.get_running_loop().create_future()
         self._add(turn, turn.namespaces)
         try:
@@ -78,7 +73,6 @@ class ListingGate:
                 self._add(turn, more)
 
     def held_up_by(self, turn: ListingTurn) -> HeldUpBy:
-        """What a turn waits for."""
         free = self._free
         return "namespace" if free and min(self._open[one] for one in turn.namespaces) >= free else "all"
 

@@ -27,7 +27,6 @@ class SourceCheck:
     """Whether the source is to be listed now.
 
     Attributes:
-        due: list it with this pass.
         seconds_left: seconds until the one after that.
         asked: the value of the annotation tdcs.io/refresh, None without one.
         answered: the value that was acted upon before.
@@ -51,11 +50,9 @@ def next_check(
     """By the shortest interval of all who read the mount, and at once for a new value of the annotation.
 
     Args:
-        me: the Dataset.
         users: all that read the mount.
         versions: what is known of its versions.
         answered: the annotation's value at the last listing by this process; None when it had none.
-        clock: seconds that only grow.
         now: the time of day.
     """
     status = me.dataset.status

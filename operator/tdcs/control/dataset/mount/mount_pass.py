@@ -90,7 +90,6 @@ class MountPass:
         return self.world.spec_of(self.mount.cluster) or CacheClusterSpec()
 
     async def run(self) -> MountReport:
-        """Observe, decide, act."""
         world, mount, context = self.world, self.mount, self.world.context
         before, now = mount.report or MountReport(), context.now()
         # Observe: the cache as it was last heard of.
@@ -247,7 +246,6 @@ class MountPass:
         return replace(report, look_at=self._next_look(report))
 
     def _mounted(self, view: CacheView) -> MountOutcome:
-        """One step towards the mount."""
         asked, path = self.asked, self.mount.path
         outcome = self.mount.mounting.advance(
             user=MountUser(
@@ -276,7 +274,6 @@ class MountPass:
         return replace(outcome, problem=replace(cause, message=conflict or cause.message))
 
     def _list(self, view: CacheView, before: MountReport, holders: Sequence[AgentState]) -> None:
-        """One step towards the last version of the source."""
         world, mount, asked = self.world, self.mount, self.asked
         digest = view.versions.get(mount.path, "")
         heard = any(digest == manifest_of(state, mount.path) for state in holders)
@@ -410,7 +407,6 @@ def _progress(
     manifest: str,
     informed: frozenset[str],
 ) -> dict[str, WantProgress]:
-    """How far each want is, by its key."""
     return {
         one.want.key: holdings.progress(placement=one, manifest=manifest, states=states, informed=informed)
         for one in placements
@@ -423,7 +419,6 @@ def _missing(placements: Sequence[WantPlacement], progress: Mapping[str, WantPro
 
 
 def _access(source: Source | None) -> SourceAccess | None:
-    """A source as agents read it."""
     if source is None:
         return None
     keys = source.credentials
@@ -446,7 +441,6 @@ def _reported(
     informed: frozenset[str],
     settled: EngineError | bool,
 ) -> MountReport:
-    """What the agents say of a decision."""
     placements = {one.want.key: one for one in decision.placements}
     failures = holdings.failures({**{node: found.held[node] for node in informed}, **found.states})
     absent = found.held.keys() - found.readable.keys()

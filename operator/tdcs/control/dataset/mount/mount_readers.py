@@ -41,12 +41,10 @@ class Reader:
 
     @property
     def own_want(self) -> str:
-        """The key of what its own spec wants."""
         return wants.dataset_key(namespace=self.key.namespace, name=self.key.name)
 
     @property
     def kept(self) -> Sequence[Kept]:
-        """What completed Preloads left it."""
         return self.dataset.status.kept if self.dataset.status else ()
 
 

@@ -22,7 +22,6 @@ class MountDecision:
     """A placement, and what it was made from.
 
     Attributes:
-        mount: its path.
         placements: what each want comes to.
         draining: the nodes that it makes no use of, because their workers leave.
         live: the agents that could be reached.

@@ -36,7 +36,6 @@ class MountUser:
     """One of the Datasets of a mount, as the mounting sees it.
 
     Attributes:
-        key: the Dataset.
         uid: which Dataset of that name.
         source: its source with its keys; None when these cannot be read.
         serves: whether it was mounted when it was last reported on, and has a volume.
@@ -96,13 +95,10 @@ class Mounting:
     """The mounting and unmounting of one path.
 
     Attributes:
-        path: engine path.
-        engine: the cache.
         pause: seconds between two tries with the same keys.
         check_size: counts a source before it is mounted; raises LimitExceededError for one that is too large.
         looked: looks at what the cache has mounted, after a change of that.
         on_change: called when a mount or unmount has ended.
-        clock: seconds that only grow.
         source: the source, with the keys that this process mounted it with; None before it did.
         mark: what tells it from others.
         keyed_at: since when the mount has these keys, as far as this process knows. That it was mounted says nothing of
@@ -143,10 +139,6 @@ class Mounting:
     def is_of_others(self, uid: str, *, mounts: Mapping[str, str]) -> bool:
         """Whether it is mounted for other Datasets than the one with this uid: the source has been asked about their
         keys, and not about the keys of this one.
-
-        Args:
-            uid: of the Dataset.
-            mounts: what the cache has mounted.
         """
         attempt = self._attempt
         if attempt is not None and attempt.anew:
@@ -170,12 +162,7 @@ class Mounting:
             await self.check_size(self.source, limit, path=self.path, namespace=self._namespace)
 
     def advance(self, *, user: MountUser, mounts: Mapping[str, str]) -> MountOutcome:
-        """Begin to mount what is not mounted, or not with the keys that its user has changed.
-
-        Args:
-            user: the Dataset of this pass.
-            mounts: what the cache has mounted.
-        """
+        """Begin to mount what is not mounted, or not with the keys that its user has changed."""
         if self._unmount is not None and self._unmount.running:
             return MountOutcome()  # the last user before this one has gone: it is mounted anew after that
         self._unmount = None
@@ -219,7 +206,6 @@ class Mounting:
         """One step towards no mount: whether it is gone, or why it could not be done the last time.
 
         Args:
-            mounts: what the cache has mounted.
             before: what is to be done before, in the background.
         """
         work = self._unmount
@@ -255,7 +241,6 @@ class Mounting:
             await work.cancel()
 
     def forget_user(self, key: WorkKey, *, uid: str) -> None:
-        """A Dataset does not read it any more."""
         if self._maker == uid:
             self._maker = None
         for each in (self._marks, self._failures, self._refusals):

@@ -20,7 +20,6 @@ class WantedSettings:
     """The settings of a path.
 
     Attributes:
-        fills: whether reads fill the cache.
         pinned: engine paths that are protected from eviction, and nothing else is.
         version: digest of its manifest; empty while there is none.
     """
@@ -53,8 +52,6 @@ class PathSettings:
     """Brings the settings of one path to the cache, in the background.
 
     Attributes:
-        path: engine path.
-        engine: the cache.
         on_done: called when a change has been carried out, or could not be.
     """
 
@@ -70,7 +67,6 @@ class PathSettings:
         """Begin what is missing; gives whether all is as wanted, or why it could not be done.
 
         Args:
-            wanted: the settings.
             version: what the cache says that the path's version is.
             outages: how often the cache came back: after that all of it is set again.
         """
@@ -93,7 +89,6 @@ class PathSettings:
         return False
 
     def forget(self) -> None:
-        """The mount is gone, or is another one."""
         self._applied, self._version = None, ""
 
     async def close(self) -> None:

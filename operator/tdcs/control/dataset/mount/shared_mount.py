@@ -47,12 +47,10 @@ class Mount:
 
     @property
     def decision(self) -> MountDecision | None:
-        """The last placement."""
         return self.report.decision if self.report is not None else None
 
     @property
     def place(self) -> Place:
-        """Its cache cluster and path."""
         return self.cluster, self.path
 
     @property

@@ -68,7 +68,6 @@ class ManifestView:
 
     @property
     def took(self) -> float:
-        """Seconds of the last listing."""
         return self.listed.seconds if self.listed is not None else 0.0
 
 
@@ -92,12 +91,10 @@ class MountManifests:
         published: says of a digest which version it is; None: of no mount.
         lister: lists the mount.
         count: counts the source before the cache is to learn its names anew; raises as `CheckSize`.
-        gate: of all listings.
         pause: seconds before a listing that failed is tried again.
         now: the time of day.
         on_done: called when a listing has ended.
         on_refused: called when the source has refused one.
-        clock: seconds that only grow.
         size: of the last version; None before the first. A listing that ends sets it at once, not the pass that takes
             the version in: other listings may end before that.
     """

@@ -46,12 +46,10 @@ class GangQueue:
     asks for its own answer. Until `start` it admits none: an operator that stands by must not.
 
     Args:
-        stores: the live views.
         queue: where the passes of jobs are asked for.
         max_passes: how often a job may be passed by later ones before nodes are set aside for it.
         patience: seconds that the pods of a job that was admitted have to get their nodes.
         timed: measures a pass over the queue.
-        clock: seconds that only grow.
 
     Attributes:
         requeues: the jobs with pods that got no node in time, and pause.
@@ -92,7 +90,6 @@ class GangQueue:
         self._started = False
 
     def start(self) -> None:
-        """Begin to admit jobs."""
         self._started = True
         self.touch()
 
@@ -161,7 +158,6 @@ class GangQueue:
         return queues(spec, found)
 
     def order(self) -> list[Key]:
-        """The jobs that wait, the first first."""
         waiting = self._schedule.waiting if self._schedule is not None else ()
         return [job.key for job in waiting if not job.runs]
 
@@ -315,6 +311,5 @@ class GangQueue:
 
 
 def _readers(spec: TrainingJobSpec, role: Role) -> int:
-    """How many pods of a role read data."""
     replicas = spec.by_role()[role].replicas
     return sum(bool(spec.datasets_of(role, index)) for index in range(replicas))

@@ -37,7 +37,6 @@ class Requeues:
 
     Args:
         patience: seconds that a gang has to find its places.
-        clock: seconds that only grow.
     """
 
     def __init__(

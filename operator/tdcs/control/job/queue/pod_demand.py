@@ -23,11 +23,7 @@ class PodDemand:
 
 
 class PodDemands:
-    """The shapes of all jobs.
-
-    Args:
-        stores: the live views.
-    """
+    """The shapes of all jobs."""
 
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores

@@ -82,7 +82,6 @@ class Entries:
         """The queue with every job admitted that fits. What quotas and datasets allow is used up by that.
 
         Args:
-            room: the nodes.
             holder: the uid of the job that nodes were set aside for before.
             aside: these nodes.
             max_passes: how often a job may be passed before nodes are set aside for it.
@@ -104,15 +103,7 @@ class Entries:
 
 
 class Collector:
-    """Reads the jobs for a pass over the queue.
-
-    Args:
-        stores: the live views.
-        demands: what the pods of each job need.
-        room: the nodes.
-        memory: what the jobs' statuses do not say yet.
-        requeues: the jobs that pause.
-    """
+    """Reads the jobs for a pass over the queue."""
 
     def __init__(
         self,
@@ -213,7 +204,6 @@ class Collector:
         return True
 
     def _growth(self, demand: PodDemand, workers: int, entries: "Entries", key: Key) -> Growth | None:
-        """The workers that an elastic gang asks for beyond these."""
         spec = demand.spec
         worker = spec.worker
         missing = worker.replicas - workers
@@ -251,6 +241,5 @@ def _admitted_workers(obj: Object) -> int | None:
 
 
 def _passed_before(obj: Object) -> int:
-    """How often a job was passed, as its status says."""
     passed = (obj.get("status") or {}).get("passed")
     return passed if isinstance(passed, int) else 0

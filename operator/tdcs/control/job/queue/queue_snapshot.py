@@ -18,11 +18,7 @@ PodCounts = Mapping[str, Mapping[str, int]]
 
 
 class NodeRoom:
-    """The nodes: which pods may run there, and what they have left.
-
-    Args:
-        stores: the live views.
-    """
+    """The nodes: which pods may run there, and what they have left."""
 
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores
@@ -31,7 +27,6 @@ class NodeRoom:
         self._capacity: dict[str, Amounts] = {}
 
     def clear(self) -> None:
-        """Labels, taints or sizes of nodes have changed."""
         self._eligible.clear()
         self._nowhere.clear()
         self._capacity.clear()
@@ -53,7 +48,6 @@ class NodeRoom:
         return self._nowhere[sign]
 
     def capacity(self) -> dict[str, Amounts]:
-        """What each node has when it is empty."""
         if not self._capacity:
             self._capacity = {
                 name: amounts((node.get("status") or {}).get("allocatable"))
@@ -178,7 +172,6 @@ def quota_charges(
 
 
 def conditions_by_type(obj: Object) -> dict[str, str]:
-    """The status of each condition of a job."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return {found.get("type", ""): found.get("status", "") for found in conditions}
 

@@ -25,11 +25,6 @@ _LOOK_SECONDS: Final = 1.0
 class BlockLengths:
     """Refuses blocks of another length at once, for every reader of the node, and lets them be brought again when they
     are gone. All in one event loop.
-
-    Args:
-        disk: with the blocks.
-        inventory: says which blocks appeared.
-        clock: seconds that only grow.
     """
 
     def __init__(

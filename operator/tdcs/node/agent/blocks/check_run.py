@@ -14,12 +14,7 @@ NAMED: Final = 50
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept on the disk of a comparison that has ended: it is not made anew after a restart.
-
-    Attributes:
-        check: what was asked.
-        state: what came of it.
-    """
+    """What is kept on the disk of a comparison that has ended: it is not made anew after a restart."""
 
     mount: str
     check: Check
@@ -52,7 +47,6 @@ class CheckRun:
 
     @classmethod
     def ended(cls, found: Findings) -> CheckRun:
-        """One that has ended in an earlier process."""
         return cls(
             check=found.check,
             begun=True,
@@ -64,7 +58,6 @@ class CheckRun:
         )
 
     def begin(self) -> None:
-        """Count from the beginning."""
         self.begun = True
         self.files = self.bytes = self.wrong_count = 0
         self.changed = None
@@ -77,7 +70,6 @@ class CheckRun:
         return now - self.changed
 
     def report(self, failure: FileFailure) -> None:
-        """A file differs, or cannot be compared."""
         self.wrong_count += 1
         if len(self.wrong) < NAMED:
             self.wrong.append(failure)

@@ -52,13 +52,7 @@ Start = Callable[[str, Coroutine[Any, Any, Any]], object]
 
 
 class Checker:
-    """The comparisons of an agent, at most one for each mount. All calls in one event loop.
-
-    Args:
-        disk, room: where the blocks lie, and what fits.
-        registrar: removes those that differ.
-        stopped: set when the process ends.
-    """
+    """The comparisons of an agent, at most one for each mount. All calls in one event loop."""
 
     def __init__(self, *, disk: Disk, room: Room, registrar: Registrar, stopped: threading.Event) -> None:
         self._disk: Final = disk
@@ -74,7 +68,6 @@ class Checker:
             disk.unspool(identity)
 
     def restore(self, mount: MountWork) -> None:
-        """Take up what an earlier process found of a mount."""
         mount.refuse(self._disk.refused.of(mount.path))
         found = self._kept.get(mount.path)
         if found is not None and found.state.done:
@@ -92,14 +85,12 @@ class Checker:
             self._runs[mount.path] = CheckRun(check=check)
 
     def remove(self, mount: MountWork) -> None:
-        """A mount is gone, and all its copies."""
         self._runs.pop(mount.path, None)
         mount.admit(self._disk.refused.remove(mount.path))
         if self._kept.pop(mount.path, None) is not None:
             self._notes.remove(mount.path)
 
     def state(self, mount: str) -> CheckState | None:
-        """How far the comparison of a mount is."""
         run = self._runs.get(mount)
         return run.state if run is not None else None
 

@@ -31,12 +31,7 @@ Sink = Callable[[memoryview], None]
 
 
 class Comparison:
-    """Reads blocks from the disk and from the source.
-
-    Args:
-        disk, room: where the blocks lie, and what fits.
-        stopped: set when the process ends.
-    """
+    """Reads blocks from the disk and from the source."""
 
     def __init__(self, *, disk: Disk, room: Room, stopped: threading.Event) -> None:
         self._disk: Final = disk
@@ -132,7 +127,6 @@ class Comparison:
                 self._room.cancel(length)
 
     def _read(self, source: SourceState, ledger: Ledger, block: int, sink: Sink) -> None:
-        """Read a block from the source, piece by piece."""
         reader = source.reader
         if reader is None:
             raise SourceFailureError("SourceAway", "the source's credentials are not to be had", common=True)

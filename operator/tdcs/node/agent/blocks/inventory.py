@@ -45,10 +45,7 @@ class Inventory:
     """Keeps the ledgers true to the folders.
 
     Args:
-        disk: with the folders.
         room: is given the bytes that are used.
-        lock: of all mounts.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -101,7 +98,6 @@ class Inventory:
         return again
 
     def require(self) -> None:
-        """Look at the next occasion, whatever the folders' times say."""
         self._seen, self._earliest = None, 0.0
 
     def look(self, mounts: Sequence[MountWork]) -> None:
@@ -151,7 +147,6 @@ class Inventory:
 
 
 def _united(one: Ids, other: Ids) -> Ids:
-    """The ids in one of two ascending arrays."""
     if not len(one) or not len(other):
         return other if not len(one) else one
     both = np.concatenate([one, other])

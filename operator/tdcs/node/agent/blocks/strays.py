@@ -21,13 +21,7 @@ _LOOK_AGAIN: Final = -1
 
 
 class Strays:
-    """The strangers among a disk's blocks. All in one event loop.
-
-    Args:
-        disk, manifests: where blocks and the manifests of older versions lie.
-        inventory: knows the strangers.
-        registrar: removes blocks that the worker knows.
-    """
+    """The strangers among a disk's blocks. All in one event loop."""
 
     def __init__(
         self, *, disk: Disk, manifests: ManifestFolder, inventory: Inventory, registrar: Registrar
@@ -85,7 +79,6 @@ class Strays:
         return removed, len(old)
 
     def _outdated(self, current: Collection[str]) -> list[int]:
-        """Strangers that an earlier manifest names."""
         strangers = np.fromiter(self._inventory.strangers, dtype=np.int64)
         found: list[int] = []
         for digest in self._manifests.digests().difference(current):

@@ -20,12 +20,7 @@ _LEAST_SECONDS: Final = 10.0
 
 
 class KeptByViews:
-    """Counts them by looking through the views, when blocks have gone and while there are some.
-
-    Args:
-        disk: with the views.
-        clock: seconds that only grow.
-    """
+    """Counts them by looking through the views, when blocks have gone and while there are some."""
 
     def __init__(self, *, disk: Disk, clock: Callable[[], float] = time.monotonic) -> None:
         self._disk: Final = disk

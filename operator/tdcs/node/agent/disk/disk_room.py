@@ -20,9 +20,7 @@ class Room:
     """Bytes that blocks may take. Thread-safe.
 
     Args:
-        capacity: what the worker may hold.
         free: bytes that the file system has left.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -39,7 +37,6 @@ class Room:
 
     @property
     def used(self) -> int:
-        """Bytes of all blocks that lie here."""
         return self._used
 
     def reserve(self, length: int) -> str:
@@ -59,24 +56,20 @@ class Room:
             return ""
 
     def keep(self, length: int) -> None:
-        """What was reserved has become a block."""
         with self._lock:
             self._reserved -= length
             self._used += length
 
     def cancel(self, length: int) -> None:
-        """What was reserved is not written."""
         with self._lock:
             self._reserved -= length
             self._left += length
 
     def observe(self, used: int) -> None:
-        """A look at the folders found so many bytes."""
         with self._lock:
             self._used = used
 
     def removed(self, length: int) -> None:
-        """A block was removed."""
         with self._lock:
             self._used = max(0, self._used - length)
             self._looked = float("-inf")

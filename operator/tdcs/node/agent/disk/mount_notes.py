@@ -17,9 +17,7 @@ class Note(Protocol):
     """What is kept of a mount: a msgspec struct."""
 
     @property
-    def mount(self) -> str:
-        """The mount's path."""
-        ...
+    def mount(self) -> str: ...
 
 
 N = TypeVar("N", bound=Note)
@@ -30,7 +28,6 @@ class MountNotes(Generic[N]):
 
     Args:
         folder: it is made when it is missing.
-        kind: what a note is.
         durable: whether a note is on the disk when `write` returns, and not only a while later.
     """
 

@@ -24,11 +24,7 @@ class _Part(NamedTuple):
 
 
 class PartHashes:
-    """The hashes. Thread-safe. The oldest ones are forgotten.
-
-    Args:
-        most: how many are kept.
-    """
+    """The hashes. Thread-safe. The oldest ones are forgotten."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most: Final = most

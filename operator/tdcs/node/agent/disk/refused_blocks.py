@@ -47,7 +47,6 @@ class RefusedBlocks:
         return frozenset(self._all)
 
     def of(self, mount: str) -> frozenset[int]:
-        """Those of a mount."""
         return frozenset(self._of.get(self._of_mount(mount).name, ()))
 
     def add(self, mount: str, blocks: Iterable[int]) -> None:

@@ -173,7 +173,6 @@ class Disk:
             os.unlink(f"{self.spool}/{block}")
 
     def registered(self, block: int) -> bool:
-        """Whether the worker's folder has the block."""
         return os.path.exists(f"{self.blocks}/{block}")
 
     def remove_registered(self, block: int) -> None:
@@ -182,7 +181,6 @@ class Disk:
             os.unlink(f"{self.blocks}/{block}")
 
     def has(self, block: int) -> bool:
-        """Whether the block's file lies here, whatever is in it."""
         return any(os.path.exists(f"{folder}/{block}") for folder in (self.spool, self.blocks))
 
     def size(self, block: int) -> int:
@@ -193,7 +191,6 @@ class Disk:
         return 0
 
     def free_bytes(self) -> int:
-        """What the file system has left for this user."""
         found = os.statvfs(self.tier)
         return found.f_bavail * found.f_frsize
 

@@ -20,8 +20,7 @@ from tdcs.model.agent_state import (
 )
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
-from tdcs.node.agent.disk.failed_blocks import FailedBlock
-from tdcs.node.agent.mount.failed_fetches import BlockFailures, Failure, Mask, Numbers
+from tdcs.node.agent.mount.failed_fetches import BlockFailures, FailedBlock, Failure, Mask, Numbers
 
 _WINDOW: Final = 1 << 16
 
@@ -160,7 +159,6 @@ class Ledger:
         return self._claim(taken, cursor=cursor)
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Give claimed blocks back."""
         self.changes += 1
         self.claimed[blocks] = False
 
@@ -225,11 +223,9 @@ class Ledger:
         self.claimed[block] = False
 
     def failed_blocks(self, *, most: int) -> tuple[FailedBlock, ...]:
-        """What failed, to be kept over a restart."""
         return self.failures.noted(self.manifest, most=most)
 
     def restore_failures(self, noted: Sequence[FailedBlock]) -> None:
-        """Take up what an earlier process has noted."""
         self.changes += 1
         self.failures.restore(self.manifest, noted)
 
@@ -322,7 +318,6 @@ class Ledger:
         return [int(block) for block in np.flatnonzero(found)]
 
     def first_of_file(self, block: int) -> bool:
-        """Whether a block is the first of its file."""
         return self.manifest.blocks_of(self.manifest.file_of(block)).start == block
 
     def absent(self, block: int) -> bool:
@@ -331,11 +326,9 @@ class Ledger:
         return not (here or self.claimed[block] or self.failures.refused[block])
 
     def claim(self, blocks: Sequence[int]) -> list[int]:
-        """Claim these blocks, but those that somebody has claimed."""
         return self._claim([block for block in blocks if not self.claimed[block]], cursor="")
 
     def registers(self) -> bool:
-        """Whether blocks wait to be registered."""
         return bool((self.in_spool & ~self.registered & ~self.claimed & ~self._unwelcome).any())
 
     def left(self) -> bool:

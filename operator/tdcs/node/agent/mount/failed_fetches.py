@@ -9,13 +9,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tdcs.model.agent_state import FailureCode, FileFailure
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.backoff import pause
-from tdcs.node.agent.disk.failed_blocks import FailedBlock
+
+
+class FailedBlock(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A block, by its id.
+
+    Attributes:
+        reason: empty where only the number of such files is said.
+    """
+
+    block: int
+    code: FailureCode
+    attempts: int
+    reason: str = ""
+
+
+class FailedBlocks(msgspec.Struct, frozen=True, kw_only=True):
+    """Those of a mount, as they are kept on the disk."""
+
+    mount: str
+    blocks: tuple[FailedBlock, ...]
+
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -48,9 +69,6 @@ class Failure:
 class BlockFailures:
     """The failures of one version of a mount.
 
-    Args:
-        count: blocks of the manifest.
-
     Attributes:
         failed: blocks of which the last attempt failed.
         refused: blocks that a comparison found wrong: they are neither held nor brought.
@@ -79,13 +97,11 @@ class BlockFailures:
             self._reasons[block] = failure.reason
 
     def postpone(self, block: int, *, now: float) -> None:
-        """Try a block again after the next pause."""
         attempts = min(int(self._attempts[block]) + 1, _MOST_ATTEMPTS)
         self._attempts[block] = attempts
         self._retry_at[block] = now + pause(attempts)
 
     def brought(self, block: int) -> None:
-        """A block lies here now."""
         self.changes += bool(self.failed[block])
         self.failed[block] = False
         self._attempts[block] = 0
@@ -93,7 +109,6 @@ class BlockFailures:
         self._reasons.pop(block, None)
 
     def keep(self, wanted: Mask) -> None:
-        """Forget the failures of all blocks but these."""
         self.changes += bool((self.failed & ~wanted).any())
         self.failed &= wanted
         self._reasons = {block: text for block, text in self._reasons.items() if self.failed[block]}
@@ -119,7 +134,6 @@ class BlockFailures:
         self.changes += 1
 
     def noted(self, manifest: Manifest, *, most: int) -> tuple[FailedBlock, ...]:
-        """What is to be kept of them over a restart."""
         return tuple(
             FailedBlock(
                 block=int(manifest.block_ids[number]),
@@ -143,7 +157,6 @@ class BlockFailures:
         self._retry_at[:] = 0.0
 
     def may_try(self, part: slice, *, now: float) -> Mask:
-        """Blocks of a stretch that may be brought now."""
         return np.asarray((self._retry_at[part] <= now) & ~self.refused[part])
 
     def named(

@@ -17,8 +17,7 @@ from tdcs.model.agent_state import NO_SLOTS, Assignment, FileFailure, MountState
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.failed_fetches import Failure, Mask, Numbers
-from tdcs.node.agent.mount.peer_book import PeerBook
-from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.agent.mount.peer_book import Patience, PeerBook
 from tdcs.node.agent.mount.readable import ReadableBlocks
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
 from tdcs.node.agent.mount.source_state import SourceState
@@ -138,7 +137,6 @@ class MountWork:
         return before
 
     def source_refused(self, ledger: Ledger, block: int, error: SourceFailureError) -> None:
-        """A block could not be read from the source."""
         now, identity = self.clock(), int(ledger.manifest.block_ids[block])
         with self.lock:
             if error.code != "SourceAway":
@@ -206,7 +204,6 @@ class MountWork:
                 self.ledger.refuse(self._numbers(new))
 
     def admit(self, ids: Iterable[int]) -> None:
-        """These blocks may lie here again."""
         with self.lock:
             gone = self.refused.intersection(ids)
             self.refused -= gone
@@ -223,7 +220,6 @@ class MountWork:
             return set(self.ledger.manifest.block_ids[numbers].tolist())
 
     def opened(self, ledger: Ledger) -> None:
-        """Count by this ledger from now on."""
         with self.lock:
             before, self.ledger = self.ledger, ledger
             if before is not None:
@@ -240,7 +236,6 @@ class MountWork:
             self.readable.restart(ledger.manifest.block_ids[here].tolist())
 
     def _numbers(self, ids: Iterable[int]) -> list[int]:
-        """Blocks of the ledger with these ids."""
         if self.ledger is None:
             return []
         found = self.ledger.manifest.blocks_at(np.array(sorted(ids), dtype=np.int64))
@@ -262,7 +257,6 @@ class MountWork:
             )
 
     def drops(self) -> bool:
-        """Whether some blocks are to be dropped now."""
         with self.lock:
             if self.ledger is None or not (self.forgotten or self.wanted is not None or self.refused):
                 return False
@@ -329,7 +323,6 @@ class MountWork:
                 _log.info("no peer has more of some slots of %s: what they had is here", self.path)
 
     def state(self) -> MountState:
-        """What the operator hears of it."""
         with self.lock:
             ledger = self.ledger
             if ledger is None:

@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tdcs.model import slots
 from tdcs.model.agent_state import NO_SLOTS, Peer
 from tdcs.node.agent.backoff import pause
-from tdcs.node.agent.mount.peer_health import Patience, PeerHealth
-from tdcs.node.agent.mount.rate import Rate
+from tdcs.node.agent.mount.transfer_limits import Rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long others are waited for, in seconds.
+
+    Attributes:
+        answer: a peer that sends nothing for so long is taken for dead.
+        silent: one that was asked and has not answered for so long is passed over: its slots are read from the source.
+        stalled: the same for one that answers, but has had nothing new for so long.
+        refused: a source that refuses one file after the other is given a pause of so long at most.
+        away: a source that answers nothing for so long is reported as away.
+    """
+
+    answer: float = 30.0
+    silent: float = 30.0
+    stalled: float = 120.0
+    refused: float = 10.0
+    away: float = 10.0
+
+
+@dataclass
+class PeerHealth:
+    """How it went with a peer lately. Times are seconds of the monotonic clock."""
+
+    failures: int = 0
+    pause_until: float = 0.0
+    silent_since: float | None = None
+    empty_since: float | None = None
+    """Since when it answers, and has nothing of what is missing."""
+    progress_at: float = 0.0
+    lanes: int = 0
+
 
 _MOST_PAUSE: Final = 15.0
 
@@ -25,9 +58,6 @@ class PassedOver(NamedTuple):
 class PeerBook:
     """The peers of one mount. The threads that read from peers each note what is of their own; whoever changes or
     compares all of them holds the mount's lock.
-
-    Args:
-        clock: seconds that only grow.
 
     Attributes:
         by_node: the peers of the last assignment.
@@ -45,7 +75,6 @@ class PeerBook:
         self.bytes: Final = Rate()
 
     def assign(self, peers: Sequence[Peer]) -> None:
-        """Take the peers of another assignment."""
         now = self._clock()
         self.by_node = {peer.node: peer for peer in peers}
         # A peer that goes and comes back has the thread still that reads from it.
@@ -89,7 +118,6 @@ class PeerBook:
             health.failures, health.silent_since, health.progress_at = 0, None, self._clock()
 
     def failed(self, node: str) -> None:
-        """A peer did not answer, or not as it should."""
         now = self._clock()
         if (health := self.health.get(node)) is not None:
             health.failures += 1
@@ -105,7 +133,6 @@ class PeerBook:
         return False
 
     def came(self, identity: int) -> None:
-        """A block is here."""
         self._wrong.pop(identity, None)
 
     def passed_over(self, missing: bytes) -> PassedOver | None:

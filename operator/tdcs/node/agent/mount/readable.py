@@ -32,7 +32,6 @@ class ReadableBlocks:
         self._most = _LEAST
 
     def add(self, blocks: Iterable[int]) -> None:
-        """Append ids, and wake those who wait."""
         with self._changed:
             self._blocks.extend(blocks)
             if len(self._blocks) > self._most:
@@ -48,7 +47,6 @@ class ReadableBlocks:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End all waits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

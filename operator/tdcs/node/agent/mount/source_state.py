@@ -2,21 +2,144 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Final
 
 from tdcs.api.source_uri import parse_source_uri
+from tdcs.engine.confined_path import open_beneath, open_plain_folder
 from tdcs.model.agent_state import FileFailure, SourceAccess
 from tdcs.node.agent.backoff import FIRST_SECONDS, pause
 from tdcs.node.agent.mount.bucket_source import BucketReader
-from tdcs.node.agent.mount.folder_source import FolderReader
-from tdcs.node.agent.mount.peer_health import Patience
-from tdcs.node.agent.mount.rate import Rate
-from tdcs.node.agent.mount.source_pieces import SourceFailureError, SourceReader
-from tdcs.node.agent.mount.transfer_limits import RateLimit
-from tdcs.node.agent.mount.unanswered import UnansweredReads
+from tdcs.node.agent.mount.peer_book import Patience
+from tdcs.node.agent.mount.source_pieces import (
+    Extent,
+    SourceFailureError,
+    SourceReader,
+    Write,
+    changed,
+    listed_time,
+)
+from tdcs.node.agent.mount.transfer_limits import Rate, RateLimit
+
+_CHUNK: Final = 1 << 20
+_NAMES_REFUSED: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
+_AWAY: Final = frozenset({errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.ENXIO})
+
+
+class FolderReader:
+    """A folder that this node sees under its own path. No link leads out of it, and none to it."""
+
+    lanes = 4
+
+    def __init__(self, folder: str) -> None:
+        self._folder: Final = os.fsencode(folder.rstrip("/") or "/")
+
+    def read(self, extent: Extent, write: Write) -> None:
+        """Read a piece of a file that has the listed length and time, before and after."""
+        try:
+            file = self._open(extent.path)
+            try:
+                _compare(os.fstat(file), extent)
+                left, at = extent.length, extent.offset
+                while left:
+                    data = os.pread(file, min(left, _CHUNK), at)
+                    if not data:
+                        raise SourceFailureError("Changed", "the file became shorter while it was read")
+                    write(memoryview(data))
+                    left -= len(data)
+                    at += len(data)
+                _compare(os.fstat(file), extent)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _open(self, path: bytes) -> int:
+        folder = open_plain_folder(self._folder)
+        try:
+            return open_beneath(folder, path, os.O_RDONLY | os.O_NONBLOCK, links=True)
+        finally:
+            os.close(folder)
+
+    def _failure(self, error: OSError) -> SourceFailureError:
+        reason = error.strerror or type(error).__name__
+        if error.errno in (errno.ELOOP, errno.EXDEV):
+            return SourceFailureError("Denied", "it is a symbolic link that leads out of the source's folder")
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            if not os.path.isdir(self._folder):
+                return SourceFailureError(
+                    "SourceAway", "the source's folder is away on this node", common=True
+                )
+            return SourceFailureError("Missing", "the file is not at the source any more")
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return SourceFailureError(
+                "Denied",
+                f"the source refuses to give the file to user {os.geteuid()}: {reason}; see spec.folderAccess of the "
+                "CacheCluster",
+            )
+        if error.errno in _NAMES_REFUSED:
+            return SourceFailureError("BadName", f"the source refuses the file's name: {reason}")
+        if error.errno in _AWAY:
+            return SourceFailureError("SourceAway", f"the source does not answer: {reason}", common=True)
+        return SourceFailureError("Unreadable", f"the file cannot be read: {reason}")
+
+
+def _compare(found: os.stat_result, extent: Extent) -> None:
+    if found.st_size != extent.size:
+        raise changed(f"it has {found.st_size} bytes, and had {extent.size}")
+    listed = listed_time(extent.tag)
+    if listed is not None and found.st_mtime_ns // 1_000_000 != listed:
+        raise changed("its time is another one")
+
+
+TRIES: Final = 4
+"""A block that gets no answer so often, while the source answers for others, cannot be read."""
+
+
+class UnansweredReads:
+    """What a source did not answer lately: whether it is away, or a single file cannot be read there. Not thread-safe.
+
+    No I/O and no clock: times are seconds that only grow, given by the caller. A block is known by its id.
+
+    Args:
+        away_seconds: a source that answers nothing for so long is away.
+    """
+
+    def __init__(self, *, away_seconds: float) -> None:
+        self._away_seconds: Final = away_seconds
+        self._tries: dict[int, tuple[int, float]] = {}
+        self._answered_at = float("-inf")
+        self._silent_since: float | None = None
+
+    def answered(self, *, now: float) -> None:
+        if self.away(now=now):
+            self._tries.clear()  # what it did not answer while it was away says nothing of single files
+        self._answered_at, self._silent_since = now, None
+
+    def note(self, block: int, *, now: float) -> bool:
+        """A read of a block got no answer; whether that is for the block alone, by what was answered meanwhile."""
+        tries, since = self._tries.get(block, (0, now))
+        self._tries[block] = (tries + 1, since)
+        if self._silent_since is None:
+            self._silent_since = now
+        return tries + 1 >= TRIES and self._answered_at >= since
+
+    def doubtful(self, block: int) -> bool:
+        """Whether a block was tried again in vain, and nothing was answered since: nothing else may be asked for."""
+        return self._silent_since is not None and self._tries.get(block, (0, 0.0))[0] > 1
+
+    def ended(self, block: int) -> None:
+        """A block was brought, or is known not to be readable."""
+        self._tries.pop(block, None)
+
+    def away(self, *, now: float) -> bool:
+        """Whether the source has answered nothing for long enough to say so."""
+        return self._silent_since is not None and now - self._silent_since >= self._away_seconds
+
 
 _log: Final = logging.getLogger(__name__)
 
@@ -38,21 +161,14 @@ def open_source(access: SourceAccess) -> SourceReader:
 class SourceState:
     """The source of one mount. Whoever changes it holds the mount's lock; `answered` takes it, and `bytes` needs none.
 
-    Args:
-        path: of the mount.
-        lock: of the mount.
-        clock: seconds that only grow.
-
     Attributes:
         reader: reads it; None: there is none, or it cannot be opened.
         limit: of what is read.
         bytes: what came from it.
-        lanes: threads that read from it.
         pieces_waiting: pieces of large blocks under way that no thread reads yet.
         until: reading rests until then.
         failures: how often it failed since it last answered.
         failure: why nothing can be had from it, for the operator.
-        unanswered: reads that got no answer.
     """
 
     def __init__(

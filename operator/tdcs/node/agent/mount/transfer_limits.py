@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -95,7 +95,6 @@ class RateLimit:
     wait so much longer that the rate is kept.
 
     Args:
-        clock: seconds that only grow.
         look_seconds: how often those who wait look at the time.
     """
 
@@ -113,7 +112,6 @@ class RateLimit:
         self._at = clock()
 
     def set(self, rate: int | None) -> None:
-        """Bytes a second from now on; None for no limit."""
         with self._changed:
             if rate != self._rate:
                 self._refill()
@@ -189,3 +187,27 @@ class RateLimit:
             self._tokens = min(most, self._tokens + flowed)
             self._demand_tokens = min(most, self._demand_tokens + flowed)
         self._at = now
+
+
+_RATE_SECONDS: Final = 5.0
+
+
+class Rate:
+    """Bytes a second over the last seconds. Thread-safe enough: lost updates of a reader do not matter."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque()
+        self.total = 0
+
+    def add(self, length: int) -> None:
+        self.total += length
+
+    def sample(self) -> int:
+        """Bytes a second since the oldest sample of the last seconds; takes a sample."""
+        now = self._clock()
+        self._seen.append((now, self.total))
+        while len(self._seen) > 1 and self._seen[0][0] < now - _RATE_SECONDS:
+            self._seen.popleft()
+        begin, before = self._seen[0]
+        return int((self.total - before) / (now - begin)) if now > begin else 0

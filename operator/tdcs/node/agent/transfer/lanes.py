@@ -8,10 +8,12 @@ the fewest go first.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tdcs.model.agent_state import Peer
@@ -19,9 +21,62 @@ from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.peer_book import PeerBook
 from tdcs.node.agent.mount.source_state import SourceState
-from tdcs.node.agent.transfer.lane_shares import LaneBound, lanes_to_start
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
 from tdcs.node.agent.transfer.source_puller import SourcePuller
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneBound:
+    """A bound of threads of one kind.
+
+    Attributes:
+        most: of all mounts together.
+        shared: beyond so many a mount gets its first one only: a source that hangs never holds all of them.
+    """
+
+    most: int
+    shared: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneShares:
+    """What may be started now.
+
+    Attributes:
+        of: threads by mount.
+        crowded: whether some mount wants more than it gets.
+    """
+
+    of: Mapping[str, int]
+    crowded: bool
+
+
+def lanes_to_start(
+    *, wanted: Mapping[str, int], running: Mapping[str, int], total: int, bound: LaneBound
+) -> LaneShares:
+    """Threads for the mounts that have fewest, one after the other; among equals in the order of `wanted`.
+
+    Args:
+        wanted: how many more each mount could use.
+        total: all that run, also for mounts that are gone.
+    """
+    granted: dict[str, int] = {}
+    waiting = [
+        (running.get(path, 0), place, path, count)
+        for place, (path, count) in enumerate(wanted.items())
+        if count
+    ]
+    heapq.heapify(waiting)
+    while waiting:
+        has, place, path, count = heapq.heappop(waiting)
+        if total >= (bound.shared if has else bound.most):
+            return LaneShares(of=granted, crowded=True)
+        granted[path] = granted.get(path, 0) + 1
+        total += 1
+        if count > 1:
+            heapq.heappush(waiting, (has + 1, place, path, count - 1))
+    return LaneShares(of=granted, crowded=False)
+
 
 _log: Final = logging.getLogger(__name__)
 
@@ -40,9 +95,7 @@ class Lanes:
     """Starts threads and counts those that run. All calls in one event loop, which is set before the first.
 
     Args:
-        sources, peers: what a thread does.
         ended: called in the loop whenever a thread has ended.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -155,7 +208,6 @@ class Lanes:
         self._ended()
 
     def _call(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Run something in the loop, from a thread."""
         if self.loop is not None:
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 self.loop.call_soon_threadsafe(action, *arguments)

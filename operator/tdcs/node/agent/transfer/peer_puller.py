@@ -35,7 +35,6 @@ class PeerPuller:
     Args:
         disk, room: where they go, and what fits.
         journal: that the blocks belong to.
-        stopped: set when the process ends.
         answer_seconds: a peer that sends nothing for so long is taken for dead.
         tls: gives the context of the time, with which peers are spoken to; None: plain TCP.
     """

@@ -14,11 +14,7 @@ _IDLE: Final = (3, 4)
 
 
 class Processors:
-    """How many processors had nothing to do lately; looked at once a second.
-
-    Args:
-        clock: seconds that only grow.
-    """
+    """How many processors had nothing to do lately; looked at once a second."""
 
     def __init__(
         self, *, clock: Callable[[], float] = time.monotonic, statistics: Path = Path("/proc/stat")

@@ -76,12 +76,7 @@ class _Short(NamedTuple):
 
 
 class ReadFills:
-    """Fills one disk by what is read. Thread-safe.
-
-    Args:
-        disk, room: where blocks go, and what fits.
-        clock: seconds that only grow.
-    """
+    """Fills one disk by what is read. Thread-safe."""
 
     def __init__(self, *, disk: Disk, room: Room, clock: Callable[[], float] = time.monotonic) -> None:
         self._disk: Final = disk
@@ -204,7 +199,6 @@ class ReadFills:
             self._finish(parts, block=key[1])
 
     def _begin(self, mount: MountWork, ledger: Ledger, place: _Place) -> _Parts:
-        """A file for the parts of a claimed block."""
         cleanup = ExitStack()
         try:
             partial = cleanup.enter_context(self._disk.create(int(ledger.manifest.block_ids[place.number])))
@@ -223,7 +217,6 @@ class ReadFills:
         )
 
     def _finish(self, parts: _Parts, *, block: int) -> None:
-        """All parts are there."""
         try:
             with parts.cleanup:
                 found = hash_of(parts.partial.fd, offset=0, length=parts.length)

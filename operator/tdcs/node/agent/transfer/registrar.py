@@ -53,23 +53,17 @@ SETTLED_SECONDS = 3.0
 
 
 class Removals:
-    """Recent removals of one worker.
-
-    Args:
-        clock: seconds that only grow.
-    """
+    """Recent removals of one worker."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._at: dict[int, float] = {}  # the oldest first
 
     def note(self, block_id: int) -> None:
-        """A block was removed just now."""
         self._at.pop(block_id, None)
         self._at[block_id] = self._clock()
 
     def recent(self) -> list[int]:
-        """Blocks that may not be registered yet."""
         settled = self._clock() - SETTLED_SECONDS
         for block_id, at in list(self._at.items()):
             if at > settled:
@@ -94,13 +88,7 @@ def lanes_now(*, bringing: bool, idle: float, waited: float) -> int:
 
 
 class Registrar:
-    """Works on one worker's blocks. All in one event loop.
-
-    Args:
-        worker: the RPCs of the worker.
-        disk: where the blocks lie.
-        clock: seconds that only grow.
-    """
+    """Works on one worker's blocks. All in one event loop."""
 
     def __init__(
         self,
@@ -310,7 +298,6 @@ class Registrar:
         self._removals.note(identity)
 
     def _resting_blocks(self, ledger: Ledger) -> Numbers:
-        """Blocks that were refused or removed a moment ago."""
         now = self._clock()
         for identity in [
             one for one, (_, until) in self._refused.items() if now > until + _FORGOTTEN_SECONDS
@@ -339,3 +326,41 @@ class Registrar:
 
 class _WorkerAwayError(Exception):
     """The worker does not answer: the rest waits."""
+
+
+class RegistrationLanes:
+    """The lanes of all mounts. All in one event loop."""
+
+    def __init__(self) -> None:
+        self._allowed = 0
+        self._lanes: Final[dict[str, int]] = {}
+        self._resting: Final[set[str]] = set()
+        """Mounts that got their lanes while no blocks were brought."""
+
+    @property
+    def free(self) -> int:
+        """Lanes that may begin; below 0 when there are more than are allowed now."""
+        return self._allowed - sum(self._lanes.values())
+
+    def allow(self, lanes: int) -> None:
+        self._allowed = lanes
+
+    def begin(self, mount: str, *, lanes: int) -> None:
+        """A mount begins a batch of blocks on so many lanes."""
+        self._lanes[mount] = lanes
+        if self._allowed > BUSY_LANES:
+            self._resting.add(mount)
+
+    def leaves(self, mount: str) -> bool:
+        """Whether one lane of a mount ends before its batch: blocks are brought since it began, and fewer are allowed.
+
+        The few lanes that began while blocks were brought end with their batches, which are short.
+        """
+        if mount not in self._resting or self.free >= 0:
+            return False
+        self._lanes[mount] -= 1
+        return True
+
+    def end(self, mount: str) -> None:
+        self._lanes.pop(mount, None)
+        self._resting.discard(mount)

@@ -45,7 +45,6 @@ class SourcePuller:
 
     Args:
         disk, room: where they go, and what fits.
-        stopped: set when the process ends.
         in_flight: bounds the bytes in memory.
     """
 

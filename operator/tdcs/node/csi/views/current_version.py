@@ -113,7 +113,6 @@ class Versions:
         return None if known is None else known.manifest.digest
 
     def forget(self, *, volume: Volume) -> None:
-        """Keep nothing of this dataset in memory."""
         self._known.pop(volume, None)
 
     async def mounts(self, *, cluster: str) -> Collection[str] | None:
@@ -143,7 +142,6 @@ class Versions:
             del self._running[volume]
 
     async def close(self) -> None:
-        """End what is under way."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

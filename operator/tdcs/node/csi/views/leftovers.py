@@ -51,10 +51,8 @@ def clear_abandoned(
     of datasets that have no version here any more; and what is left of copies of manifests. Run it in a thread.
 
     Args:
-        cache_root: Folder with the caches' folders.
         pods: The folder below which pods' volumes are mounted.
         known: Folders of versions that are looked after.
-        mounts: What is mounted.
     """
     shown = {found.version for each in mounts if (found := parse_shown(each)) and each.point.startswith(pods)}
     for _, _, folder in dataset_folders(cache_root=cache_root):
@@ -86,7 +84,6 @@ def _is_made(version: VersionFolder) -> bool:
 
 
 def _forget(folder: DatasetFolder) -> None:
-    """Remove the folder of a dataset that has no version."""
     above, key = os.path.split(folder.path)
     # Not empty: it has a version. Not there, or no plain folder: it is not ours.
     with contextlib.suppress(OSError), plain_folder(folder.path) as dataset:

@@ -124,7 +124,6 @@ class NodeViews:
         return dataset.endswith(f"/{names.VIEWS_FOLDER}/{key_of(volume=volume)}")
 
     async def watch(self) -> None:
-        """Keep the views in step until cancelled."""
         try:
             await self._resume()
             tidied = time.monotonic()
@@ -143,7 +142,6 @@ class NodeViews:
             await self._versions.close()
 
     def reports(self) -> list[Report]:
-        """What there is to measure."""
         mounts = mountinfo.read()
         return [
             Report(
@@ -288,7 +286,6 @@ class NodeViews:
         return device is not None and view.shown.all_current(device=device, proc=proc, mounts=mounts)
 
     async def _resume(self) -> None:
-        """Take up the views that an earlier process left."""
         for volume, version, manifest in await asyncio.to_thread(
             lambda: list(on_disk(cache_root=self._cache_root))
         ):
@@ -302,7 +299,6 @@ class NodeViews:
                 self._kept.add((volume, version))
 
     async def _tidy(self) -> None:
-        """Remove what no pod uses any more."""
         mounts = mountinfo.read()
         for (volume, version), view in list(self._views.items()):
             if self._used(view, mounts=mounts) or view.operations.busy:

@@ -105,8 +105,6 @@ class ShownFolder:
     Args:
         version: The version's folder.
         tree: Its links and placeholders, or an empty folder where there are none.
-        merged: Whether there are.
-        point: Where the overlay is mounted.
     """
 
     def __init__(self, *, version: str, tree: str, merged: bool, point: str) -> None:
@@ -153,7 +151,6 @@ class ShownFolder:
         bind_mount.detach(target=self._point)
 
     def remove(self) -> None:
-        """Take it away, and the place where it is mounted."""
         self.hide()
         if os.path.isdir(self._point):
             os.rmdir(self._point)
@@ -164,7 +161,6 @@ class ShownFolder:
         Args:
             device: The client's of now.
             proc: The host's /proc, by which pods' own mounts are known; None when there is none.
-            mounts: What this process sees.
         """
         everywhere: Iterator[Sequence[mountinfo.Mount]]
         everywhere = mountinfo.namespaces(proc) if proc else iter([mounts])

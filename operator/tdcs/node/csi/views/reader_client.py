@@ -24,12 +24,7 @@ _PODS: Final = "see the reader's pods: kubectl get pods -A -o wide | grep tdcs-r
 
 
 class ReaderClient:
-    """The remote-read client of this node.
-
-    Args:
-        settings: of the views.
-        guard: runs what may hang.
-    """
+    """The remote-read client of this node."""
 
     def __init__(self, *, settings: ViewSettings, guard: HangGuard) -> None:
         self._settings: Final = settings

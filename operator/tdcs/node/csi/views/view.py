@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,6 @@ from tdcs.engine.confined_path import open_plain_folder, plain_folder
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.block_store import Store
-from tdcs.node.csi.views.operations import Operations
 from tdcs.node.csi.views.overlay import ShownFolder
 from tdcs.node.csi.views.view_folders import GONE, DatasetFolder, VersionFolder
 from tdcs.node.csi.views.view_plan import Blocks, Form, Inodes, is_native, plan
@@ -24,6 +24,51 @@ from tdcs.node.csi.views.view_report import Counts, Repairs
 from tdcs.node.csi.views.view_tree import NoTree, Tree
 from tdcs.node.csi.volume import Volume
 from tdcs.node.csi.volume_folder import Source, shown
+
+
+class Operations:
+    """Runs operations one after the other, each in a task of its own.
+
+    A caller that is cancelled (kubelet gives up a call after two minutes) leaves the operation running: its threads
+    would go on anyway, and no other operation may change the same tree meanwhile. The next call for the same operation
+    joins it.
+    """
+
+    def __init__(self) -> None:
+        self._turn: Final = asyncio.Lock()
+        self._tasks: Final[dict[str, asyncio.Task[None]]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether an operation is running or waiting for its turn."""
+        return bool(self._tasks)
+
+    async def run(self, *, name: str, operation: Callable[[], Awaitable[None]]) -> None:
+        """Run `operation` when it is its turn, or join the one of this `name` that has not ended; raises what it
+        raises.
+        """
+        task = self._tasks.get(name)
+        if task is None:
+            task = asyncio.create_task(self._take_turn(operation))
+            self._tasks[name] = task
+            task.add_done_callback(lambda done: self._end(name, done))
+        await asyncio.shield(task)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take_turn(self, operation: Callable[[], Awaitable[None]]) -> None:
+        async with self._turn:
+            await operation()
+
+    def _end(self, name: str, task: "asyncio.Task[None]") -> None:
+        del self._tasks[name]
+        if not task.cancelled():
+            task.exception()  # a failure that no caller waits for any more is found again by the next one
+
 
 _log: Final = logging.getLogger(__name__)
 
@@ -153,7 +198,6 @@ class View:
 
     @property
     def known(self) -> bool:
-        """Whether it is known what the disk has of it."""
         return self._prepared
 
     @property
@@ -288,7 +332,6 @@ class View:
             _log.info("%s: the client was replaced; its files can be read again", self)
 
     def unbind(self) -> None:
-        """Take away what is shown."""
         self.shown.hide()
 
     async def remove(self, *, keep_manifest: bool) -> None:

@@ -92,7 +92,6 @@ def _entries(folder: str) -> list[str]:
 
 
 def key_of(*, volume: Volume) -> str:
-    """The name of a dataset's folder."""
     key = quote("/".join(volume.parts), safe="")
     if len(key) <= _LONGEST_KEY and not key.startswith("."):
         return key
@@ -107,7 +106,6 @@ class VersionFolder:
 
     @property
     def version(self) -> str:
-        """The version's name."""
         return os.path.basename(self.path)
 
     @property
@@ -127,7 +125,6 @@ class VersionFolder:
 
     @property
     def manifest(self) -> str:
-        """The manifest's file."""
         return os.path.join(self.path, MANIFEST)
 
     @property
@@ -152,7 +149,6 @@ class DatasetFolder:
     path: str
 
     def of(self, version: str) -> VersionFolder:
-        """The folder of this version."""
         return VersionFolder(path=os.path.join(self.path, version))
 
     def versions(self) -> list[VersionFolder]:
@@ -161,7 +157,6 @@ class DatasetFolder:
 
 
 def dataset_folder(*, cache_root: str, volume: Volume) -> DatasetFolder:
-    """The folder of a volume's dataset on this node."""
     tier = tiers_of(cache_root=cache_root, cluster=volume.cluster, tiers=volume.tiers)[0]
     return DatasetFolder(path=os.path.join(tier, names.VIEWS_FOLDER, key_of(volume=volume)))
 

@@ -54,7 +54,6 @@ class Blocks:
 
     @classmethod
     def none(cls, files: int) -> "Blocks":
-        """Nothing is here, as far as it is known."""
         return cls(np.zeros(files, dtype=np.uint64), np.zeros(0, dtype=np.int64))
 
 
@@ -70,12 +69,10 @@ class Steps:
         return len(self.files)
 
     def part(self, begin: int, end: int) -> "Steps":
-        """Some of them."""
         return Steps(self.files[begin:end], self.forms[begin:end], self.fresh[begin:end])
 
 
 def kinds_of(manifest: Manifest) -> Kinds:
-    """A `Kind` for each file of a version."""
     counts = np.diff(manifest.block_ends, prepend=np.uint32(0))
     kinds = np.full(len(manifest), Kind.PARTS, dtype=np.uint8)
     kinds[(counts == 0) & (manifest.lengths == 0)] = Kind.EMPTY
@@ -111,5 +108,4 @@ def plan(
 
 
 def is_native(*, forms: npt.NDArray[np.uint8]) -> bool:
-    """Whether no file needs the remote-read client."""
     return bool(((forms == Form.LINK) | (forms == Form.EMPTY)).all())

@@ -247,7 +247,6 @@ class _Writer:
         self._put(name)
 
     def placeholder(self, name: bytes, *, number: int, length: int, fresh: bool) -> None:
-        """Have `name` be a placeholder."""
         if fresh:
             make_placeholder(name, number=number, length=length, mode=FILE_MODE, folder=self._folder)
             return
@@ -255,7 +254,6 @@ class _Writer:
         self._put(name)
 
     def empty(self, name: bytes) -> None:
-        """Have `name` be an empty file."""
         made = os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=self._drafts)
         try:
             os.fchmod(made, FILE_MODE)
@@ -268,7 +266,6 @@ class _Writer:
 
 
 def _listing(folder: int) -> contextlib.AbstractContextManager[int]:
-    """The open folder with the right to list it."""
     return _closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder))
 
 

@@ -25,7 +25,6 @@ class ContentBuffer:
 
     @property
     def versions(self) -> set[int]:
-        """Those that have something here."""
         return set(self._sizes)
 
     def get(self, key: Key) -> bytes | memoryview | None:

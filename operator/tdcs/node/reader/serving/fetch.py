@@ -26,7 +26,6 @@ class Fetch:
     """A fetch under way.
 
     Attributes:
-        key: what is fetched.
         block: the block's id.
         size: bytes of the whole block.
         source: the same piece as the source knows it.
@@ -36,7 +35,6 @@ class Fetch:
         reasons: why none of those who were asked could give it so far.
         changed: whether the source has another version.
         ahead: whether it began without a read that waits for it.
-        retry_at: when all are asked again.
         retries: how often all were asked again.
     """
 
@@ -74,7 +72,6 @@ class BlockQuestion(NamedTuple):
     length: int
 
     def request(self) -> bytes:
-        """The request's frame."""
         key = self.fetch.key
         whole = key.offset == 0 and key.length == self.fetch.size
         piece = Wanted(self.block) if whole else Wanted(self.block, key.offset, key.length)
@@ -89,7 +86,6 @@ class SourceQuestion(NamedTuple):
     length: int
 
     def request(self) -> bytes:
-        """The request's frame."""
         return frames.source_request(self.fetch.source())
 
 

@@ -64,23 +64,19 @@ class Answers(Protocol):
         """A piece is there; its bytes may be overwritten afterwards, unless they are `kept`."""
         ...
 
-    def failed(self, waiter: Read, *, stale: bool, reason: str) -> None:
-        """A piece cannot be had."""
-        ...
+    def failed(self, waiter: Read, *, stale: bool, reason: str) -> None: ...
 
 
 class Fetches:
     """All fetches of a process.
 
     Args:
-        poller: watches connections.
         answers: takes results.
         buffer: of what was fetched ahead or not read to its end.
         counters: what happened.
         journal_of: the journal to greet agents with for a version, by its number, and by whether its source is read.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
-        clock: seconds that only grow.
     """
 
     def __init__(
@@ -113,7 +109,6 @@ class Fetches:
         """Bytes that are being fetched ahead, by version."""
 
     def has(self, key: Key) -> bool:
-        """Whether a piece is on its way."""
         return key in self._running
 
     def want(self, version: OpenVersion, key: Key, *, waiter: tuple[Read, int] | None) -> None:
@@ -135,7 +130,6 @@ class Fetches:
         self._ask_next(fetch)
 
     def flush(self) -> None:
-        """Send the requests that were made since the last call."""
         unsent = list(self._unsent.values())
         self._unsent.clear()
         for connection in unsent:
@@ -147,7 +141,6 @@ class Fetches:
                 self._poller.change(connection)
 
     def ready(self, connection: PeerConnection[Question]) -> None:
-        """A connection can be read or written."""
         try:
             connection.ready(now=self._clock())
         except (OSError, FrameError, ValueError) as error:
@@ -373,7 +366,6 @@ class Fetches:
 
 
 def _at_source(version: OpenVersion, key: Key) -> SourceWanted:
-    """A piece of a block as the source knows it."""
     manifest = version.manifest
     file = manifest.file_of(key.block)
     first = manifest.blocks_of(file).start

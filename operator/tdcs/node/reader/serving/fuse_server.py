@@ -38,8 +38,6 @@ class Server:
 
     Args:
         session: descriptors of it and of its requests' memory.
-        versions: what it shows.
-        counters: what happens.
         buffer_bytes: how much of what was fetched is kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
@@ -125,7 +123,6 @@ class Server:
     # Requests.
 
     def _take_more(self) -> None:
-        """Watch the session while there are places for requests."""
         if bool(self._memory.free) == self._taking:
             return
         self._taking = not self._taking

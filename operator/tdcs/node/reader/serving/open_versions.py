@@ -30,7 +30,6 @@ class OpenVersion:
     """A version with its manifest open.
 
     Args:
-        number, name: of the version.
         registration: of the node plugin.
         tree: its files.
         node: name of this node; it needs no connection to its own disk.
@@ -76,7 +75,6 @@ class OpenVersion:
         self._here = ALL_SLOTS
 
     def set_table(self, table: HolderTable) -> None:
-        """Take another table of holders."""
         self.table = table
         self._slot_holders.clear()
         self._slot_sources.clear()
@@ -108,7 +106,6 @@ class OpenVersion:
         return bool(self._here[slot >> 3] & (0x80 >> (slot & 7)))
 
     def blocks_of(self, file: int) -> range:
-        """Numbers of a file's blocks."""
         return range(self.block_ends[file - 1] if file else 0, self.block_ends[file])
 
     def holders(self, slot: int) -> tuple[str, ...]:
@@ -135,12 +132,7 @@ def _stamp(file: str | Path) -> tuple[int, int]:
 
 
 class OpenVersions:
-    """All open versions of a process.
-
-    Args:
-        folder: where registrations and tables of holders are.
-        node: name of this node.
-    """
+    """All open versions of a process."""
 
     def __init__(self, *, folder: ReaderFolder, node: str) -> None:
         self._folder: Final = folder
@@ -156,15 +148,12 @@ class OpenVersions:
         return None if name is None else self._load(name, number)
 
     def name(self, number: int) -> str:
-        """The name that a number stands for, registered or not."""
         return self._folder.numbered(number) or f"number {number}"
 
     def is_open(self, number: int) -> bool:
-        """Whether the version of a number has its manifest open."""
         return number in self._open
 
     def named(self, name: str) -> OpenVersion | None:
-        """The version of a name."""
         registration = self._folder.read(name)
         if registration is None:
             return None

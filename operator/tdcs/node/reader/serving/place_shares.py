@@ -43,9 +43,6 @@ class PlaceShares:
     thread does not stand still for what it asked for before. Such reads may have half of the version's places only,
     those that remain are for threads that have none.
 
-    Args:
-        free: how many places are free now.
-
     Attributes:
         bounded: whether a read may be refused, or wait its turn.
     """
@@ -57,7 +54,6 @@ class PlaceShares:
         self._begun: Final = Counter[_Asking]()
 
     def take(self, asker: Asker) -> Share:
-        """A read takes its place, or is refused."""
         share = self._share(asker) if self.bounded else Share.BEGINS
         if share is not Share.REFUSED:
             self._taken[asker[:1]] += 1
@@ -67,18 +63,15 @@ class PlaceShares:
         return share
 
     def begin(self, asker: Asker) -> None:
-        """A read that has its place begins."""
         self._begun[asker] += 1
 
     def give_back(self, asker: Asker) -> None:
-        """A read that has begun has its answer."""
         for counts, key in ((self._taken, asker[:1]), (self._taken, asker[:2]), (self._begun, asker)):
             counts[key] -= 1
             if not counts[key]:
                 del counts[key]
 
     def taken(self, version: int) -> int:
-        """How many reads of a version wait."""
         return self._taken[version,]
 
     def is_crowded(self, asker: Asker) -> bool:

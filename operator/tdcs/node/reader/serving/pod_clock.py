@@ -47,7 +47,6 @@ class PodClock:
     """Counts for the process that serves.
 
     Args:
-        table: where the sums are kept.
         proc: the /proc in which the pods' processes are.
         clock: nanoseconds that only grow.
     """
@@ -81,7 +80,6 @@ class PodClock:
         return pod.uid if pod is not None else ""
 
     def end(self, wait: Wait, origin: WaitOrigin) -> None:
-        """It has what it waited for, or failed."""
         pod = wait.pod
         pod.advance(self._clock())
         pod.waiting -= 1

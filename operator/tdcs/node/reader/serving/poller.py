@@ -24,15 +24,12 @@ class Poller:
         return self._connections.get(fd)
 
     def watch(self, fd: int) -> None:
-        """Watch a descriptor that is no connection."""
         self._epoll.register(fd, select.EPOLLIN)
 
     def unwatch(self, fd: int) -> None:
-        """Watch it no more."""
         self._epoll.unregister(fd)
 
     def add(self, connection: PeerConnection[Question]) -> None:
-        """Watch a connection."""
         self._connections[connection.fd] = connection
         self._masks[connection.fd] = select.EPOLLIN | select.EPOLLOUT
         self._epoll.register(connection.fd, self._masks[connection.fd])

@@ -34,11 +34,7 @@ class FileOrder:
         self._until = 0
 
     def next(self, file: int, *, files: int) -> range:
-        """The files to fetch now that a file is read for the first time; none while the order is another one.
-
-        Args:
-            files: how many the version has.
-        """
+        """The files to fetch now that a file is read for the first time; none while the order is another one."""
         in_order = not self._recent.keys().isdisjoint(range(file - self._gap, file))
         self._sure = min(self._sure + 1, _MOST_SURE) if in_order else max(self._sure - 3, 0)
         self._recent[file] = None
@@ -61,9 +57,6 @@ class EpochOrder:
 
     An epoch ends when a file is read for the second time. What the kernel has in its page cache is not asked for, so an
     epoch may lack files. Keeps 13 bytes for each file of the version.
-
-    Args:
-        files: how many the version has.
     """
 
     def __init__(self, *, files: int) -> None:

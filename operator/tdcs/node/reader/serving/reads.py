@@ -38,12 +38,7 @@ class Reads:
     """The reads of a process.
 
     Args:
-        versions: what is read.
-        counters: what happened.
-        poller: watches connections.
-        reply: answers requests.
         shares: says which reads may wait, and begin: one that may not wait fails.
-        buffer_bytes: how much may be kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
         pods: counts how long pods wait; None: nothing does.
@@ -145,7 +140,6 @@ class Reads:
     # What `fetches` says.
 
     def piece(self, waiter: Read, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
-        """A piece of a read is there."""
         _, begin, end = waiter.wanted[index]
         if end < key.length and key not in self.buffer:
             self.buffer.put(key, kept(content))  # its next bytes are asked for in a moment
@@ -233,7 +227,6 @@ class Reads:
         return not read.in_turn
 
     def _give_up(self, read: Read) -> None:
-        """Another read takes over what it has of the shares."""
         read.missing = -1
         self._waited(read, WaitOrigin.SOURCE)
         self._reply(read.place, (fuse_protocol.failure(read.unique, number=errno.EIO),))

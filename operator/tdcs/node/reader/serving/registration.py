@@ -38,7 +38,6 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a dataset on this node.
 
     Attributes:
-        cluster: its cache cluster.
         path: of the mount in the cache, `/datasets/<id>`.
         manifest: file with its manifest.
         tiers: folders of this node's cache, which may hold some of its blocks.
@@ -73,12 +72,10 @@ class ReaderFolder:
         self._numbers: Final = root / reader_files.NUMBERS
 
     def prepare(self) -> None:
-        """Make the folders."""
         for folder in (self.versions, self.holders, self.failures):
             folder.mkdir(parents=True, exist_ok=True)
 
     def registered(self) -> list[str]:
-        """Names of all versions."""
         with suppress(FileNotFoundError):
             return sorted(name for name in os.listdir(self.versions) if _NAME.fullmatch(os.fsencode(name)))
         return []
@@ -104,7 +101,6 @@ class ReaderFolder:
             return known.index(name) + 1
 
     def numbered(self, number: int) -> str | None:
-        """The version of a number."""
         with suppress(FileNotFoundError, IndexError):
             return self._numbers.read_text().splitlines()[number - 1]
         return None
@@ -125,12 +121,10 @@ class ReadersPresent:
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 
     def wait_until_none(self) -> None:
-        """Return when there is none."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def any(self) -> bool:
-        """Whether there is one now."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -26,7 +26,6 @@ class Node(NamedTuple):
 
 
 def parse_node(node: int) -> Node:
-    """What a node's number means."""
     return Node(node >> _SHIFT, node & _PLACE, bool(node & _FILE))
 
 
@@ -34,7 +33,6 @@ class VersionTree:
     """The tree of one version.
 
     Args:
-        manifest: of the version.
         number: of the version.
         time: of its folders, and of files of which the source gave none; seconds since 1970.
     """
@@ -53,7 +51,6 @@ class VersionTree:
         self._timed: Final = len(manifest) > 0 and manifest.tag(0).startswith(_TIME_TAG)
 
     def root(self) -> Attributes:
-        """The version's own folder."""
         return self.folder(0)
 
     def numbered(self) -> Attributes:
@@ -61,11 +58,9 @@ class VersionTree:
         return self.folder(_NUMBERED)
 
     def folder(self, place: int) -> Attributes:
-        """A folder's attributes."""
         return Attributes(self._base | place, 4096, self._time, False)
 
     def file(self, place: int) -> Attributes:
-        """A file's attributes."""
         time = self._time
         if self._timed:
             tag = self.manifest.tag(place).removeprefix(_TIME_TAG)
@@ -80,7 +75,6 @@ class VersionTree:
         return self.folder(node.place) if known else None
 
     def find(self, *, folder: int, name: bytes) -> Attributes | None:
-        """The entry of this name in a folder."""
         if folder == _NUMBERED:
             known = name.isdigit() and len(name) < 20 and int(name) < len(self.manifest)
             return self.file(int(name)) if known else None

@@ -13,7 +13,7 @@ from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Part, Peer
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
-from tdcs.node.agent.mount.peer_health import Patience
+from tdcs.node.agent.mount.peer_book import Patience
 
 LEAVER = "leaver"
 PATIENCE = Patience(answer=1, silent=30, stalled=120)

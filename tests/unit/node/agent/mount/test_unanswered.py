@@ -1,6 +1,6 @@
 """Reads that a source does not answer: when it is away, when one file is, and when that has to be asked."""
 
-from tdcs.node.agent.mount.unanswered import TRIES, UnansweredReads
+from tdcs.node.agent.mount.source_state import TRIES, UnansweredReads
 
 
 def test_a_block_that_is_alone_in_being_asked_for_is_doubtful_until_another_one_is_answered() -> None:

@@ -17,8 +17,7 @@ from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import Extent, Write
-from tdcs.node.agent.transfer.lane_shares import LaneBound, lanes_to_start
-from tdcs.node.agent.transfer.lanes import PEER_LANES, SOURCE_LANES, Lanes
+from tdcs.node.agent.transfer.lanes import PEER_LANES, SOURCE_LANES, LaneBound, Lanes, lanes_to_start
 
 
 class Source:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.mount.folder_source import FolderReader
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
+from tdcs.node.agent.mount.source_state import FolderReader
 from tdcs.node.agent.mount.transfer_limits import InFlight
 from tdcs.node.agent.transfer.source_relay import IN_FLIGHT_BYTES, SourceRelay
 from tdcs.node.wire import frames

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tdcs.node.agent.transfer.registrar import BUSY_LANES, LANES
-from tdcs.node.agent.transfer.registration_lanes import RegistrationLanes
+from tdcs.node.agent.transfer.registrar import BUSY_LANES, LANES, RegistrationLanes
 
 
 def test_lanes_of_a_rest_end_one_by_one_until_as_many_are_left_as_are_allowed() -> None:

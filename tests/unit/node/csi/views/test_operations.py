@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tdcs.node.csi.views.operations import Operations
+from tdcs.node.csi.views.view import Operations
 
 
 async def test_an_operation_goes_on_when_its_caller_gives_up_and_the_next_caller_joins_it() -> None:

@@ -1,4 +1,4 @@
-"""Who may call what of Alluxio's RPC, from `alluxio_rights.toml`. What is not there is refused."""
+"""Who may call what of Alluxio's RPC, from `tdcs/trust/alluxio_rights.toml`. What is not there is refused."""
 
 import tomllib
 from collections.abc import Mapping
@@ -29,16 +29,6 @@ def alluxio_rights() -> Mapping[str, Mapping[Role, Place]]:
             for method, callers in methods.items()
         }
     )
-
-
-def rights_text() -> str:
-    """The table as Alluxio's processes read it: lines of a role, with its place, and a method."""
-    lines = [
-        f"{role}{place} {method}"
-        for method, places in alluxio_rights().items()
-        for role, place in places.items()
-    ]
-    return "\n".join(sorted(lines)) + "\n"
 
 
 def _caller(text: str) -> tuple[Role, Place]:

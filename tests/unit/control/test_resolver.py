@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tdcs.kube import resolver
+from tdcs.control.context import addresses_of
 
 
 @pytest.mark.parametrize("written", ["minio.team-b", "minio.team-b."])
@@ -16,5 +16,5 @@ def test_a_name_is_looked_up_absolutely(written: str, monkeypatch: pytest.Monkey
         return [(None, None, None, "", ("93.184.216.34", 0)), (None, None, None, "", ("93.184.216.34", 0))]
 
     monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
-    assert resolver.addresses_of(written) == ["93.184.216.34"]
+    assert addresses_of(written) == ["93.184.216.34"]
     assert asked == ["minio.team-b."]

@@ -6,13 +6,14 @@ from pathlib import Path
 from click.testing import CliRunner
 from google.protobuf import descriptor_pb2
 
-from tdcs.cli import roles_reference
 from tdcs.node.wire import frames
 from tdcs.trust import rights
-from tdcs.trust.alluxio_rights import Place, alluxio_rights, rights_text
 from tdcs.trust.roles import Role
+from tdcs_labs.reference import roles
+from tdcs_labs.reference.alluxio_rights import Place, alluxio_rights
+from tdcs_labs.reference.roles import rights_text
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "reference" / "roles.md"
 RIGHTS = ROOT / "deploy" / "local" / "alluxio" / "names" / "io" / "tdcs" / "trust" / "rights.txt"
 
@@ -29,7 +30,7 @@ def alluxio_methods() -> set[str]:
 
 
 def test_the_page_in_the_docs_is_what_the_tables_say() -> None:
-    assert PAGE.read_text() == roles_reference.markdown(), "run: make crds"
+    assert PAGE.read_text() == roles.markdown(), "run: make crds"
 
 
 def test_alluxios_processes_read_the_table_that_the_page_shows() -> None:
@@ -62,15 +63,15 @@ def test_an_agent_changes_blocks_from_the_worker_pod_alone() -> None:
         if place is Place.OWN_POD
     }
     assert near == {(Role.AGENT, "CreateLocalBlock"), (Role.AGENT, "RemoveBlock")}
-    page = roles_reference.markdown()
+    page = roles.markdown()
     assert "BlockWorker/RemoveBlock` | `operator`, `agent` of the same pod |" in page
     assert "agent@pod alluxio.grpc.block.BlockWorker/RemoveBlock\n" in rights_text()
 
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:
     page = tmp_path / "roles.md"
-    result = CliRunner().invoke(roles_reference.command, ["--output", str(page)])
-    assert (result.exit_code, page.read_text()) == (0, roles_reference.markdown())
+    result = CliRunner().invoke(roles.command, ["--output", str(page)])
+    assert (result.exit_code, page.read_text()) == (0, roles.markdown())
 
 
 def test_the_kinds_of_requests_are_those_of_the_block_service() -> None:

@@ -15,6 +15,7 @@ from tdcs.node.agent.agent_metrics import registry_of as agent_registry
 from tdcs.node.csi.csi_metrics import registry_of as view_registry
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.exposition import registry_of as reader_registry
+from tdcs_labs.reference.page import write_page
 from tdcs_scheduler.metrics import Metrics as ExtenderMetrics
 
 if TYPE_CHECKING:
@@ -81,11 +82,7 @@ _PROCESSES: Final[tuple[tuple[str, str, Callable[[], CollectorRegistry]], ...]] 
 )
 def command(*, output: Path | None) -> None:
     """Write the reference of all metrics, as Markdown."""
-    if output is None:
-        click.echo(markdown(), nl=False)
-        return
-    output.write_text(markdown())
-    click.echo(f"wrote {output}")
+    write_page(markdown(), output=output)
 
 
 def markdown() -> str:

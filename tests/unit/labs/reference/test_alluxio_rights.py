@@ -10,8 +10,8 @@ import pytest
 
 from tdcs import alluxio
 from tdcs.alluxio import rpc
-from tdcs.trust.alluxio_rights import alluxio_rights
 from tdcs.trust.roles import Role
+from tdcs_labs.reference.alluxio_rights import alluxio_rights
 
 FOLDER = Path(alluxio.__file__).parent
 CODE: Mapping[Role, tuple[str, ...]] = {

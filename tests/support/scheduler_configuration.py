@@ -1,4 +1,4 @@
-"""The KubeSchedulerConfiguration of the scheduler that asks the extender."""
+"""The KubeSchedulerConfiguration of the scheduler that asks the extender, as the chart has it, with its reasons."""
 
 from typing import Any, Final
 
