@@ -17,7 +17,7 @@ from tdcs_local.paths import CHECKOUT
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto
 
-DESCRIPTORS = CHECKOUT / "operator" / "tdcs" / "engine" / "alluxio" / "alluxio.desc"
+DESCRIPTORS = CHECKOUT / "operator" / "tdcs" / "alluxio" / "alluxio.desc"
 
 # The services the engine calls; what they import comes with them.
 PROTOS = (
