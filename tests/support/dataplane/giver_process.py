@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -17,8 +18,8 @@ import msgspec
 from tdcs.model.agent_state import SourceAccess
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.agent.mount.source_state import open_source
-from tdcs.node.agent.mount.transfer_limits import Rate, RateLimit
+from tdcs.node.agent.mount.peer_book import Patience
+from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.transfer.source_relay import SourceRelay
 from tdcs.node.wire.frames import News
 from tdcs.trust.contexts import Contexts
@@ -28,10 +29,9 @@ from tdcs.trust.identity import TrustFolder
 class _Relayed:
     """What a relay needs of a mount."""
 
-    def __init__(self, source: SourceAccess) -> None:
-        self.source = open_source(source)
-        self.limit = RateLimit()
-        self.source_bytes = Rate()
+    def __init__(self, access: SourceAccess) -> None:
+        self.source = SourceState(path="", patience=Patience(), lock=threading.RLock(), clock=time.monotonic)
+        self.source.assign(access)
 
 
 def serve_blocks(tier: Path, port: int, *, journal: str, source: str, trust: str) -> None:
