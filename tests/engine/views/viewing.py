@@ -73,7 +73,11 @@ class ViewClient:
     def __init__(self, node: Node) -> None:
         self.own = ReaderFolder(node.reader_root)
         (port,) = free_ports(1)
-        command = (sys.executable, "-c", "from tdcs.node.reader import reader_command; reader_command.command()")
+        command = (
+            sys.executable,
+            "-c",
+            "from tdcs.node.reader import reader_command; reader_command.command()",
+        )
         where = (f"--folder={node.reader_root}", f"--node={HERE}")
         self.holder = Process(
             name="holder",
