@@ -1,4 +1,4 @@
-"""Which nodes have a cache worker when the cache follows its jobs (`spec.scaling.followJobs`), in words, too."""
+"""What `spec.scaling.followJobs` calls for: the nodes that it chooses, since when others are idle, and that in words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which nodes have a cache worker, which workers leave, and what goes with them."""
+"""Who leaves on scale-in, and what goes with each worker; and which nodes stay or get one."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which nodes have a cache worker when the cache follows its jobs, and which worker leaves.
+"""How many workers a cache has that follows its jobs, where, and in which order they leave.
 
 Growing: a node gets a worker as soon as a pod runs there that reads data of the cache; and there are as many workers
 as the minimum says, and as the data that jobs need takes room. Shrinking: a worker that nothing calls for stays for a

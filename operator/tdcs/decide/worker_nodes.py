@@ -1,4 +1,4 @@
-"""Which nodes may have a cache worker, and what the cluster's state is."""
+"""Which nodes can have a cache worker at all, and in which state the cluster is by its workers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
