@@ -1,4 +1,4 @@
-"""What `spec.scaling.followJobs` calls for: the nodes that it chooses, since when others are idle, and that in words."""
+"""What `spec.scaling.followJobs` calls for: nodes that it chooses, since when others are idle, and that in words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
