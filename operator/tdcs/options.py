@@ -43,7 +43,6 @@ def option(
     env: str | None = None,
     chart: str = "",
     empty: bool = False,
-    hidden: bool = False,
 ) -> Any:
     """A field that the command line sets.
 
@@ -55,7 +54,6 @@ def option(
         env: environment variable that sets it, too.
         chart: the key of the chart's values with the same meaning, such as `csi.waitSeconds`.
         empty: an empty variable is a value; click takes it for one that is not set.
-        hidden: for tests.
     """
     attributes = {
         "help": f"{help} Value of the chart: {chart}." if chart else help,
@@ -63,7 +61,6 @@ def option(
         "envvar": env,
         "chart": chart,
         "empty": empty,
-        "hidden": hidden,
     }
     return field(default=default, metadata={"flag": flag, "attributes": attributes})
 

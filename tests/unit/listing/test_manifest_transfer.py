@@ -6,8 +6,9 @@ import asyncio
 import math
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -26,6 +27,20 @@ from tdcs.model.listing_limit import SourcesSize
 
 MB = 1 << 20
 OF_DEFAULT = Published(cluster="default", most=MB)
+
+
+def obtaining(
+    pool: CachePool, versions: set[str], lost: list[str]
+) -> Callable[[str], Coroutine[Any, Any, None]]:
+    """Gets manifests as the operator does: those of mounts alone; `lost` gets the digests that are nowhere."""
+
+    async def obtain(digest: str) -> None:
+        try:
+            await pool.obtain(digest, version=OF_DEFAULT if digest in versions else None)
+        except ManifestUnavailableError:
+            lost.append(digest)
+
+    return obtain
 
 
 async def test_a_manifest_is_fetched_from_the_first_that_has_it(
@@ -247,11 +262,7 @@ async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for
     pool.get(cluster="default")
     lost: list[str] = []
 
-    async def obtain(digest: str) -> None:
-        try:
-            await pool.obtain(digest, version=OF_DEFAULT if digest == listed.digest else None)
-        except ManifestUnavailableError:
-            lost.append(digest)
+    obtain = obtaining(pool, {listed.digest}, lost)
 
     operator = web.Application()
     operator.add_routes(manifest_routes(empty, obtain=obtain))
@@ -293,11 +304,7 @@ async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_
     pool.get(cluster="default")
     lost: list[str] = []
 
-    async def obtain(digest: str) -> None:
-        try:
-            await pool.obtain(digest, version=OF_DEFAULT if digest in (first, second) else None)
-        except ManifestUnavailableError:
-            lost.append(digest)
+    obtain = obtaining(pool, {first, second}, lost)
 
     await obtain(of_no_mount)
     assert (asked, lost) == ([], [of_no_mount])

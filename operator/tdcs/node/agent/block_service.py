@@ -26,6 +26,9 @@ from tdcs.node.wire.connections import Connections
 from tdcs.node.wire.frames import FrameError, News, SourceWanted, Wanted
 from tdcs.trust.rights import BLOCK_CALLERS, may_ask
 
+_log: Final = logging.getLogger(__name__)
+
+
 _CHANGES: Final = frozenset({"Changed", "Missing"})
 _RECEIVED_AT_ONCE: Final = 4096
 """Bytes: more than a hundred requests for a piece each."""
@@ -103,8 +106,6 @@ class BlockRequests:
         del self._come[:length]
         return BlockRequest(kind, flags, body)
 
-
-_log: Final = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 256
 """Each has a thread of its own. See `Connections` for what happens to the next one."""

@@ -25,6 +25,9 @@ from tdcs.node.agent.mount.source_pieces import (
 )
 from tdcs.node.agent.mount.transfer_limits import Rate, RateLimit
 
+_log: Final = logging.getLogger(__name__)
+
+
 _CHUNK: Final = 1 << 20
 _NAMES_REFUSED: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
 _AWAY: Final = frozenset({errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.ENXIO})
@@ -140,8 +143,6 @@ class UnansweredReads:
         """Whether the source has answered nothing for long enough to say so."""
         return self._silent_since is not None and now - self._silent_since >= self._away_seconds
 
-
-_log: Final = logging.getLogger(__name__)
 
 _REFUSALS: Final = 32
 """Files that the source refuses in a row before it is given a pause as a whole."""

@@ -24,6 +24,8 @@ from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
 from tdcs.node.agent.transfer.source_puller import SourcePuller
 
+_log: Final = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaneBound:
@@ -77,8 +79,6 @@ def lanes_to_start(
             heapq.heappush(waiting, (has + 1, place, path, count - 1))
     return LaneShares(of=granted, crowded=False)
 
-
-_log: Final = logging.getLogger(__name__)
 
 MOST_PEERS: Final = 6
 """Peers of one mount that are read from at the same time."""

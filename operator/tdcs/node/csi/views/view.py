@@ -25,6 +25,8 @@ from tdcs.node.csi.views.view_tree import NoTree, Tree
 from tdcs.node.csi.volume import Volume
 from tdcs.node.csi.volume_folder import Source, shown
 
+_log: Final = logging.getLogger(__name__)
+
 
 class Operations:
     """Runs operations one after the other, each in a task of its own.
@@ -69,8 +71,6 @@ class Operations:
         if not task.cancelled():
             task.exception()  # a failure that no caller waits for any more is found again by the next one
 
-
-_log: Final = logging.getLogger(__name__)
 
 _BATCH: Final = 5_000
 """Steps between two chances to stop; a tenth of a second's work."""
