@@ -8,8 +8,9 @@ from tdcs.api.quantities import to_bytes
 from tdcs.model.listing_limit import LARGEST_MANIFEST, ListingLimit, SourcesSize
 
 MANIFEST_FILE_BYTES: Final = 512
-"""No manifest has more of what counts as a file: of a file its name of at most 255 bytes, a tag of 128 and 50 bytes
-with its block, of a folder 12 and its path, which has fewer than 256 bytes for each time that the folder counts."""
+"""No manifest has more of what counts as a file: of a file its name of at most 255 bytes, a tag of 128 and 70 bytes
+with its id and block, of a folder 12 and its path, which has fewer than 256 bytes for each time that the folder
+counts."""
 
 
 def manifest_bytes(spec: CacheClusterSpec, *, heap_files: int) -> int:

@@ -6,6 +6,10 @@ of a million files opens in milliseconds. `tdcs.model.manifest_builder` makes on
 stores, opens and transfers them. This module does no I/O.
 
 `tdcs.model.manifest_format` has the format.
+
+Each file has an id of its own (`tdcs.model.file_ids`), which it keeps from version to version while its path, length
+and tag stay: `file_ids`, `file_id`, `files_at`. The blocks beside them are those of the cache's master, and of one
+mount of it only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tdcs.model.file_ids import ID_BYTES
 from tdcs.model.manifest_format import COLUMNS, FORMAT, MAGIC, BadManifestError, Header, Totals, encoded
 from tdcs.model.slots import SLOTS
 
@@ -39,6 +44,8 @@ class Manifest:
 
     folder_files: npt.NDArray[np.uint32]
     lengths: npt.NDArray[np.int64]
+    file_ids: npt.NDArray[np.uint8]
+    """A row of 16 bytes for each file."""
     block_ends: npt.NDArray[np.uint32]
     block_ids: npt.NDArray[np.int64]
     block_lengths: npt.NDArray[np.int64]
@@ -59,12 +66,15 @@ class Manifest:
         self._name_ends: Final = ends.cast("Q") if len(ends) else ends
         self.lengths = columns["lengths"]
         self._tags: Final = columns["tags"]
+        self._ids: Final = columns["file_ids"]
+        self._id_order: Final = columns["file_order"]
         self.block_ends = columns["block_ends"]
         self.block_ids = columns["block_ids"]
         self.block_lengths = columns["block_lengths"]
         self.block_slots = columns["block_slots"]
         self._block_order: Final = columns["block_order"]
         self._check()
+        self.file_ids = self._ids.reshape(-1, ID_BYTES)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -142,6 +152,32 @@ class Manifest:
         """The tags of all files, as they are in the column."""
         width = self.header.tag_width
         return self._tags.view(f"S{width}") if width else np.zeros(len(self), dtype="S1")
+
+    def file_id(self, file: int) -> bytes:
+        return self._ids[file * ID_BYTES : (file + 1) * ID_BYTES].tobytes()
+
+    def file_with(self, file_id: bytes) -> int | None:
+        """The file with this id; None when it is not in this version."""
+        found = int(self.files_at(np.frombuffer(file_id, dtype=np.uint8).reshape(1, ID_BYTES))[0])
+        return None if found < 0 else found
+
+    def files_at(self, file_ids: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """Numbers of the files with these ids, a row of 16 bytes each; -1 for ids that are not in this version."""
+        wanted = id_texts(file_ids)
+        if not len(self):
+            return np.full(len(wanted), -1, dtype=np.int64)
+        ascending = np.argsort(
+            wanted, kind="stable"
+        )  # a search that jumps through the columns takes far longer
+        own = id_texts(self.file_ids)
+        if len(wanted) * _MANY > len(self):  # a copy of all ids in order is worth its making
+            places = np.searchsorted(own[self._id_order], wanted[ascending])
+        else:
+            places = np.searchsorted(own, wanted[ascending], sorter=self._id_order)
+        numbers = self._id_order[np.minimum(places, len(self) - 1)].astype(np.int64)
+        found = np.empty(len(wanted), dtype=np.int64)
+        found[ascending] = np.where(own[numbers] == wanted[ascending], numbers, -1)
+        return found
 
     # Blocks.
 
@@ -260,6 +296,8 @@ class Manifest:
             and int(self.folder_files[-1]) == files
             and len(self._name_ends) == files == len(self.block_ends)
             and len(self._tags) == files * self.header.tag_width
+            and len(self._ids) == files * ID_BYTES
+            and len(self._id_order) == files
             and len(self.block_lengths) == len(self.block_slots) == len(self._block_order) == blocks
             and (int(self.block_ends[-1]) if files else 0) == blocks
             and (self._name_ends[-1] if files else 0) == len(self._names)
@@ -267,6 +305,11 @@ class Manifest:
         )
         if not fits:
             raise BadManifestError(f"manifest {self.digest}: its columns do not fit each other")
+
+
+def id_texts(file_ids: npt.NDArray[np.uint8]) -> npt.NDArray[np.bytes_]:
+    """Rows of 16 bytes as values that can be ordered and compared, as bytes are."""
+    return np.ascontiguousarray(file_ids).view(f"S{ID_BYTES}").reshape(-1)
 
 
 def _header(view: memoryview) -> Header:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.model.cache_engine import CachedFile
-from tdcs.model.manifest import Manifest
+from tdcs.model.file_ids import ID_BYTES, FileIds, known_tag
+from tdcs.model.manifest import Manifest, id_texts
 from tdcs.model.manifest_format import (
     ALIGNMENT,
     COLUMNS,
@@ -27,7 +28,6 @@ Write = Callable[[memoryview], object]
 
 _LONGEST_NAME: Final = 255
 _LONGEST_PATH: Final = 4000  # a symbolic link's target has at most 4,095 bytes, and begins with some `../`
-_LONGEST_TAG: Final = 128
 _NAMED: Final = 100
 """How many of the skipped entries are named."""
 
@@ -38,7 +38,8 @@ _STRETCH: Final = 1 << 16
 class ManifestBuilder:
     """Takes in the files of a listing, page by page, in any order. A million files take some 100 MB meanwhile.
 
-    The same files give the same manifest, to the byte.
+    The same files give the same manifest, to the byte. Files that have one id are left out, all of them: nothing
+    could tell the bytes of one from those of another.
 
     Args:
         source: URI of the mount's source.
@@ -47,6 +48,7 @@ class ManifestBuilder:
     def __init__(self, *, path: str, source: str) -> None:
         self._path: Final = path
         self._source: Final = source
+        self._file_ids: Final = FileIds(mount=path, source=source)
         self._mount_id = 0
         self._folders: Final[dict[bytes, int]] = {b"": 0}
         self._last: Final = [b""]
@@ -57,6 +59,7 @@ class ManifestBuilder:
         self._lengths: Final = array("q")
         self._tags = bytearray()
         self._tag_lengths: Final = array("B")
+        self._ids = bytearray()
         self._block_counts: Final = array("I")
         self._block_ids: Final = array("q")
         self._block_lengths: Final = array("q")
@@ -82,9 +85,10 @@ class ManifestBuilder:
             self._names += name
             self._name_lengths.append(len(name))
             self._lengths.append(file.length)
-            tag = file.tag.encode("utf-8", "replace")[:_LONGEST_TAG]
+            tag = known_tag(file.tag).encode("utf-8", "replace")
             self._tags += tag
             self._tag_lengths.append(len(tag))
+            self._ids += self._file_ids.of(path=path, length=file.length, tag=tag)
             self._add_blocks(file, path)
 
     def _add_blocks(self, file: CachedFile, path: bytes) -> None:
@@ -138,6 +142,7 @@ class ManifestBuilder:
     def _pieces(self) -> Iterator[Any]:
         folders = sorted(self._folders, key=_parts)
         order, of_file = self._order(folders)
+        order, of_file, file_ids, by_id = self._without_collisions(order, of_file, folders)
         whole = len(order) == len(self._lengths) and bool((order[1:] > order[:-1]).all())
         name_lengths = np.asarray(self._name_lengths, dtype=np.int64)
         counts = np.asarray(self._block_counts, dtype=np.int64)
@@ -151,6 +156,8 @@ class ManifestBuilder:
             "folder_files": np.searchsorted(of_file, np.arange(len(folders) + 1)).astype("<u4"),
             "name_ends": np.cumsum(name_lengths[order]).astype("<u8"),
             "lengths": _taken(self._lengths, order, dtype="<i8"),
+            "file_ids": file_ids.reshape(-1),
+            "file_order": by_id.astype("<u4"),
             "block_ends": np.cumsum(counts[order]).astype("<u4"),
             "block_ids": ids,
             "block_lengths": _taken(self._block_lengths, blocks, dtype="<i8"),
@@ -205,6 +212,27 @@ class ManifestBuilder:
                 kept[place] = False
         order = order[kept]
         return order, of_file[order]
+
+    def _without_collisions(
+        self, order: npt.NDArray[np.int64], of_file: npt.NDArray[np.int64], folders: list[bytes]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The files without those of which another one has the id, the place of the folder and the id of each, and
+        their numbers, ordered by id."""
+        ids = np.frombuffer(self._ids, dtype=np.uint8).reshape(-1, ID_BYTES)[order]
+        texts = id_texts(ids)
+        by_id = np.argsort(texts, kind="stable")
+        same = np.flatnonzero(texts[by_id[1:]] == texts[by_id[:-1]])
+        if not len(same):
+            return order, of_file, ids, by_id
+        ends = np.cumsum(np.asarray(self._name_lengths, dtype=np.int64))
+        kept = np.ones(len(order), dtype=np.bool_)
+        for place in np.unique(by_id[np.concatenate((same, same + 1))]).tolist():
+            kept[place] = False
+            file, folder = order[place], folders[of_file[place]]
+            name = bytes(self._names[ends[file] - self._name_lengths[file] : ends[file]])
+            self._skip(folder + b"/" + name if folder else name, "it has the id of another file")
+        order, of_file, ids = order[kept], of_file[kept], ids[kept]
+        return order, of_file, ids, np.argsort(id_texts(ids), kind="stable")
 
     def _header(self, *, sizes: dict[str, int], tag_width: int) -> tuple[bytes, dict[str, tuple[int, int]]]:
         def encode(places: dict[str, tuple[int, int]]) -> bytes:

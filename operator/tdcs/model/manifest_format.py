@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tdcs.model.slots import SLOTS, Sizes
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MAGIC: Final = b"TDCSMAN" + bytes([FORMAT])
 ALIGNMENT: Final = 64
 DIGEST_LENGTH: Final = 32
@@ -26,6 +26,8 @@ COLUMNS: Final = {
     "name_ends": "<u8",
     "lengths": "<i8",
     "tags": "u1",
+    "file_ids": "u1",
+    "file_order": "<u4",
     "block_ends": "<u4",
     "block_ids": "<i8",
     "block_lengths": "<i8",
@@ -38,7 +40,9 @@ folders, folder_ends: full paths of the folders one after the other, and where e
 folder_files: number of the first file of each folder, and at the end the number of files.
 names, name_ends: the files' own names, and where each ends.
 lengths: bytes of each file.
-tags: `Header.tag_width` bytes a file, zeros behind shorter ones.
+tags: `Header.tag_width` bytes a file, zeros behind shorter ones; see `tdcs.model.file_ids.known_tag`.
+file_ids: 16 bytes a file, in the order of the files, see `tdcs.model.file_ids`; no two files have the same.
+file_order: numbers of the files, ordered by id, as bytes are.
 block_ends: number of the block behind the last one of each file.
 block_ids, block_lengths, block_slots: of each block, in the order of the files.
 block_order: numbers of the blocks, ordered by id.

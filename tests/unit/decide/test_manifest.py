@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.file_ids import FileIds, known_tag
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.model.manifest_format import BadManifestError, decoded
@@ -261,3 +262,76 @@ def test_large_sums_are_exact() -> None:
     )
 
     assert int(manifest.totals().sizes.sum()) == 5000 * 2**50 + sum(range(5000))
+
+
+def ids_of(manifest: Manifest) -> dict[bytes, bytes]:
+    return {manifest.file_path(file): manifest.file_id(file) for file in range(len(manifest))}
+
+
+def test_a_file_keeps_its_id_until_its_path_length_or_tag_changes() -> None:
+    before = ids_of(manifest_of(listed("a/x", 3, tag='"1"'), listed("b", 4, first_block=5, tag='"2"')))
+    after = ids_of(
+        manifest_of(
+            listed("b", 4, first_block=90, tag='"2"'),
+            listed("a/x", 3, first_block=70, tag='"3"'),
+            listed("c", 4, first_block=80, tag='"2"'),
+        )
+    )
+
+    assert after[b"b"] == before[b"b"]
+    assert len({*before.values(), *after.values()}) == 4
+
+
+def test_equal_files_of_two_sources_have_different_ids() -> None:
+    found = set()
+    for path, source in (("/datasets/1f", "s3://b"), ("/datasets/2f", "s3://b"), ("/datasets/1f", "s3://c")):
+        builder = ManifestBuilder(path=path, source=source)
+        builder.add([listed("a", 1, tag='"1"')])
+        found.add(builder.manifest().file_id(0))
+
+    assert len(found) == 3
+
+
+def test_a_tag_and_a_path_are_never_taken_for_a_part_of_each_other() -> None:
+    found = ids_of(manifest_of(listed("bc", 1, tag="a"), listed("c", 1, first_block=2, tag="ab")))
+
+    assert len(set(found.values())) == 2
+
+
+@settings(deadline=None)
+@given(TREES, st.lists(st.binary(min_size=16, max_size=16), max_size=5))
+def test_files_are_found_by_their_ids(tree: dict[str, list[int]], others: list[bytes]) -> None:
+    manifest = manifest_of(tree_of(tree))
+    own = [manifest.file_id(file) for file in range(len(manifest))]
+    # With zeros anywhere, as a value of texts would not tell them.
+    others = [other for other in (*others, bytes(16), b"\x01" + bytes(15)) if other not in own]
+    asked = np.frombuffer(b"".join([*own, *others]), dtype=np.uint8).reshape(-1, 16)
+
+    assert manifest.files_at(asked).tolist() == [*range(len(manifest)), *([-1] * len(others))]
+    assert all(manifest.file_with(one) == file for file, one in enumerate(own))
+
+
+def test_files_with_one_id_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = FileIds.of
+    monkeypatch.setattr(
+        FileIds,
+        "of",
+        lambda self, *, path, length, tag: (
+            bytes(16) if path in (b"a/1", b"b") else real(self, path=path, length=length, tag=tag)
+        ),
+    )
+    manifest = manifest_of(listed("a/1", 1), listed("b", 1, first_block=2), listed("c", 1, first_block=3))
+
+    assert list(ids_of(manifest)) == [b"c"]
+    assert {one.path for one in manifest.header.skipped} == {b"a/1", b"b"}
+    assert manifest.file_with(bytes(16)) is None
+
+
+def test_tags_that_differ_behind_their_128th_byte_are_different() -> None:
+    first, second = (f'"{"x" * 200}-{number}"' for number in (1, 2))
+    manifests = [manifest_of(listed("a", 1, tag=tag)) for tag in (first, second)]
+
+    assert manifests[0].digest != manifests[1].digest
+    assert manifests[0].file_id(0) != manifests[1].file_id(0)
+    assert [one.tag(0) for one in manifests] == [known_tag(first), known_tag(second)]
+    assert manifests[0].header.tag_width <= 128

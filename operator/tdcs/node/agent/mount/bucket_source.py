@@ -1,7 +1,8 @@
 """Reads objects of an S3-compatible store.
 
 Each request names the ETag of the listing (If-Match), so no second request is needed to know the version. The answer's
-ETag is compared as well: a store, or a cache in front of it, may take no notice of If-Match.
+ETag is compared as well: a store, or a cache in front of it, may take no notice of If-Match. An ETag that is too long
+for a manifest is known by its hash, and compared in the answer alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from urllib3.exceptions import HTTPError
 from tdcs.api.source_uri import REGION, SourceUri, canonical_endpoint
 from tdcs.engine.signed_request import object_url
 from tdcs.model.agent_state import SourceAccess
+from tdcs.model.file_ids import is_long, known_tag
 from tdcs.model.redaction import redact
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, Write, changed, listed_time
 
@@ -215,7 +217,8 @@ def _require_tag(extent: Extent, answered: str | None) -> None:
     Raises:
         SourceFailureError: the answer has another ETag than the listing.
     """
-    if answered and extent.tag.startswith('"') and answered.removeprefix("W/") != extent.tag:
+    listed = extent.tag.startswith('"') or is_long(extent.tag)
+    if answered and listed and known_tag(answered.removeprefix("W/")) != extent.tag:
         raise changed("its ETag is another one")
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.support.programs.http_store import access_to, http_store
 
 from tdcs.model.agent_state import SourceAccess
+from tdcs.model.file_ids import known_tag
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
 from tdcs.node.agent.mount.source_state import open_source
 
@@ -49,9 +50,9 @@ def store() -> Iterator[Store]:
 NAMES = pytest.mark.parametrize("name", [b"a", b"a\nb"])
 
 
-def read(store: Store, name: bytes, *, length: int = 100) -> bytes:
+def read(store: Store, name: bytes, *, length: int = 100, listed: str = LISTED) -> bytes:
     found = bytearray()
-    extent = Extent(path=name, offset=0, length=length, size=len(CONTENT), tag=LISTED)
+    extent = Extent(path=name, offset=0, length=length, size=len(CONTENT), tag=known_tag(listed))
     open_source(store.access).read(extent, found.extend)
     return bytes(found)
 
@@ -70,3 +71,14 @@ def test_bytes_with_another_etag_are_not_taken(store: Store, name: bytes, length
 def test_a_proxy_may_weaken_an_etag_or_leave_it_out(store: Store, name: bytes, tag: str | None) -> None:
     store.tag = tag
     assert read(store, name) == CONTENT
+
+
+@NAMES
+def test_etags_that_differ_behind_their_128th_byte_are_told_apart(store: Store, name: bytes) -> None:
+    listed, store.tag = (f'"{"x" * 200}-{number}"' for number in (1, 2))
+    with pytest.raises(SourceFailureError, match="ETag is another one") as caught:
+        read(store, name, listed=listed)
+    assert caught.value.code == "Changed"
+
+    store.tag = listed
+    assert read(store, name, listed=listed) == CONTENT
