@@ -20,6 +20,7 @@ import pytest
 from tests.unit.node.csi.views.builders import PATH, builder_of, listed, put_blocks
 
 from tdcs.api import names
+from tdcs.engine.reader_files import Registration
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import ManifestUnavailableError
 from tdcs.model.manifest import Manifest
@@ -32,7 +33,7 @@ from tdcs.node.csi.views.view_plan import plan
 from tdcs.node.csi.views.view_tree import Tree
 from tdcs.node.csi.volume import Volume
 from tdcs.node.reader.serving.open_versions import OpenVersions
-from tdcs.node.reader.serving.registration import ReaderFolder, Registration
+from tdcs.node.reader.serving.registration import ReaderFolder
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="files are given to the cache's user, which takes root"
@@ -173,7 +174,7 @@ def test_the_remote_read_client_maps_no_manifest_that_others_may_change(
     os.chown(node.version.manifest, owner, owner)
     os.chmod(node.version.manifest, mode)
     name, folder = f"default.{node.digest}", ReaderFolder(node.top / "reader")
-    given = Registration(cluster="default", path=PATH, manifest=node.version.manifest)
+    given = Registration(number=1, cluster="default", path=PATH, manifest=node.version.manifest)
     (folder.versions / name).write_bytes(msgspec.json.encode(given))
     assert (OpenVersions(folder=folder, node="here").named(name) is not None) is shown
 

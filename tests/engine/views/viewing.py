@@ -282,8 +282,8 @@ class Bench:
         """What the operator's answer becomes, for each version of a mount that is registered with the client."""
         table = self.tables(path) if self.tables is not None else self.others[path].table
         own = self.client.own
-        for name in own.registered():
-            registration = own.read(name)
+        for name in own.registered.names():
+            registration = own.registered.read(name)
             if registration is not None and registration.path == path:
                 write_atomically(own.holders / name, msgspec.msgpack.encode(table))
 

@@ -72,8 +72,8 @@ class ReadingNode:
 
     def say_who_holds(self, *more: Giver) -> None:
         """What the operator's answer becomes, for each version that is registered."""
-        eventually(lambda: self.inside.registered(), deadline=30)
-        for name in self.inside.registered():
+        eventually(lambda: self.inside.registered.names(), deadline=30)
+        for name in self.inside.registered.names():
             holders = (OWN_AGENT, *map(holder_of, (self.giver, *more)))
             table = msgspec.msgpack.encode(table_of(*holders))
             write_atomically(self.inside.holders / name, table)

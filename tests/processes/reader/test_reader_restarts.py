@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from tests.support.dataplane.node import needs_fuse
@@ -204,8 +205,10 @@ def test_the_reserve_serves_nothing_that_it_does_not_understand(
     node: ReaderNode, root: Path, files: dict[str, bytes]
 ) -> None:
     node.start()
-    unknown = node.own.versions / f"{CLUSTER}.{'0' * 32}"
-    write_atomically(unknown, (node.own.versions / root.name).read_bytes().replace(b"manifests/", b"none/"))
+    known = node.own.registered.read(root.name)
+    assert known is not None
+    unknown = msgspec.structs.replace(known, number=known.number + 1, manifest=f"{known.manifest}-none")
+    write_atomically(node.own.versions / f"{CLUSTER}.{'0' * 32}", msgspec.json.encode(unknown))
     node.reader.kill()
     name = sorted(files)[0]
     found: list[bytes] = []

@@ -78,7 +78,7 @@ def test_the_reader_reads_blocks_that_the_cache_keeps_for_its_own_group(node: Re
 def test_of_its_folder_the_reader_owns_what_it_writes_and_can_exchange_nothing_else(node: ReaderNode) -> None:
     node.start()
     theirs = {path.name for path in node.own.root.iterdir() if path.lstat().st_uid == names.READER_USER}
-    assert theirs == {"failures", "holders", "keepers", "numbers", "pod-waits", "readers", "serving"}
+    assert theirs == {"failures", "holders", "keepers", "pod-waits", "readers", "serving"}
     for roots in (node.own.root, node.own.versions):
         found = roots.stat()
         assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, 0o755)

@@ -23,11 +23,12 @@ from tests.support.programs.processes import Process
 
 from tdcs.api import names
 from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.engine.reader_files import Registration, VersionNumbers
 from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.disk.tier import note_hash
 from tdcs.node.reader import session
-from tdcs.node.reader.serving.registration import ReaderFolder, Registration, write_atomically
+from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 
 JOURNAL = "journal-of-readers"
 CLUSTER = "default"
@@ -101,6 +102,7 @@ class ReaderNode:
         folder.chmod(0o755)
         self.own = ReaderFolder(folder / "reader")
         self.own.prepare()
+        self._numbers: Final = VersionNumbers(self.own.root, registered=self.own.registered)
         self.tier = folder / "local"
         (self.tier / "alluxioworker").mkdir(parents=True)
         self.health_port, self.port = free_ports(2)
@@ -160,7 +162,7 @@ class ReaderNode:
             tiers=(str(self.tier),),
             journal=journal,
         )
-        write_atomically(self.own.versions / name, msgspec.json.encode(file))
+        self._numbers.register(name, file)
         return self.own.point / name
 
     def table(self, version: Version, table: HolderTable) -> None:

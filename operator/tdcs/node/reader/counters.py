@@ -2,11 +2,12 @@
 
 import mmap
 import time
+from collections.abc import Container
 from enum import IntEnum
 from typing import Final
 
 ROWS: Final = 256
-"""Versions that are counted apart; those with higher numbers share the last row."""
+"""Versions that are counted apart at a time; those that find no row free share the last one."""
 
 
 class Count(IntEnum):
@@ -33,31 +34,59 @@ class Count(IntEnum):
 
 
 _WIDTH: Final = 24
+_OWNER: Final = _WIDTH - 1
 _HEAD: Final = 8
+_SHARED: Final = _HEAD + (ROWS - 1) * _WIDTH
+_PLACES: Final = range(_HEAD, _SHARED, _WIDTH)
+_NO_COUNTS: Final = memoryview(bytes(8 * _WIDTH)).cast("q")
 _BEAT: Final = 0
 _SERVING: Final = 1
 _BUFFERED: Final = 2
 
 
 class Counters:
-    """The table. One process adds at a time, others read."""
+    """The table. One process adds at a time, others read. Each row names the version that it counts for."""
 
     def __init__(self) -> None:
         self._memory: Final = mmap.mmap(-1, 8 * (_HEAD + ROWS * _WIDTH))
         self._numbers: Final = memoryview(self._memory).cast("q")
+        self._places: Final[dict[int, int]] = {}
 
     def add(self, version: int, what: Count, amount: int = 1) -> None:
-        self._numbers[_HEAD + min(version, ROWS - 1) * _WIDTH + what] += amount
+        self._numbers[self._place(version) + what] += amount
 
     def answered(self, version: int, origin: Count, *, size: int, nanoseconds: int) -> None:
         """A read was answered: `origin` is the count of such reads; their bytes and their time follow it."""
-        place, numbers = _HEAD + min(version, ROWS - 1) * _WIDTH + int(origin), self._numbers
+        place, numbers = self._place(version) + int(origin), self._numbers
         numbers[place] += 1
         numbers[place + 1] += size
         numbers[place + 2] += nanoseconds
 
     def get(self, version: int, what: Count) -> int:
-        return int(self._numbers[_HEAD + min(version, ROWS - 1) * _WIDTH + what])
+        place = self._find(version)
+        return int(self._numbers[place + what]) if place is not None else 0
+
+    def keep(self, versions: Container[int]) -> None:
+        """Keep the rows of these versions; those of others are for versions that come."""
+        for place in _PLACES:
+            owner = self._numbers[place + _OWNER]
+            if owner and owner not in versions:
+                self._numbers[place : place + _WIDTH] = _NO_COUNTS
+        self._places.clear()
+
+    def _place(self, version: int) -> int:
+        place = self._places.get(version)
+        if place is None:
+            found = self._find(version)
+            if found is None:
+                found = next((each for each in _PLACES if not self._numbers[each + _OWNER]), _SHARED)
+                if found != _SHARED:
+                    self._numbers[found + _OWNER] = version
+            place = self._places[version] = found
+        return place
+
+    def _find(self, version: int) -> int | None:
+        return next((each for each in _PLACES if self._numbers[each + _OWNER] == version), None)
 
     def beat(self, *, pid: int, buffered: int) -> None:
         self._numbers[_BEAT] = time.monotonic_ns()

@@ -14,9 +14,10 @@ import msgspec
 from tdcs.engine.holder_table import HOLDERS_PATH, Holder, HolderTable
 from tdcs.engine.operator_client import OperatorClient, RequestRefusedError
 from tdcs.engine.read_failure import READ_FAILURES_PATH
+from tdcs.engine.reader_files import DRAFT, Registration
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.exposition import registry_of
-from tdcs.node.reader.serving.registration import DRAFT, ReaderFolder, Registration, write_atomically
+from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 from tdcs.node.reader.settings import ReaderSettings
 from tdcs.node.reader.supervisor import HANG_SECONDS
 from tdcs.trust.contexts import client_contexts, server_contexts
@@ -73,14 +74,14 @@ class Monitor:
 
     def _look(self) -> None:
         """Follow the registrations; what is kept of versions that are gone is removed."""
-        present = self._folder.registered()
+        present = self._folder.registered.names()
         for name in present:
             if name in self._named:
                 continue
-            registration = self._folder.read(name)
+            registration = self._folder.registered.read(name)
             if registration is None:
                 continue
-            number = self._named[name] = self._folder.number(name)
+            number = self._named[name] = registration.number
             self._labels[number] = (registration.cluster, registration.path, name.rpartition(".")[2])
             if self._settings.operator and not (name in self._polls and self._polls[name].is_alive()):
                 thread = threading.Thread(target=self._poll, args=(name, registration), daemon=True)

@@ -63,7 +63,7 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | 
     """Serve until a reader is there. Raises SessionEndedError."""
     present = ReadersPresent(own.readers)
     versions = OpenVersions(folder=own, node=node)
-    if not all(versions.named(name) for name in own.registered()):
+    if not all(versions.named(name) for name in own.registered.names()):
         # Of a newer format than this process knows, perhaps: reads wait for a reader, as they would without it.
         time.sleep(_PAUSE_SECONDS)
         return

@@ -124,7 +124,7 @@ class Supervisor:
 
     def _serve(self, session: Session) -> None:
         versions = OpenVersions(folder=self._folder, node=self._settings.node)
-        for name in self._folder.registered():
+        for name in self._folder.registered.names():
             versions.named(name)  # a process that stands by has them ready
         gc.freeze()  # what is there now stays: a collection need not look at it
         ReadersPresent(self._folder.readers).join()

@@ -20,19 +20,18 @@ def owned(root: Path) -> set[str]:
 
 def test_what_the_client_writes_is_its_own_and_the_folder_stays_roots(tmp_path: Path) -> None:
     (tmp_path / "versions").mkdir()
-    (tmp_path / "numbers").write_text("a\n")
+    (tmp_path / "last-number").write_text("a\n")
     for _ in range(2):
         give_files(tmp_path, user=USER)
         assert owned(tmp_path) == {
             "holders",
             "failures",
-            "numbers",
             "pod-waits",
             "readers",
             "keepers",
             "serving",
         }
-    assert (tmp_path / "numbers").read_text() == "a\n"
+    assert (tmp_path / "last-number").read_text() == "a\n"
     assert tmp_path.stat().st_uid == 0
 
 
@@ -45,7 +44,7 @@ def test_the_client_connects_to_a_socket_that_stays_roots(tmp_path: Path) -> Non
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, USER, 0o660)
 
 
-@pytest.mark.parametrize("name", ["holders", "numbers"])
+@pytest.mark.parametrize("name", ["holders", "pod-waits"])
 def test_a_link_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
     own, outside = tmp_path / "own", tmp_path / "outside"
     own.mkdir()

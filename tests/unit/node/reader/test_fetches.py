@@ -12,6 +12,7 @@ import pytest
 from tests.support.dataplane.readers import CLUSTER, small_version
 
 from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.engine.reader_files import Registration
 from tdcs.model.agent_state import ALL_SLOTS
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
@@ -20,7 +21,6 @@ from tdcs.node.reader.serving.fetches import LANES_AT_SOURCE, SOURCE_LANES, Fetc
 from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.read import Read
-from tdcs.node.reader.serving.registration import Registration
 from tdcs.node.reader.serving.version_tree import VersionTree
 from tdcs.node.wire.connection import PeerConnection
 

@@ -15,10 +15,11 @@ from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually
 
 from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.engine.reader_files import DRAFT, Registration
 from tdcs.node.reader import monitor as module
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.monitor import Monitor
-from tdcs.node.reader.serving.registration import DRAFT, Registration, write_atomically
+from tdcs.node.reader.serving.registration import write_atomically
 from tdcs.node.reader.settings import ReaderSettings
 
 NAME = f"default.{'0' * 32}"

@@ -57,3 +57,47 @@ def test_a_malformed_table_is_said_once_and_the_last_one_is_gone_by(
     node.table(version, table_of(other))
     versions.refresh()
     assert opened.holders(100) == (other.address,)
+
+
+def test_two_versions_with_one_number_show_nothing_of_each_other(
+    node: ReaderNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    roots = [node.register(small_version(node.folder / each, {each: each.encode()})).name for each in "ab"]
+    first, second = (node.own.registered.read(root) for root in roots)
+    assert first is not None
+    assert second is not None
+    before = OpenVersions(folder=node.own, node="here")
+    opened = before.named(roots[0])
+    assert opened is not None
+
+    stolen = msgspec.structs.replace(second, number=first.number)
+    write_atomically(node.own.versions / roots[1], msgspec.json.encode(stolen))
+    before.refresh()
+    assert before.named(roots[1]) is None
+    assert before.get(first.number) is opened
+    after = OpenVersions(folder=node.own, node="here")
+    assert [after.named(root) for root in roots] == [None, None]
+    assert after.get(first.number) is None
+    assert "its number" in caplog.text
+
+    write_atomically(node.own.versions / roots[1], msgspec.json.encode(second))
+    after.refresh()
+    found = after.get(first.number)
+    assert found is not None
+    assert found.name == roots[0]
+
+
+def test_a_version_that_is_registered_with_another_number_is_not_known_by_the_one_before(
+    node: ReaderNode,
+) -> None:
+    root = node.register(small_version(node.folder, {"a": b"a"})).name
+    before = node.own.registered.read(root)
+    assert before is not None
+    versions = OpenVersions(folder=node.own, node="here")
+    assert versions.get(before.number) is not None
+
+    after = msgspec.structs.replace(before, number=before.number + 1)
+    write_atomically(node.own.versions / root, msgspec.json.encode(after))
+    versions.refresh()
+    assert versions.get(before.number) is None
+    assert versions.get(after.number) is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.dataplane.readers import CLUSTER, small_version
 
+from tdcs.engine.reader_files import Registration
 from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.fetch import Key
@@ -18,7 +19,6 @@ from tdcs.node.reader.serving.place_shares import PlaceShares
 from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.read import Read
 from tdcs.node.reader.serving.reads import Reads
-from tdcs.node.reader.serving.registration import Registration
 from tdcs.node.reader.serving.version_tree import VersionTree
 
 

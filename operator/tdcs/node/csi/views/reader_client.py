@@ -3,8 +3,8 @@
 All questions to it are guarded: it may hang or be dead.
 """
 
+import asyncio
 import functools
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.engine.block_journal import journal_in
+from tdcs.engine.reader_files import RegisteredVersions, Registration, VersionNumbers
 from tdcs.node.csi import mountinfo
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.view import View
@@ -30,6 +31,9 @@ class ReaderClient:
         self._settings: Final = settings
         self._guard: Final = guard
         self._versions: Final = settings.reader_root / names.READER_VERSIONS
+        self._numbers: Final = VersionNumbers(
+            settings.reader_root, registered=RegisteredVersions(self._versions)
+        )
         self._point: Final = settings.reader_root / names.READER_MOUNT
 
     def mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
@@ -40,7 +44,7 @@ class ReaderClient:
 
     async def bind(self, view: View) -> None:
         """Register the view's version, and show the view over it. Raises SourceNotReadyError."""
-        self._register(view)
+        await asyncio.to_thread(self._register, view)
         node, patience = self._settings.node, self._settings.answer_seconds
         mounted = self.mount(mounts=mountinfo.read())
         if mounted is None:
@@ -69,23 +73,14 @@ class ReaderClient:
         tiers = tiers_of(
             cache_root=str(self._settings.cache_root), cluster=view.volume.cluster, tiers=view.volume.tiers
         )
-        content = json.dumps(
-            {
-                "cluster": view.volume.cluster,
-                "path": view.volume.path,
-                "manifest": view.folder.manifest,
-                "tiers": tiers,
-                "journal": journal_in(view.folder.journal),
-            }
+        registration = Registration(
+            cluster=view.volume.cluster,
+            path=view.volume.path,
+            manifest=view.folder.manifest,
+            tiers=tuple(tiers),
+            journal=journal_in(view.folder.journal),
         )
-        file = self._versions / view.name
-        with suppress(FileNotFoundError):
-            if file.read_text(encoding="utf-8") == content:
-                return
-        self._versions.mkdir(parents=True, exist_ok=True)
-        draft = file.with_name(f"{view.name}.new")
-        draft.write_text(content, encoding="utf-8")
-        os.replace(draft, file)
+        self._numbers.register(view.name, registration)
 
 
 def _bind(view: View, folder: Path, device: str) -> None:

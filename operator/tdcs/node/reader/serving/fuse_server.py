@@ -26,6 +26,7 @@ _log: Final = logging.getLogger(__name__)
 _REQUESTS_AT_ONCE: Final = 16
 _TICK_SECONDS: Final = 0.1
 _REFRESH_SECONDS: Final = 0.5
+_TIDY_SECONDS: Final = 60.0
 _ROOT_SECONDS: Final = 1
 _LOG_SECONDS: Final = 5.0
 """That a version is gone is logged once in so many seconds."""
@@ -101,6 +102,7 @@ class Server:
         if left:
             _log.info("%d requests of an earlier process were taken over", len(left))
         next_tick = next_refresh = 0.0
+        next_tidy = time.monotonic() + _TIDY_SECONDS
         while True:
             self._reads.fetches.flush()
             self._take_more()
@@ -119,6 +121,9 @@ class Server:
             if now >= next_refresh:
                 next_refresh = now + _REFRESH_SECONDS
                 self._versions.refresh()
+            if now >= next_tidy:
+                next_tidy = now + _TIDY_SECONDS
+                self._counters.keep(self._versions.numbers())
 
     # Requests.
 

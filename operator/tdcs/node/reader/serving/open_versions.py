@@ -13,12 +13,13 @@ from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import is_private, open_plain_file
 from tdcs.engine.holder_table import HolderTable
 from tdcs.engine.read_failure import ReadFailure
+from tdcs.engine.reader_files import Registration
 from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import BadManifestError
 from tdcs.node.reader.serving.holder_order import slot_holders, slot_sources
-from tdcs.node.reader.serving.registration import ReaderFolder, Registration, write_atomically
+from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 from tdcs.node.reader.serving.version_tree import VersionTree
 
 _log: Final = logging.getLogger(__name__)
@@ -138,27 +139,39 @@ class OpenVersions:
         self._folder: Final = folder
         self._node: Final = node
         self._open: Final[dict[int, OpenVersion]] = {}
+        self._names: Final[dict[int, str]] = {}
+        self._absent: Final[set[int]] = set()
 
     def get(self, number: int) -> OpenVersion | None:
         """The version of a number; None when it is not registered any more, or its manifest is gone."""
         found = self._open.get(number)
-        if found is not None:
+        if found is not None or number in self._absent:
             return found
-        name = self._folder.numbered(number)
-        return None if name is None else self._load(name, number)
+        for name in self._folder.registered.named(number):
+            found = self._load(name)
+        if found is None:
+            self._absent.add(number)  # until the next `refresh`: a program may ask for it all the time
+        return found
 
     def name(self, number: int) -> str:
-        return self._folder.numbered(number) or f"number {number}"
+        return self._names.get(number, f"number {number}")
+
+    def numbers(self) -> set[int]:
+        """Of all versions that are registered."""
+        registered = self._folder.registered
+        return {found.number for name in registered.names() if (found := registered.read(name)) is not None}
 
     def is_open(self, number: int) -> bool:
         return number in self._open
 
     def named(self, name: str) -> OpenVersion | None:
-        registration = self._folder.read(name)
+        registration = self._folder.registered.read(name)
         if registration is None:
             return None
-        number = self._folder.number(name)
-        return self._open.get(number) or self._load(name, number)
+        found = self._open.get(registration.number)
+        if found is not None and found.name == name:
+            return found
+        return self._load(name)
 
     def note_failure(self, version: OpenVersion, *, path: str, reason: str, stale: bool) -> None:
         """Leave word, for the operator, of a file that could be read from nowhere."""
@@ -177,19 +190,32 @@ class OpenVersions:
 
     def refresh(self) -> None:
         """Read tables of holders and journals that have changed, and close what is registered no more."""
+        self._absent.clear()
         for number, version in list(self._open.items()):
             try:
                 stamp = _stamp(self._folder.versions / version.name)
             except FileNotFoundError:
                 del self._open[number]
                 continue
-            if stamp != version.registered_at and (found := self._folder.read(version.name)) is not None:
-                version.journal, version.registered_at = found.journal, stamp
+            if stamp != version.registered_at:
+                found = self._folder.registered.read(version.name)
+                if found is not None and found.number != number:
+                    del self._open[number]
+                    continue
+                if found is not None:
+                    version.journal, version.registered_at = found.journal, stamp
             self._read_table(version)
 
-    def _load(self, name: str, number: int) -> OpenVersion | None:
-        registration = self._folder.read(name)
+    def _load(self, name: str) -> OpenVersion | None:
+        registration = self._folder.registered.read(name)
         if registration is None:
+            return None
+        number = registration.number
+        if not number or self._folder.registered.named(number) != [name]:
+            # What the kernel knows by this number may be another version's: it is shown to nobody.
+            _log.error(
+                "version %s is not shown: its number %d is not its own; restart the node plugin", name, number
+            )
             return None
         try:
             manifest, seconds = _open_private(registration.manifest, digest=name.rpartition(".")[2])
@@ -205,6 +231,8 @@ class OpenVersions:
             node=self._node,
         )
         self._open[number] = version
+        self._names[number] = name
+        self._absent.discard(number)
         self._read_table(version)
         _log.info("version %s has %d files; opened in %.2f s", name, len(manifest), time.monotonic() - began)
         return version

@@ -4,7 +4,7 @@ ROOT/versions/NAME      a registration; NAME is CLUSTER.DIGEST, and the version'
 ROOT/holders/NAME       who holds the slots of its mount, as the operator said last
 ROOT/failures/NAME      a file of the version that could be read from nowhere, to be reported
 ROOT/pod-waits          how long the reads of each pod waited
-ROOT/numbers            the number of each version, which node numbers begin with; it outlives every process
+ROOT/last-number        the last number that a version was given (`tdcs.engine.reader_files.VersionNumbers`)
 ROOT/mnt                the file system
 ROOT/holder.sock        the holder's socket
 ROOT/readers            locked, shared, by the processes of a reader that can serve it
@@ -17,38 +17,13 @@ Where the reader is not root, the folders and files that it writes are its user'
 
 import fcntl
 import os
-import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from tdcs.api import names
 from tdcs.engine import reader_files
 from tdcs.engine.pod_wait_table import POD_WAITS
-
-DRAFT: Final = ".new"
-"""What follows a file's name while it is written."""
-
-_NAME: Final = re.compile(rb"[a-z0-9][a-z0-9.-]{0,251}\.[0-9a-f]{32}")
-
-
-class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of a dataset on this node.
-
-    Attributes:
-        path: of the mount in the cache, `/datasets/<id>`.
-        manifest: file with its manifest.
-        tiers: folders of this node's cache, which may hold some of its blocks.
-        journal: that the ids of its blocks belong to; empty while that is not known.
-    """
-
-    cluster: str
-    path: str
-    manifest: str
-    tiers: tuple[str, ...] = ()
-    journal: str = ""
+from tdcs.engine.reader_files import DRAFT, RegisteredVersions
 
 
 class ReaderFolder:
@@ -69,41 +44,11 @@ class ReaderFolder:
         self.readers: Final = root / reader_files.READERS
         self.keepers: Final = root / reader_files.KEEPERS
         self.pod_waits: Final = root / POD_WAITS
-        self._numbers: Final = root / reader_files.NUMBERS
+        self.registered: Final = RegisteredVersions(self.versions)
 
     def prepare(self) -> None:
         for folder in (self.versions, self.holders, self.failures):
             folder.mkdir(parents=True, exist_ok=True)
-
-    def registered(self) -> list[str]:
-        with suppress(FileNotFoundError):
-            return sorted(name for name in os.listdir(self.versions) if _NAME.fullmatch(os.fsencode(name)))
-        return []
-
-    def read(self, name: str) -> Registration | None:
-        """The registration of this name; None when there is none that can be read."""
-        if not _NAME.fullmatch(os.fsencode(name)):
-            return None
-        try:
-            return msgspec.json.decode((self.versions / name).read_bytes(), type=Registration)
-        except (OSError, msgspec.MsgspecError):
-            return None
-
-    def number(self, name: str) -> int:
-        """The number of a version, from 1; the same for ever, whichever process asks first."""
-        with open(self._numbers, "ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            known = file.read().decode().splitlines()
-            if name not in known:
-                file.write(f"{name}\n".encode())
-                return len(known) + 1
-            return known.index(name) + 1
-
-    def numbered(self, number: int) -> str | None:
-        with suppress(FileNotFoundError, IndexError):
-            return self._numbers.read_text().splitlines()[number - 1]
-        return None
 
 
 class ReadersPresent:

@@ -345,7 +345,7 @@ async def test_a_volume_grows_and_shrinks_under_a_pod_while_every_file_stays_rea
         assert isinstance(source, Source)
         bind_mount.attach(source=source.folder, target=str(pod))
         source.close()
-        (name,) = reader.own.registered()
+        (name,) = reader.own.registered.names()
         table = msgspec.msgpack.encode(table_of(holder_of(giver)))
         write_atomically(reader.own.holders / name, table)
         first = pod / "train/1.jpg"

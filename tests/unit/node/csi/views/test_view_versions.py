@@ -13,8 +13,8 @@ from tests.unit.node.csi.views.builders import PATH, enter_journal, is_placehold
 from tests.unit.node.csi.views.node_world import URI, VOLUME, World, watching
 
 from tdcs.api import names
+from tdcs.engine.reader_files import Registration
 from tdcs.node.csi.volume_folder import SourceNotReadyError
-from tdcs.node.reader.serving.registration import Registration
 
 pytestmark = needs_overlays
 
