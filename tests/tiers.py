@@ -387,7 +387,7 @@ TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "lint": lint,
     "types": types,
     "contracts": contracts,
-    "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *together(3)),
+    "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *together(4)),
     # Agents, readers and node plugins as they run on a node, and what is measured of them in small.
     "processes": lambda wishes: pytest("tests/processes", *together(3), again=wishes.again),
     "training": training,

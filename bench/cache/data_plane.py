@@ -42,7 +42,7 @@ from tdcs.alluxio.profile import FILE_BYTES
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.context import Settings
 from tdcs.control.operator.cache_factory import serve_manifests
-from tdcs.garbage import spare_lasting_objects
+from tdcs.control.operator.operator_command import spare_lasting_objects
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.source_size import SourceSize
 from tdcs.model.kube_resources import CACHE_CLUSTERS

@@ -33,8 +33,7 @@ from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume import Volume
-from tdcs.node.csi.volume_folder import SourceNotReadyError
+from tdcs.node.csi.volume import SourceNotReadyError, Volume
 
 PATH, URI = "/datasets/0123456789abcdef", "s3://imagenet"
 VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))

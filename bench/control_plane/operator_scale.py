@@ -45,8 +45,8 @@ from tests.unit.control.server import Server
 from tdcs.control.cache_registry import Cache, CachePool, Published
 from tdcs.control.context import Settings, WorkKey
 from tdcs.control.dataset.mount.mount_snapshot import UNHEARD_SECONDS
+from tdcs.control.operator.operator_command import spare_lasting_objects
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.garbage import spare_lasting_objects
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed

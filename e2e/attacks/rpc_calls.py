@@ -18,8 +18,7 @@ from typing import Any
 
 import grpc
 
-from tdcs.alluxio.alluxio_descriptors import method_types
-from tdcs.alluxio.rpc import BLOCK_WORKER, CONFIGURATION, FILE_SYSTEM
+from tdcs.alluxio.rpc import BLOCK_WORKER, CONFIGURATION, FILE_SYSTEM, method_types
 
 MASTER_WORKER = "alluxio.grpc.file.FileSystemMasterWorkerService"
 BLOCK = 123_456_789

@@ -35,8 +35,6 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is answered."""
-
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -82,8 +80,6 @@ class HttpServer:
 
 
 class Connection(asyncio.Protocol):
-    """One connection of a server."""
-
     def __init__(self, server: HttpServer) -> None:
         self._server: Final = server
         self._loop: Final = asyncio.get_running_loop()

@@ -36,8 +36,6 @@ class LogFormat(logging.Formatter):
 
 @dataclass(frozen=True, kw_only=True)
 class ExtenderSettings:
-    """What the process is given."""
-
     host: str = option("Address to listen on; kube-scheduler is in the same pod.", default="127.0.0.1")
     port: int = option("Port for kube-scheduler.", default=names.EXTENDER_PORT, type=click.IntRange(1, 65535))
     health_port: int = option(

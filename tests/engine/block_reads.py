@@ -8,8 +8,7 @@ from typing import Any
 
 import grpc
 
-from tdcs.alluxio.alluxio_descriptors import method_types
-from tdcs.alluxio.rpc import BLOCK_WORKER
+from tdcs.alluxio.rpc import BLOCK_WORKER, method_types
 from tdcs.model.cache_engine import Block
 from tdcs.trust.identity import Identity
 

@@ -21,12 +21,12 @@ from tests.support.dataplane.agents import fill
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio import AlluxioEngine
-from tdcs.alluxio.alluxio_descriptors import method_types
 from tdcs.alluxio.rpc import (
     BLOCK_MASTER,
     BLOCK_WORKER,
     CONFIGURATION,
     FILE_SYSTEM,
+    method_types,
 )
 from tdcs.api import names
 from tdcs.model.agent_state import NO_SLOTS

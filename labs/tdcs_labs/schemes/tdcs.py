@@ -7,7 +7,7 @@ are not cached, and what a job sees of its dataset follows what was loaded.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tdcs.decide.cache import byte_worth, load_order
+from tdcs.decide.cache import load_order
 from tdcs.decide.place import node_score
 from tdcs.decide.queue import reading_speed
 from tdcs.model.dataset_copies import CopyOnNodes
@@ -110,7 +110,7 @@ class Tdcs(CachePlan):
             if cached.copy:
                 continue
             jobs = cached.waiting + self.active(name)
-            saved = byte_worth.saved_per_byte(size_bytes=cached.dataset.size_bytes, demand=float(jobs))
+            saved = load_order.saved_per_byte(size_bytes=cached.dataset.size_bytes, demand=float(jobs))
             found.append(
                 load_order.Load(
                     name=name,

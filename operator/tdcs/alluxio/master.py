@@ -86,7 +86,6 @@ class Master(Rpc):
     """The master's RPCs. All raise `RpcFailureError`."""
 
     async def mount_table(self) -> dict[str, MountEntry]:
-        """All mounts but the root."""
         response = await self._file_system("GetMountTable", checkUfs=False)
         return {
             path: MountEntry(uri=_known_uri(info.ufsUri), properties=dict(info.properties))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from tdcs.alluxio.alluxio_descriptors import method_types
+from tdcs.engine.descriptor_set import DescriptorSet
 from tdcs.trust.identity import Identify, Identity, NoIdentityError
 
 T = TypeVar("T")
@@ -35,6 +36,17 @@ _OPTIONS = (
 
 _LAST_CALLS_SECONDS = 120.0
 """So long calls of a channel may go on that has another certificate than the present one."""
+
+
+@cache
+def _messages() -> DescriptorSet:
+    # Made at run time: generated modules would be named after proto files called `grpc/…`, and shadow gRPC itself.
+    return DescriptorSet(package="tdcs.alluxio", file="alluxio.desc")
+
+
+def method_types(service: str, method: str) -> tuple[type[Message], type[Message]]:
+    """Request and response class of an RPC; KeyError where there is none."""
+    return _messages().method_types(service, method)
 
 
 class RpcFailureError(Exception):

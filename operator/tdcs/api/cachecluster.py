@@ -187,7 +187,6 @@ class Scaling(Model):
 
     @property
     def delay_seconds(self) -> float:
-        """`scale_down_delay` in seconds."""
         return to_seconds(self.scale_down_delay or DEFAULT_DELAY)
 
 

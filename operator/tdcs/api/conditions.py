@@ -85,7 +85,6 @@ def is_true(conditions: Iterable[Condition], type_: str) -> bool:
 
 
 def shorten(message: str) -> str:
-    """The message, cut to the limit."""
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"
 
 

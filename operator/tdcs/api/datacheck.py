@@ -24,12 +24,10 @@ class DataCheckSpec(Model):
 
     @property
     def hold_seconds(self) -> float:
-        """`hold_quota` in seconds."""
         return to_seconds(self.hold_quota)
 
     @property
     def max_wait_seconds(self) -> float | None:
-        """`max_wait` in seconds."""
         return None if self.max_wait is None else to_seconds(self.max_wait)
 
 

@@ -133,8 +133,6 @@ class Metrics:
 
 
 class _Certificates(Collector):
-    """When certificates end."""
-
     def __init__(self, ends: Ends) -> None:
         self._ends = ends
 

@@ -51,8 +51,6 @@ _OWN_NAME: Final = "the operator's own"
 
 @dataclass(kw_only=True)
 class _State:
-    """What is known of the Secrets."""
-
     authority: Authority | None = None
     identities: dict[str, Identity] = field(default_factory=dict)
     roles: dict[str, Role] = field(default_factory=dict)

@@ -17,8 +17,6 @@ Store = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 class MountReader(Protocol):
-    """A Dataset that reads a mount."""
-
     @property
     def namespace(self) -> str: ...
 

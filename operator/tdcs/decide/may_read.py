@@ -64,7 +64,6 @@ class SourceUse:
 
     @cached_property
     def verdict(self) -> SourceVerdict:
-        """What the rules say."""
         if self.rules is None:
             text = (
                 f"the spec of CacheCluster {self.cluster} cannot be read, so that no source is allowed: see its "

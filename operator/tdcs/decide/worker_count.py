@@ -84,7 +84,7 @@ class Held:
         held_bytes: bytes on the node.
         last_copy_bytes: those of them that lie on no other node.
         worth: how much it is wanted, in any unit that all of them share: store bandwidth saved per byte
-            (`byte_worth.saved_per_byte`), or the number of jobs that read it; 0 when nobody does.
+            (`load_order.saved_per_byte`), or the number of jobs that read it; 0 when nobody does.
     """
 
     dataset: str

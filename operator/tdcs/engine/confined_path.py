@@ -200,3 +200,18 @@ def _step(piece: bytes, folder: int) -> int:
         if stat.S_ISLNK(os.stat(piece, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fsdecode(piece)) from None
         raise
+
+
+def explain_disk(error: OSError, *, at: str) -> str:
+    """What a failure of the disk means for people, and what to do: it is full, or somebody planted a link on it.
+
+    Args:
+        at: the folder that was worked on, for an error that names none.
+    """
+    what = f"{error.strerror or error} ({error.filename or at})"
+    if error.errno == errno.ELOOP:
+        return (
+            f"{what}: a symbolic link lies at {at} or above it, and TDCS makes none there and follows none; see who "
+            "could write to the node's disk, such as a cache's pods, and remove the link"
+        )
+    return f"{what}; see whether the disk of {at} is full"

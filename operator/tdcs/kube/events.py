@@ -1,7 +1,10 @@
 """Events on objects: one per object, reason and message, counted, so that a retry cannot flood the server."""
 
+import datetime
+import functools
 import hashlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -75,3 +78,14 @@ class EventRecorder:
             count = int((known or {}).get("count") or 0) + 1
             patch = {"count": count, "lastTimestamp": event["lastTimestamp"]}
             await self._api.merge(EVENTS, name=name, namespace=namespace, patch=patch)
+
+
+def utc_now() -> str:
+    """Now, as Kubernetes writes it: UTC, RFC 3339, whole seconds."""
+    return _written(int(time.time()))
+
+
+@functools.lru_cache(maxsize=4)
+def _written(seconds: int) -> str:
+    """A time: passes ask for the same second again and again."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

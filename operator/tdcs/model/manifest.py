@@ -189,7 +189,6 @@ class Manifest:
         return int(np.searchsorted(self.block_ends, block, side="right"))
 
     def files_of(self, blocks: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """The same for many blocks."""
         return np.searchsorted(self.block_ends, blocks, side="right").astype(np.int64, copy=False)
 
     def offset(self, block: int) -> int:

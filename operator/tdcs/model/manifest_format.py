@@ -109,12 +109,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> Sizes:
-        """Bytes in each slot, for `tdcs.model.slots`."""
         return np.frombuffer(self.slot_bytes, dtype="<i8")
 
     @property
     def counts(self) -> npt.NDArray[np.uint32]:
-        """Files in each slot."""
         return np.frombuffer(self.slot_files, dtype="<u4")
 
 

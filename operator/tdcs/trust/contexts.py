@@ -17,8 +17,6 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Made:
-    """Contexts of one identity."""
-
     fingerprint: str
     server: ssl.SSLContext
     open_server: ssl.SSLContext

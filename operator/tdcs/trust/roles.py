@@ -10,8 +10,6 @@ ORGANIZATION: Final = "tdcs.io"
 
 
 class Role(StrEnum):
-    """A kind of process."""
-
     OPERATOR = "operator"
     MASTER = "master"
     WORKER = "worker"

@@ -20,8 +20,7 @@ from tdcs.control.operator.cache_factory import serve_manifests
 from tdcs.engine.holder_table import HOLDERS_PATH
 from tdcs.engine.operator_client import OperatorClient, RequestRefusedError
 from tdcs.engine.pod_wait_table import POD_WAITS, PodWaitTable, WaitOrigin
-from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
-from tdcs.engine.read_waits import READ_WAITS_PATH, ReadWaits
+from tdcs.engine.read_reports import READ_FAILURES_PATH, READ_WAITS_PATH, ReadFailure, ReadWaits
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import ManifestUnavailableError, manifest_url
 from tdcs.listing.transfer import ManifestFetcher

@@ -14,10 +14,10 @@ from tests.unit.node.csi.views.builders import PATH, listed, manifest_of, put_bl
 
 from tdcs.api import names
 from tdcs.engine import confined_path
+from tdcs.engine.confined_path import explain_disk
 from tdcs.listing.folder import ManifestFolder
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi import bind_mount, mountinfo
-from tdcs.node.csi.disk_failure import explain_disk
 from tdcs.node.csi.views import current_version, overlay
 from tdcs.node.csi.views import node_manifests as version_manifests
 from tdcs.node.csi.views.block_store import Store

@@ -18,7 +18,7 @@ from tests.attacks.unit.victim import (
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.control.clock import utc_now
+from tdcs.kube.events import utc_now
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS
 

@@ -7,7 +7,7 @@ from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import TOTAL, message_of, reason_of
 from tests.support.kube import KubeRequestError, Object
 
-from tdcs.control.clock import utc_now
+from tdcs.kube.events import utc_now
 
 __all__ = ["jobs"]
 

@@ -16,7 +16,7 @@ from tests.support.dataplane.node import NODE, Node, needs_fuse
 from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import needs_overlays
 
-from tdcs.node.csi import csi_descriptors
+from tdcs.node.csi import csi_service
 
 pytestmark = needs_overlays
 
@@ -306,13 +306,13 @@ def test_a_stopped_plugin_answers_what_still_waits_with_the_reason(node: Node) -
 def test_kubelet_learns_the_drivers_name_and_socket(running: Node) -> None:
     info = running.call(
         "pluginregistration.Registration/GetInfo",
-        csi_descriptors.message(name="pluginregistration.InfoRequest")(),
+        csi_service.message(name="pluginregistration.InfoRequest")(),
         answer="pluginregistration.PluginInfo",
         socket=running.registration_socket,
     )
     node = running.call(
         "csi.v1.Node/NodeGetInfo",
-        csi_descriptors.message(name="csi.v1.NodeGetInfoRequest")(),
+        csi_service.message(name="csi.v1.NodeGetInfoRequest")(),
         answer="csi.v1.NodeGetInfoResponse",
         socket=Path(info.endpoint),
     )
@@ -324,7 +324,7 @@ def test_kubelet_learns_the_drivers_name_and_socket(running: Node) -> None:
 def test_a_plugin_that_kubelet_refuses_ends_with_kubelets_reason(running: Node) -> None:
     running.call(
         "pluginregistration.Registration/NotifyRegistrationStatus",
-        csi_descriptors.message(name="pluginregistration.RegistrationStatus")(
+        csi_service.message(name="pluginregistration.RegistrationStatus")(
             plugin_registered=False, error="taken"
         ),
         answer="pluginregistration.RegistrationStatusResponse",

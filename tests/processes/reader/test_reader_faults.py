@@ -30,7 +30,7 @@ from tests.support.dataplane.readers import (
 from tests.support.waiting import eventually
 
 from tdcs.engine.holder_table import Holder
-from tdcs.engine.read_failure import ReadFailure
+from tdcs.engine.read_reports import ReadFailure
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.node.wire import frames
 

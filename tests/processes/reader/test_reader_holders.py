@@ -19,7 +19,7 @@ from tdcs.control.operator.cache_factory import serve_manifests
 from tdcs.engine.holder_service import KnownAgents
 from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable
 from tdcs.engine.operator_client import OperatorClient, RequestRefusedError
-from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
+from tdcs.engine.read_reports import READ_FAILURES_PATH, ReadFailure
 from tdcs.listing.folder import ManifestFolder
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.trust.roles import Role

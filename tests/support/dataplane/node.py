@@ -18,7 +18,7 @@ from tests.support import programs
 from tests.support.waiting import eventually
 
 from tdcs.api import names
-from tdcs.node.csi import csi_descriptors
+from tdcs.node.csi import csi_service
 
 READ_MANY = 3
 NODE = "node-a"
@@ -168,7 +168,7 @@ class Node:
             call = channel.unary_unary(
                 f"/{method}",
                 request_serializer=type(request).SerializeToString,
-                response_deserializer=csi_descriptors.message(name=answer).FromString,
+                response_deserializer=csi_service.message(name=answer).FromString,
             )
             return call(request, timeout=timeout)
 
@@ -184,7 +184,7 @@ class Node:
         mode: int = READ_MANY,
         timeout: float = 60,
     ) -> None:
-        request = csi_descriptors.message(name="csi.v1.NodePublishVolumeRequest")(
+        request = csi_service.message(name="csi.v1.NodePublishVolumeRequest")(
             volume_id=volume,
             target_path=str(target),
             volume_capability={"mount": {}, "access_mode": {"mode": mode}},
@@ -200,7 +200,7 @@ class Node:
         self.call("csi.v1.Node/NodePublishVolume", request, answer=answer, timeout=timeout)
 
     def unpublish(self, target: Path) -> None:
-        request = csi_descriptors.message(name="csi.v1.NodeUnpublishVolumeRequest")(
+        request = csi_service.message(name="csi.v1.NodeUnpublishVolumeRequest")(
             volume_id="tdcs.team.data", target_path=str(target)
         )
         self.call("csi.v1.Node/NodeUnpublishVolume", request, answer="csi.v1.NodeUnpublishVolumeResponse")

@@ -12,8 +12,7 @@ import pytest
 from e2e.chaos import mount_table
 from tests.support.certificates import TestAuthority
 
-from tdcs.alluxio.alluxio_descriptors import method_types
-from tdcs.alluxio.rpc import FILE_SYSTEM
+from tdcs.alluxio.rpc import FILE_SYSTEM, method_types
 from tdcs.trust.identity import TrustFolder
 from tdcs.trust.roles import Role
 

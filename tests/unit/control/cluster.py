@@ -17,14 +17,13 @@ from tests.unit.control.server import Key, Server, copied
 from tdcs.api import names
 from tdcs.control.cache_registry import Caches
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
-from tdcs.control.clock import utc_now
 from tdcs.control.context import Context, Settings, Stores, WorkKey, addresses_of
 from tdcs.control.dataset.dataset_controller import DatasetController
 from tdcs.control.node_usage import Usage
 from tdcs.control.preload.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
 from tdcs.kube.apply import Applier
-from tdcs.kube.events import EventRecorder
+from tdcs.kube.events import EventRecorder, utc_now
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (

@@ -15,7 +15,6 @@ from tests.unit.control.server import Server
 
 from tdcs.api import names
 from tdcs.api.durations import seconds_between
-from tdcs.control.clock import utc_now
 from tdcs.control.context import Context, Settings, Stores, WorkKey
 from tdcs.control.job.job_controller import TrainingJobController
 from tdcs.control.job.queue.gang_queue import GangQueue
@@ -25,7 +24,7 @@ from tdcs.control.node_usage import Usage, trimmed
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
-from tdcs.kube.events import EventRecorder
+from tdcs.kube.events import EventRecorder, utc_now
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (

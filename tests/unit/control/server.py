@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast
 
 from tests.unit.kube.fake import error
 
-from tdcs.control.clock import utc_now
 from tdcs.kube.api import ObjectList, WatchEvent
 from tdcs.kube.errors import ConflictError, NotFoundError
+from tdcs.kube.events import utc_now
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (
     EVENTS,

@@ -12,9 +12,9 @@ from tests.unit.decide.builders import candidate, totals_of
 
 from tdcs.api import names
 from tdcs.control.cachecluster.cache_observer import CacheObserver
+from tdcs.control.context import DatasetPaths
 from tdcs.control.dataset import cache_manager as manager_module
 from tdcs.control.dataset.cache_manager import CacheManager
-from tdcs.control.dataset_paths import DatasetPaths
 from tdcs.control.node_usage import Usage
 from tdcs.control.node_view import NodeDirectory
 from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, grant

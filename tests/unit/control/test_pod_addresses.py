@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tdcs.control.pod_addresses import PodAddresses, addresses_of_pod
+from tdcs.control.node_usage import PodAddresses, addresses_of_pod
 
 
 def pod(*addresses: str, **spec: Any) -> dict[str, Any]:

@@ -9,9 +9,8 @@ import grpc
 import pytest
 from tests.support.certificates import TestAuthority
 
-from tdcs.alluxio.alluxio_descriptors import method_types
 from tdcs.alluxio.alluxio_engine import engine_error
-from tdcs.alluxio.rpc import FILE_SYSTEM, Rpc, RpcFailureError
+from tdcs.alluxio.rpc import FILE_SYSTEM, Rpc, RpcFailureError, method_types
 from tdcs.model.cache_engine import EngineUnavailableError
 from tdcs.trust.identity import Identity, NoIdentityError
 from tdcs.trust.roles import Role

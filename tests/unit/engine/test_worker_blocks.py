@@ -13,8 +13,7 @@ from tests.support.certificates import TestAuthority
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.alluxio.alluxio_descriptors import method_types
-from tdcs.alluxio.rpc import BLOCK_WORKER, RpcFailureError
+from tdcs.alluxio.rpc import BLOCK_WORKER, RpcFailureError, method_types
 from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.trust.identity import Identity, NoIdentityError
 from tdcs.trust.roles import Role

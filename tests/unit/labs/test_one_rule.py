@@ -12,7 +12,7 @@ from tests.unit.labs.conftest import synthetic_jobs
 
 import tdcs.decide
 import tdcs_labs
-from tdcs.decide.cache import byte_worth, grants, load_order, mount_standing, wants
+from tdcs.decide.cache import grants, load_order, mount_standing, wants
 from tdcs.decide.job import job_time as prediction
 from tdcs.decide.place import copy_nodes, node_score
 from tdcs.decide.place import slot_nodes as planning_placement
@@ -37,7 +37,6 @@ def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
         (cache_plan, "grant", grants.grant),
         (cache_plan, "standing", mount_standing.standing),
         (cache_plan, "of_dataset", wants.of_dataset),
-        (tdcs_scheme, "byte_worth", byte_worth),
         (tdcs_scheme, "node_score", node_score),
         (tdcs_scheme, "load_order", load_order),
         (cluster, "pod_admission", pod_admission),

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import click
 from pydantic import ValidationError
@@ -20,14 +20,15 @@ from tdcs.cli.console import Console
 from tdcs.cli.explain.explained_dataset import explain_dataset
 from tdcs.cli.explain.explained_job import PodPlace, Report, World, explain
 from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
-from tdcs.control.clock import utc_now
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError
+from tdcs.kube.events import utc_now
 from tdcs.model.humanize import explain_invalid, human
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource
 
 Answer = TypeVar("Answer")
+_Explained: TypeAlias = Report | PodReport
 
 
 @click.group(name="explain")
@@ -43,10 +44,7 @@ def job(
 ) -> None:
     """Say why TrainingJob NAME waits, or why each of its pods is where it is."""
     report = _answered(_read, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
-    if as_json:
-        click.echo(json.dumps(dataclasses.asdict(report)))
-    else:
-        show(report, console=Console())
+    _print(report, show, as_json=as_json)
 
 
 @command.command(name="pod")
@@ -57,10 +55,14 @@ def pod(
 ) -> None:
     """Say why pod NAME is where it is, whoever made it."""
     report = _answered(_read_pod, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
+    _print(report, show_pod, as_json=as_json)
+
+
+def _print(report: _Explained, show_report: Callable[..., None], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report)))
     else:
-        show_pod(report, console=Console())
+        show_report(report, console=Console())
 
 
 async def _read_pod(api: KubeApi, name: str, namespace: str) -> PodReport:

@@ -22,9 +22,9 @@ from tdcs.cli.explain import dataset_use
 from tdcs.cli.explain.listed_objects import World, check_namespace, read_world
 from tdcs.cli.explain.operator_lease import silence
 from tdcs.cli.problems import problems
-from tdcs.control.clock import utc_now
 from tdcs.decide.job.job_phase import deciding_role, worker_0_decides
 from tdcs.kube.errors import KubeError
+from tdcs.kube.events import utc_now
 from tdcs.model.humanize import human, human_binary
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource

@@ -12,8 +12,8 @@ import msgspec
 from tdcs.api import names
 from tdcs.cli.live.live_pods import PodRow
 from tdcs.cli.problems import problems
-from tdcs.control.clock import utc_now
 from tdcs.decide.queue.pod_admission import Reason
+from tdcs.kube.events import utc_now
 from tdcs.model.dataset_copies import CopyOnNodes, merged
 from tdcs.model.kube_objects import Object
 from tdcs_scheduler.view import copies_of
@@ -45,8 +45,6 @@ class _Row(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_o
 
 
 class ClusterRow(_Row, frozen=True, kw_only=True):
-    """A cache cluster."""
-
     name: str
     ready: bool = False
     workers: int = 0

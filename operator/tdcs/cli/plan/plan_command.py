@@ -18,10 +18,10 @@ from tdcs.cli.plan.forecast import Forecast, Speeds
 from tdcs.cli.plan.job_file import read_job
 from tdcs.cli.plan.outlook import JobPlan, plan
 from tdcs.cli.plan.planned_world import NEEDED, READ, PlanWorld
-from tdcs.control.clock import utc_now
 from tdcs.control.dataset.installed_policies import installed_policies
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError
+from tdcs.kube.events import utc_now
 from tdcs.model.humanize import duration, human, times
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import TRAINING_JOBS

@@ -46,7 +46,6 @@ class GrantedData:
 
     @property
     def bytes(self) -> int:
-        """Of all copies."""
         return sum(size for nodes in self.copies.values() for size in nodes.values())
 
 

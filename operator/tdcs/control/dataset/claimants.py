@@ -20,8 +20,6 @@ LAST_IN_THE_QUEUE = 1e6
 
 
 class User(Protocol):
-    """A Dataset that reads a mount."""
-
     @property
     def key(self) -> WorkKey:
         """Its namespace and name."""

@@ -298,7 +298,6 @@ def manner(placement: WantPlacement) -> str:
 
 
 def state_of(findings: list[Finding]) -> DatasetState:
-    """The conditions in one word."""
     by_type = {found.type: found for found in findings}
     ready, source = by_type.get(names.READY), by_type.get(names.SOURCE_REACHABLE)
     if ready is not None and ready.status == "True":

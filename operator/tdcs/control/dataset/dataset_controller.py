@@ -21,9 +21,8 @@ from tdcs.control.dataset.mount.mount_pass import reconcile
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountReport
 from tdcs.control.dataset.mount.mount_snapshot import MountRequest
-from tdcs.control.dataset.mount.orphaned_mounts import Orphans
+from tdcs.control.dataset.mount.orphaned_mounts import Orphans, remove_unused
 from tdcs.control.dataset.mount.shared_mount import Mount
-from tdcs.control.dataset.mount.unused_manifests import remove_unused
 from tdcs.control.dataset.revoked_keys import RevokedKeys
 from tdcs.control.dataset.volume_origins import UNCHECKED, MountedSource, VolumeOrigins
 from tdcs.decide.cache.removal_cost import MountLedger

@@ -11,8 +11,7 @@ from tdcs.control.context import Settings, WorkKey
 from tdcs.control.dataset import dataset_conditions, dataset_status
 from tdcs.control.dataset import grant_message as manager_report
 from tdcs.control.dataset.access import dataset_volume
-from tdcs.control.dataset.access.claim_times import ClaimTimes
-from tdcs.control.dataset.access.dataset_volume import Volume
+from tdcs.control.dataset.access.dataset_volume import ClaimTimes, Volume
 from tdcs.control.dataset.mount import listing_times, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.listing_times import SourceCheck

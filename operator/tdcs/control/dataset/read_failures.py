@@ -6,7 +6,7 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.control.context import Context
-from tdcs.engine.read_failure import ReadFailure
+from tdcs.engine.read_reports import ReadFailure
 
 PAUSE_SECONDS: Final = 30.0
 """Between two events about one mount: one file that is gone is seldom alone."""

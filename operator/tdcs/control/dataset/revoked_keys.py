@@ -95,7 +95,6 @@ class RevokedKeys:
         self._known.pop(key, None)
 
     def refusal(self, uri: str) -> Refusal:
-        """Why a Dataset is withdrawn."""
         text = (
             f"spec.source.secretRef has given no keys for {_spoken(self._seconds)} that {uri} takes, so that no "
             "new pod reads it through the cache: put keys into the Secret that the source takes"

@@ -28,8 +28,6 @@ UNCHECKED = Refusal(
 
 
 class Origin(Enum):
-    """Where a volume leads."""
-
     OWN = "to what the Dataset's source and keys open"
     OTHER = "to another source"
     UNKNOWN = "to a mount of that source, which had other keys when the volume was made"

@@ -6,7 +6,7 @@ from typing import Final
 
 from tdcs.api.trainingjob_status import DataStall
 from tdcs.decide.queue.data_stall import Stall, advice_of, explained
-from tdcs.engine.read_waits import PodReadWaits, ReadWaits
+from tdcs.engine.read_reports import PodReadWaits, ReadWaits
 from tdcs.model.kube_objects import Key
 
 PUBLISH_SECONDS: Final = 30.0

@@ -13,7 +13,7 @@ from tdcs.api import names
 from tdcs.control.cache_registry import PATIENCE, Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
-from tdcs.engine.read_waits_service import Report, TakeWaits, read_failure_routes, read_waits_routes
+from tdcs.engine.read_reports_service import Report, TakeWaits, read_failure_routes, read_waits_routes
 from tdcs.engine.role_check import check_roles
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize

@@ -10,8 +10,7 @@ from tdcs.api import names
 from tdcs.control.context import WorkKey
 from tdcs.control.job.own_workload import queue_of
 from tdcs.control.job.queue.gang_queue import GangQueue
-from tdcs.control.node_usage import Usage
-from tdcs.control.pod_addresses import PodAddresses
+from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.decide.cache.dataset_demand import datasets_of, stage_of
 from tdcs.decide.queue.job_places import readable_copies
 from tdcs.kube.queue import KeyedQueue

@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 from tdcs.control.cache_registry import Caches
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
-from tdcs.control.clock import utc_now
 from tdcs.control.context import Context, Settings, Stores, WorkKey
 from tdcs.control.dataset.access.service_networks import ServiceNetworks
 from tdcs.control.dataset.dataset_controller import DatasetController
@@ -22,22 +21,21 @@ from tdcs.control.job.job_controller import TrainingJobController
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.kueue.datacheck_controller import KueueChecks
-from tdcs.control.node_usage import BOUND_AND_UNENDED, Usage, trimmed
+from tdcs.control.node_usage import BOUND_AND_UNENDED, PodAddresses, Usage, trimmed
 from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
 from tdcs.control.operator.informers import FOLLOWED, Views, informers_of
 from tdcs.control.operator.operator_health import STARTING, StaleError
 from tdcs.control.operator.startup import patiently, until_synced
 from tdcs.control.operator.store_resync import StoreResync
 from tdcs.control.operator_metrics import Metrics
-from tdcs.control.pod_addresses import PodAddresses
 from tdcs.control.preload.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
 from tdcs.engine.holder_service import KnownAgents
-from tdcs.engine.read_waits import ReadWaits
+from tdcs.engine.read_reports import ReadWaits
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
-from tdcs.kube.events import EventRecorder
+from tdcs.kube.events import EventRecorder, utc_now
 from tdcs.kube.informer_set import InformerSet
 from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.queue import KeyedQueue

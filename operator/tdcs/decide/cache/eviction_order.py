@@ -54,7 +54,6 @@ Policy = Callable[[Candidate], float]
 
 
 def lru(candidate: Candidate) -> float:
-    """When it was last used."""
     return candidate.last_used
 
 

@@ -22,8 +22,6 @@ from tdcs.model.manifest_format import Totals
 
 
 class Tier(IntEnum):
-    """Who chooses first."""
-
     PINNED = 0
     ACTIVE = 1
     WAITING = 2

@@ -8,7 +8,7 @@ The rules:
 - Loading may not starve the jobs that run: it takes what they leave of the store's bandwidth, and
   at least a fixed share of it, because a byte that is loaded once saves every later read.
 - Within loading, bandwidth goes first to the dataset whose bytes save most (demand over size, see
-  :mod:`tdcs.decide.cache.byte_worth`), up to its own limit. A part of it is shared over all datasets by
+  :func:`saved_per_byte`), up to its own limit. A part of it is shared over all datasets by
   the number of their waiting jobs, so that no job waits for ever behind more valuable ones.
 
 Limits: the value of a byte counts the jobs that are known now; how long they will still run is not
@@ -32,7 +32,7 @@ class Load:
     Attributes:
         name: a stable name; ties are broken by it.
         missing_bytes: bytes that shall be cached and are not yet.
-        worth: store bandwidth saved per byte cached (`byte_worth.saved_per_byte`).
+        worth: store bandwidth saved per byte cached (`saved_per_byte`).
         waiting_jobs: jobs that wait for it or stall on it.
         limit: its own bandwidth limit (`spec.preload.bandwidth`), in the caller's unit.
     """
@@ -124,3 +124,17 @@ def share(
         rates[load.name] += more
         left -= more
     return rates
+
+
+def saved_per_byte(*, size_bytes: float, demand: float) -> float:
+    """What one cached byte of a dataset saves the store, in the unit of the demand.
+
+    A dataset of `d` bytes that is read at `f` bytes per second costs the store ``f (1 - c/d)`` when `c` of them are
+    cached: one more saves ``f/d``. So the cache goes to datasets in the order of f/d, each whole before the next (the
+    greedy rule of SiloD, EuroSys 2023; it is optimal for a divisible cache).
+
+    Args:
+        size_bytes: the whole dataset.
+        demand: what its jobs read, such as bytes per second; where that is not known, their number.
+    """
+    return demand / size_bytes if size_bytes > 0 else 0.0

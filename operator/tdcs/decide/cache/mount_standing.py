@@ -10,10 +10,10 @@ from tdcs.api.conditions import COPIES_WRONG, EXPIRED, FILES_FAILED
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.durations import seconds_between, to_seconds
 from tdcs.api.sharing import PIN, TIMED
-from tdcs.decide.cache.byte_worth import saved_per_byte
 from tdcs.decide.cache.eviction_order import Candidate, Policy, lru
 from tdcs.decide.cache.eviction_times import mistake, next_time
 from tdcs.decide.cache.grants import Tier
+from tdcs.decide.cache.load_order import saved_per_byte
 
 Key = tuple[str, str]
 """Namespace and name."""

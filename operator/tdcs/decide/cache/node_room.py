@@ -13,8 +13,6 @@ STEPS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpace:
-    """A node's cache."""
-
     capacity: int
     state: AgentState
 

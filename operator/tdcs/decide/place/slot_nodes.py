@@ -123,7 +123,6 @@ class WantPlacement:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The chosen nodes, copy by copy."""
         return tuple(node for copy in self.copies for node in copy.nodes)
 
     @property

@@ -57,8 +57,6 @@ class PrepareSettings(DiskSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSettings(DiskSettings):
-    """What an agent's process is given."""
-
     node: str = node_name()
     capacity_bytes: int = option(
         "Bytes that the worker may hold.", type=SIZE, flag="--capacity", env="TDCS_CAPACITY"

@@ -13,8 +13,6 @@ class VersionError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """What an agent is."""
-
     node: str
     capacity_bytes: int
     journal: str

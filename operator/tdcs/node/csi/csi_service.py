@@ -2,18 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
 
 from tdcs.api import names
-from tdcs.node.csi import csi_descriptors
+from tdcs.engine.descriptor_set import DescriptorSet
 from tdcs.node.csi.node_volumes import NodeVolumes, TargetError
-from tdcs.node.csi.volume import InvalidVolumeError, parse_volume
-from tdcs.node.csi.volume_folder import SourceNotReadyError
+from tdcs.node.csi.volume import InvalidVolumeError, SourceNotReadyError, parse_volume
 
 _log: Final = logging.getLogger(__name__)
 _audit: Final = logging.getLogger(names.AUDIT_LOG)
@@ -28,36 +27,59 @@ _STATUS: Final = {
     TargetError: grpc.StatusCode.INTERNAL,
 }
 
-GetInfo = csi_descriptors.message(name="csi.v1.GetPluginInfoResponse")
-GetCapabilities = csi_descriptors.message(name="csi.v1.GetPluginCapabilitiesResponse")
-Probe = csi_descriptors.message(name="csi.v1.ProbeResponse")
-BoolValue = csi_descriptors.message(name="csi.v1.BoolValue")
-Published = csi_descriptors.message(name="csi.v1.NodePublishVolumeResponse")
-Unpublished = csi_descriptors.message(name="csi.v1.NodeUnpublishVolumeResponse")
-NodeCapabilities = csi_descriptors.message(name="csi.v1.NodeGetCapabilitiesResponse")
-NodeInfo = csi_descriptors.message(name="csi.v1.NodeGetInfoResponse")
-Plugin = csi_descriptors.message(name="pluginregistration.PluginInfo")
-RegistrationAnswer = csi_descriptors.message(name="pluginregistration.RegistrationStatusResponse")
+DESCRIPTOR_FILE: Final = "csi.desc"
+
+if TYPE_CHECKING:
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+else:  # generic for the type checker alone
+    Context = grpc.aio.ServicerContext
+
+Handler = Callable[[Any, Context], Awaitable[Message]]
+"""One RPC: takes the request message and the call's context, returns the response message."""
+
+
+_SET: Final = DescriptorSet(package=__package__, file=DESCRIPTOR_FILE)
+
+
+def message(*, name: str) -> type[Message]:
+    """The class of a message, by its full name such as `csi.v1.ProbeResponse`; KeyError if there is none."""
+    return _SET.message(name)
+
+
+def service(*, name: str, handlers: Mapping[str, Handler]) -> grpc.GenericRpcHandler:
+    return _SET.service(name, handlers)
+
+
+GetInfo = message(name="csi.v1.GetPluginInfoResponse")
+GetCapabilities = message(name="csi.v1.GetPluginCapabilitiesResponse")
+Probe = message(name="csi.v1.ProbeResponse")
+BoolValue = message(name="csi.v1.BoolValue")
+Published = message(name="csi.v1.NodePublishVolumeResponse")
+Unpublished = message(name="csi.v1.NodeUnpublishVolumeResponse")
+NodeCapabilities = message(name="csi.v1.NodeGetCapabilitiesResponse")
+NodeInfo = message(name="csi.v1.NodeGetInfoResponse")
+Plugin = message(name="pluginregistration.PluginInfo")
+RegistrationAnswer = message(name="pluginregistration.RegistrationStatusResponse")
 
 
 def identity_service() -> grpc.GenericRpcHandler:
-    async def get_info(_request: Any, _context: csi_descriptors.Context) -> Message:
+    async def get_info(_request: Any, _context: Context) -> Message:
         return GetInfo(name=names.CSI_DRIVER, vendor_version=version("tdcs"))
 
-    async def get_capabilities(_request: Any, _context: csi_descriptors.Context) -> Message:
+    async def get_capabilities(_request: Any, _context: Context) -> Message:
         return GetCapabilities()
 
-    async def probe(_request: Any, _context: csi_descriptors.Context) -> Message:
+    async def probe(_request: Any, _context: Context) -> Message:
         return Probe(ready=BoolValue(value=True))
 
-    return csi_descriptors.service(
+    return service(
         name="csi.v1.Identity",
         handlers={"GetPluginInfo": get_info, "GetPluginCapabilities": get_capabilities, "Probe": probe},
     )
 
 
 def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
-    async def publish(request: Any, context: csi_descriptors.Context) -> Message:
+    async def publish(request: Any, context: Context) -> Message:
         attributes = dict(request.volume_context)
         pod = "{}/{}".format(
             attributes.get("csi.storage.k8s.io/pod.namespace", "?"),
@@ -76,7 +98,7 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
         _audit.info("%s: %s in %.0f ms", what, where, _milliseconds(started))
         return Published()
 
-    async def unpublish(request: Any, context: csi_descriptors.Context) -> Message:
+    async def unpublish(request: Any, context: Context) -> Message:
         what = f"unpublish of volume {request.volume_id}"
         started = time.monotonic()
         try:
@@ -86,13 +108,13 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
         _audit.info("%s: %s is gone in %.0f ms", what, request.target_path, _milliseconds(started))
         return Unpublished()
 
-    async def get_capabilities(_request: Any, _context: csi_descriptors.Context) -> Message:
+    async def get_capabilities(_request: Any, _context: Context) -> Message:
         return NodeCapabilities()
 
-    async def get_info(_request: Any, _context: csi_descriptors.Context) -> Message:
+    async def get_info(_request: Any, _context: Context) -> Message:
         return NodeInfo(node_id=node)
 
-    return csi_descriptors.service(
+    return service(
         name="csi.v1.Node",
         handlers={
             "NodePublishVolume": publish,
@@ -109,16 +131,16 @@ def registration_service(*, endpoint: str, on_status: Callable[[bool, str], None
     `on_status` gets kubelet's verdict: whether it took the plugin, and if not, why.
     """
 
-    async def get_info(_request: Any, _context: csi_descriptors.Context) -> Message:
+    async def get_info(_request: Any, _context: Context) -> Message:
         return Plugin(
             type="CSIPlugin", name=names.CSI_DRIVER, endpoint=endpoint, supported_versions=["1.0.0"]
         )
 
-    async def notify(request: Any, _context: csi_descriptors.Context) -> Message:
+    async def notify(request: Any, _context: Context) -> Message:
         on_status(request.plugin_registered, request.error)
         return RegistrationAnswer()
 
-    return csi_descriptors.service(
+    return service(
         name="pluginregistration.Registration",
         handlers={"GetInfo": get_info, "NotifyRegistrationStatus": notify},
     )
@@ -152,7 +174,7 @@ def _check_capability(capability: Any) -> None:
         )
 
 
-async def _refuse(context: csi_descriptors.Context, error: Exception, *, what: str, volume: str) -> None:
+async def _refuse(context: Context, error: Exception, *, what: str, volume: str) -> None:
     """End the call with the error's status; does not return. kubelet makes the text an event of the pod."""
     _log.warning("%s failed: %s", what, error)
     await context.abort(_STATUS[type(error)], f"{_owner(volume)}: {error}")

@@ -20,8 +20,7 @@ from tdcs.api import names
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume import Volume, parse_target
-from tdcs.node.csi.volume_folder import Source, SourceNotReadyError
+from tdcs.node.csi.volume import Source, SourceNotReadyError, Volume, parse_target
 from tdcs.options import PORT, metrics_port, option
 
 _log: Final = logging.getLogger(__name__)
@@ -62,8 +61,6 @@ class PluginSettings(ViewSettings):
 
 
 class NodeVolumes:
-    """The volumes of this node."""
-
     def __init__(self, *, settings: PluginSettings, views: NodeViews) -> None:
         self._settings: Final = settings
         self._views: Final = views

@@ -14,7 +14,7 @@ import msgspec
 from tdcs.api import names
 from tdcs.engine.operator_client import OperatorClient
 from tdcs.engine.pod_wait_table import POD_WAITS, PodWait, read_pod_waits
-from tdcs.engine.read_waits import READ_WAITS_PATH, PodReadWaits, ReadWaits
+from tdcs.engine.read_reports import READ_WAITS_PATH, PodReadWaits, ReadWaits
 from tdcs.node.csi.pod_pressure import PodPressures
 
 _log: Final = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import msgspec
 
 from tdcs.engine.holder_table import HOLDERS_PATH, Holder, HolderTable
 from tdcs.engine.operator_client import OperatorClient, RequestRefusedError
-from tdcs.engine.read_failure import READ_FAILURES_PATH
+from tdcs.engine.read_reports import READ_FAILURES_PATH
 from tdcs.engine.reader_files import DRAFT, Registration
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.exposition import registry_of
@@ -43,8 +43,6 @@ def run(settings: ReaderSettings, counters: Counters) -> None:
 
 
 class Monitor:
-    """The process."""
-
     def __init__(self, settings: ReaderSettings, counters: Counters) -> None:
         self._settings: Final = settings
         self._counters: Final = counters

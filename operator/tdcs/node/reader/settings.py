@@ -11,8 +11,6 @@ from tdcs.options import FOLDER, PORT, SIZE, certificates, metrics_port, node_na
 
 @dataclass(frozen=True, kw_only=True)
 class FolderSettings:
-    """What all of them are given."""
-
     folder: Path = option(
         "The reader's folder on the node, the same for all of its parts.",
         default=Path(names.READER_ROOT),
@@ -37,8 +35,6 @@ class HolderSettings(FolderSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderSettings(FolderSettings):
-    """What a reader is given."""
-
     node: str = node_name()
     buffer_bytes: int = option(
         "How much of what was fetched is kept in memory.",

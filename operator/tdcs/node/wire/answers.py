@@ -18,8 +18,6 @@ _HEAD: Final = frames.PIECE.size
 
 
 class Asked(Protocol):
-    """What is asked of an agent."""
-
     @property
     def block(self) -> int: ...
 

@@ -7,7 +7,7 @@ from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.control.clock import utc_now
+from tdcs.kube.events import utc_now
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DAEMON_SETS, DATASETS, EVENTS, JOBS, STATEFUL_SETS
 
 NODES = ("a", "b", "c")

@@ -7,7 +7,7 @@ from tests.unit.control.cluster import QUICK, Cluster
 from tests.unit.control.dataset.conftest import ZONES, engine_of
 
 from tdcs.control.context import WorkKey
-from tdcs.control.dataset.access.claim_times import QUICK_RETRY, SLOW_RETRY, ClaimTimes
+from tdcs.control.dataset.access.dataset_volume import QUICK_RETRY, SLOW_RETRY, ClaimTimes
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS
 
 KEY = WorkKey(DATASETS, "n", "pictures")

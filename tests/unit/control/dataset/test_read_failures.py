@@ -7,7 +7,7 @@ from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
 from tdcs.control.dataset.read_failures import PAUSE_SECONDS, ReadFailures
-from tdcs.engine.read_failure import ReadFailure
+from tdcs.engine.read_reports import ReadFailure
 
 
 @pytest.fixture

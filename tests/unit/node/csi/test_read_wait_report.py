@@ -8,8 +8,8 @@ import pytest
 from aiohttp import ClientSession, web
 
 from tdcs.engine.pod_wait_table import POD_WAITS, PodWaitTable, WaitOrigin
-from tdcs.engine.read_waits import READ_WAITS_PATH, PodReadWaits, ReadWaits
-from tdcs.engine.read_waits_service import read_waits_routes
+from tdcs.engine.read_reports import READ_WAITS_PATH, PodReadWaits, ReadWaits
+from tdcs.engine.read_reports_service import read_waits_routes
 from tdcs.node.csi.pod_pressure import PodPressures
 from tdcs.node.csi.read_wait_report import ReadWaitReport
 

@@ -22,8 +22,6 @@ from tdcs.model.source_paths import related
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """A Dataset that reads a mount."""
-
     key: WorkKey
     obj: Object
     dataset: Dataset

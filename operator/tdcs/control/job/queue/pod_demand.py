@@ -23,8 +23,6 @@ class PodDemand:
 
 
 class PodDemands:
-    """The shapes of all jobs."""
-
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores
         self._known: dict[str, PodDemand] = {}

@@ -14,7 +14,6 @@ from typing import Final
 
 from tdcs.node.agent.blocks.inventory import Found, Inventory
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.agent.mount import cut_off
 from tdcs.node.agent.mount.mount_work import MountWork
 
 _log: Final = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ class BlockLengths:
 
     async def _refuse(self, found: Found, wrong: list[int]) -> None:
         mount, ledger = found.mount, found.ledger
-        cut_off.warn(_log, mount.path, ledger, wrong)
+        ledger.warn_of_cut_off(mount.path, wrong)
         identities = ledger.manifest.block_ids[wrong].tolist()
         mount.refuse(identities)
         self._refused.setdefault(mount.path, (mount, set()))[1].update(identities)

@@ -26,8 +26,6 @@ within 5 s, with the second until somebody looks at the folders' times, and what
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What a look found: ids, ascending."""
-
     spooled: Ids
     registered: Ids
 

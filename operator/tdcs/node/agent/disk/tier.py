@@ -199,11 +199,9 @@ class Disk:
         return _changed(self.spool), _changed(self.blocks)
 
     def spooled(self) -> Ids:
-        """Ids in the spool, ascending."""
         return _ids(self.spool)
 
     def registered_ids(self) -> Ids:
-        """Ids in the worker's folder, ascending."""
         return _ids(self.blocks)
 
 

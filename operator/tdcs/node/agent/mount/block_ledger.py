@@ -6,6 +6,7 @@ around each call. A block is known by its number in the manifest.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,6 +22,8 @@ from tdcs.model.agent_state import (
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
 from tdcs.node.agent.mount.failed_fetches import BlockFailures, FailedBlock, Failure, Mask, Numbers
+
+_log: Final = logging.getLogger(__name__)
 
 _WINDOW: Final = 1 << 16
 
@@ -369,6 +372,19 @@ class Ledger:
             failed_count=count,
             failed=named,
             busy=self.left(),
+        )
+
+    def warn_of_cut_off(self, mount: str, blocks: Sequence[int]) -> None:
+        """Log which blocks of a mount have another length than the manifest's; at least one."""
+        one = len(blocks) == 1
+        _log.warning(
+            "%d %s of %s %s not as long as its manifest says, as after a loss of power: what was cut off is removed, "
+            "and brought again if it is wanted. The first one is of %s",
+            len(blocks),
+            "block" if one else "blocks",
+            mount,
+            "is" if one else "are",
+            self.path(blocks[0]),
         )
 
     def path(self, block: int) -> str:

@@ -85,7 +85,6 @@ class PeerBook:
 
     @property
     def lanes(self) -> int:
-        """Threads that read from peers."""
         return sum(health.lanes for health in self.health.values())
 
     def next(self, missing: bytes, *, most: int) -> list[Peer]:

@@ -44,8 +44,6 @@ class _Place(NamedTuple):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Parts:
-    """A block that is put together."""
-
     mount: MountWork
     ledger: Ledger
     number: int

@@ -24,7 +24,6 @@ from tdcs.alluxio.worker_blocks import (
 )
 from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.agent.mount import cut_off
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.failed_fetches import Numbers
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -53,8 +52,6 @@ SETTLED_SECONDS = 3.0
 
 
 class Removals:
-    """Recent removals of one worker."""
-
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._at: dict[int, float] = {}  # the oldest first
@@ -223,7 +220,7 @@ class Registrar:
             raise _WorkerAwayError
         try:
             if self._disk.size(identity) != length:
-                cut_off.warn(_log, mount.path, ledger, [block])  # seen here before `BlockLengths` came to it
+                ledger.warn_of_cut_off(mount.path, [block])  # seen here before `BlockLengths` came to it
                 self._disk.unspool(identity)
                 mount.located(ledger, block, spooled=False, registered=False)
                 return

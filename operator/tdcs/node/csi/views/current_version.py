@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.engine.block_journal import epoch_file, journal_in
-from tdcs.engine.confined_path import plain_folder, replace_plain_file
+from tdcs.engine.confined_path import explain_disk, plain_folder, replace_plain_file
 from tdcs.listing.folder import is_digest
 from tdcs.listing.result import ManifestUnavailableError
 from tdcs.model.cache_engine import Engine, EngineError, EngineUnavailableError
 from tdcs.model.manifest import Manifest
-from tdcs.node.csi.disk_failure import explain_disk
 from tdcs.node.csi.views.node_manifests import Manifests, load
 from tdcs.node.csi.views.view_folders import DatasetFolder, VersionFolder, dataset_folder, tiers_of
-from tdcs.node.csi.volume import Volume
-from tdcs.node.csi.volume_folder import MOUNTED, SourceNotReadyError
+from tdcs.node.csi.volume import MOUNTED, SourceNotReadyError, Volume
 
 _log: Final = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from tdcs.api import names
+from tdcs.engine.confined_path import explain_disk
 from tdcs.model.cache_engine import Engine
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi import mountinfo
-from tdcs.node.csi.disk_failure import explain_disk
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.current_version import Versions
@@ -25,8 +25,7 @@ from tdcs.node.csi.views.view import View, clear
 from tdcs.node.csi.views.view_folders import DatasetFolder, dataset_folder, key_of, remember, tiers_of
 from tdcs.node.csi.views.view_report import Report
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume import Volume
-from tdcs.node.csi.volume_folder import Source, SourceNotReadyError
+from tdcs.node.csi.volume import Source, SourceNotReadyError, Volume
 
 _log: Final = logging.getLogger(__name__)
 

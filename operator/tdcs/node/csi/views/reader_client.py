@@ -18,15 +18,13 @@ from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.view import View
 from tdcs.node.csi.views.view_folders import tiers_of
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume_folder import SourceNotReadyError
+from tdcs.node.csi.volume import SourceNotReadyError
 
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PODS: Final = "see the reader's pods: kubectl get pods -A -o wide | grep tdcs-reader"
 
 
 class ReaderClient:
-    """The remote-read client of this node."""
-
     def __init__(self, *, settings: ViewSettings, guard: HangGuard) -> None:
         self._settings: Final = settings
         self._guard: Final = guard

@@ -22,8 +22,7 @@ from tdcs.node.csi.views.view_folders import GONE, DatasetFolder, VersionFolder
 from tdcs.node.csi.views.view_plan import Blocks, Form, Inodes, is_native, plan
 from tdcs.node.csi.views.view_report import Counts, Repairs
 from tdcs.node.csi.views.view_tree import NoTree, Tree
-from tdcs.node.csi.volume import Volume
-from tdcs.node.csi.volume_folder import Source, shown
+from tdcs.node.csi.volume import Source, Volume, shown
 
 _log: Final = logging.getLogger(__name__)
 

@@ -120,7 +120,6 @@ class VersionFolder:
 
     @property
     def scratch(self) -> str:
-        """For files on their way."""
         return os.path.join(self.path, SCRATCH)
 
     @property

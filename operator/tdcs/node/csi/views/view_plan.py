@@ -29,8 +29,6 @@ class Kind(IntEnum):
 
 
 class Form(IntEnum):
-    """How a view shows a file."""
-
     MISSING = 0
     EMPTY = 1
     REMOTE = 2

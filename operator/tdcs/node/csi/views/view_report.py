@@ -29,8 +29,6 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One view, for metrics."""
-
     cluster: str
     path: str
     version: str

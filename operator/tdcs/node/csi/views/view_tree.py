@@ -154,7 +154,6 @@ class NoTree:
         """Nothing is to be made."""
 
     def apply(self, steps: Steps) -> Outcome:
-        """There are no steps."""
         return Outcome()
 
 

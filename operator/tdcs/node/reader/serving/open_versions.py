@@ -12,7 +12,7 @@ from tdcs.api import names
 from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import is_private, open_plain_file
 from tdcs.engine.holder_table import HolderTable
-from tdcs.engine.read_failure import ReadFailure
+from tdcs.engine.read_reports import ReadFailure
 from tdcs.engine.reader_files import Registration
 from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
@@ -133,8 +133,6 @@ def _stamp(file: str | Path) -> tuple[int, int]:
 
 
 class OpenVersions:
-    """All open versions of a process."""
-
     def __init__(self, *, folder: ReaderFolder, node: str) -> None:
         self._folder: Final = folder
         self._node: Final = node

@@ -23,8 +23,6 @@ class Asker(NamedTuple):
 
 
 class Share(Enum):
-    """What becomes of a read."""
-
     BEGINS = 1
     WAITS_ITS_TURN = 2
     REFUSED = 3

@@ -37,8 +37,6 @@ class _Pod:
 
 
 class Wait(NamedTuple):
-    """A read that waits."""
-
     pod: _Pod
     share: int
 

@@ -8,8 +8,6 @@ from tdcs.node.wire.connection import PeerConnection
 
 
 class Poller:
-    """What one process waits for."""
-
     def __init__(self) -> None:
         self._epoll: Final = select.epoll()
         self._connections: Final[dict[int, PeerConnection[Question]]] = {}

@@ -11,7 +11,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import Cluster
 
 from tdcs.control.context import WorkKey
-from tdcs.control.dataset.mount import unused_manifests
+from tdcs.control.dataset.mount import orphaned_mounts
 from tdcs.kube.api import ObjectList
 from tdcs.model.agent_state import Assignment
 from tdcs.model.kube_resources import (
@@ -271,4 +271,4 @@ async def test_while_a_cache_is_away_the_manifests_of_its_mounts_stay_and_others
 
 def used(cluster: Cluster) -> set[str]:
     """The manifests that the operator takes for used."""
-    return unused_manifests.used(cluster.datasets._world)[0]
+    return orphaned_mounts.used(cluster.datasets._world)[0]

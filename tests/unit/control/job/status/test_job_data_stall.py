@@ -10,7 +10,7 @@ from tdcs.control.job.stalled_reads import (
     status_of_stall,
 )
 from tdcs.decide.queue.data_stall import Stall
-from tdcs.engine.read_waits import PodReadWaits, ReadWaits
+from tdcs.engine.read_reports import PodReadWaits, ReadWaits
 
 JOB = ("n", "train")
 

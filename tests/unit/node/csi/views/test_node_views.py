@@ -14,8 +14,7 @@ from tests.unit.node.csi.views.builders import PATH, needs_overlays
 from tests.unit.node.csi.views.node_world import VOLUME, World
 
 from tdcs.model.cache_engine import Source
-from tdcs.node.csi.volume import Volume
-from tdcs.node.csi.volume_folder import SourceNotReadyError
+from tdcs.node.csi.volume import SourceNotReadyError, Volume
 
 pytestmark = needs_overlays
 

@@ -41,7 +41,7 @@ from tdcs.node.csi.views.overlay import (
 from tdcs.node.csi.views.view_folders import DatasetFolder
 from tdcs.node.csi.views.view_plan import Form, plan
 from tdcs.node.csi.views.view_tree import Tree
-from tdcs.node.csi.volume_folder import Source
+from tdcs.node.csi.volume import Source
 from tdcs.node.reader.serving.registration import write_atomically
 
 pytestmark = needs_overlays

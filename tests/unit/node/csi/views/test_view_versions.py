@@ -14,7 +14,7 @@ from tests.unit.node.csi.views.node_world import URI, VOLUME, World, watching
 
 from tdcs.api import names
 from tdcs.engine.reader_files import Registration
-from tdcs.node.csi.volume_folder import SourceNotReadyError
+from tdcs.node.csi.volume import SourceNotReadyError
 
 pytestmark = needs_overlays
 

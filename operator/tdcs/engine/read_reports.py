@@ -1,10 +1,13 @@
-"""What the node plugin says to the operator of how long reads of pods waited."""
+"""What nodes say to the operator of reads: files that can be read from nowhere, and how long reads of pods waited."""
 
 from __future__ import annotations
 
 from typing import Annotated, Final
 
 import msgspec
+
+READ_FAILURES_PATH: Final = "/v1/read-failures"
+"""Of the operator's service: `POST` takes a `ReadFailure`."""
 
 READ_WAITS_PATH: Final = "/v1/read-waits"
 """Of the operator's service: `POST` takes a `ReadWaits`."""
@@ -41,3 +44,22 @@ class ReadWaits(msgspec.Struct, frozen=True, kw_only=True):
 
     node: NodeName
     pods: tuple[PodReadWaits, ...] = ()
+
+
+class ReadFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that could not be read.
+
+    Attributes:
+        mount: path of the mount in the cache, `/datasets/<id>`.
+        node: where it was to be read.
+        path: of the file, relative to the mount.
+        reason: why the agents and the source did not give it.
+        stale: whether the source has another version of the file.
+    """
+
+    cluster: str
+    mount: str
+    node: str
+    path: str
+    reason: str
+    stale: bool

@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
-from tdcs.engine.read_waits import READ_WAITS_PATH, ReadWaits
+from tdcs.engine.read_reports import READ_FAILURES_PATH, READ_WAITS_PATH, ReadFailure, ReadWaits
 
 LONGEST_REPORT: Final = 16 << 10
 """Bytes of a report."""
