@@ -462,3 +462,23 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["plan", str(tmp_path / "none.yaml")])
     assert result.exit_code == 2
     assert "none.yaml: cannot be read (No such file or directory)" in result.output
+
+
+def test_of_a_job_in_a_queue_of_kueue_the_plan_says_that_kueue_decides(tmp_path: Path) -> None:
+    wanted = job()
+    wanted["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
+    answer = found(planned(tmp_path, {**SMALL, "workloads": []}, wanted, "--json")[0])
+    assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (None, "WaitsInKueue")
+    assert "LocalQueue gpu" in answer["turn"]["message"]
+    assert answer["starts_now"] is None
+
+
+def test_a_job_that_waits_in_kueue_stands_before_nobody_in_the_own_queue(tmp_path: Path) -> None:
+    other = job(workers=11)
+    other["metadata"] = {
+        "name": "other", "namespace": "team", "uid": "u", "generation": 1, "creationTimestamp": NOW,
+        "labels": {"kueue.x-k8s.io/queue-name": "gpu"},
+    }  # fmt: skip
+    waits = {**other, "status": {"conditions": [{"type": "DataReady", "status": "True"}]}}
+    answer = found(planned(tmp_path, {**SMALL, "workloads": [], "trainingjobs": [waits]}, job(), "--json")[0])
+    assert answer["turn"]["yes"]

@@ -20,7 +20,7 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.queue_preview import preview
 from tdcs.decide.cache.eviction_order import Policy
 from tdcs.decide.job.job_phase import data
-from tdcs.decide.queue.pod_admission import Admission
+from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, PODS, TRAINING_JOBS
@@ -79,7 +79,7 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
     ready = stores_of(world, conditions=[names.DATA_READY])
     seen, lines = _observed(world, spec)
     found = data(seen, now=world.now)
-    turn = preview(stores=ready, uid=PLANNED_UID)
+    turn = preview(stores=ready, uid=PLANNED_UID, kueue=world.has_kueue)
     admitted = turn.admission.admitted
     having = stores_of(world, conditions=[names.DATA_READY, names.ADMITTED] if admitted else [])
     caches = {
@@ -182,6 +182,8 @@ def _turn(world: PlanWorld, spec: TrainingJobSpec, admission: Admission) -> Answ
     if spec.run_policy.suspend:
         text = "spec.runPolicy.suspend is true: no pod is made until it is set to false"
         return Answer(yes=False, reason="SuspendedByUser", message=text)
+    if admission.reason is Reason.IN_KUEUE:
+        return Answer(yes=None, reason=admission.reason.value, message=admission.message)
     hidden = [kind.plural for kind in (NODES, PODS, TRAINING_JOBS) if not world.sees_all(kind)]
     if hidden:
         text = f"you may not list {', '.join(hidden)} of the whole cluster, so its place in the queue is not known"

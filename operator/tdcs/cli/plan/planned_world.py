@@ -19,6 +19,7 @@ from tdcs.model.kube_resources import (
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
     TRAINING_JOBS,
+    WORKLOADS,
     Resource,
 )
 
@@ -34,6 +35,7 @@ READ: tuple[Resource, ...] = (
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
     NAMESPACES,
+    WORKLOADS,
 )
 """What is read, the kinds without which there is no plan first."""
 
@@ -71,6 +73,11 @@ class PlanWorld:
     def of(self, resource: Resource) -> Sequence[Object]:
         """The objects of a kind; none of one that may not be listed."""
         return self.objects.get(resource.plural, ())
+
+    @property
+    def has_kueue(self) -> bool:
+        """Whether there is a Kueue: its Workloads are served, be they listed or not."""
+        return WORKLOADS.plural in self.objects or WORKLOADS.plural in self.hidden
 
     def sees_all(self, resource: Resource) -> bool:
         return resource.plural not in self.hidden | self.partly

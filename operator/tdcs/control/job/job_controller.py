@@ -1,7 +1,7 @@
 """One pass over a TrainingJob: observe, plan, apply, report."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -15,21 +15,18 @@ from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
 from tdcs.control.job import job_children, job_status
-from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.admitter import PodNodes
+from tdcs.control.job.admitters import Admitters
 from tdcs.control.job.elastic_growth import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.framework_rendezvous import too_long
-from tdcs.control.job.gang import Gangs
 from tdcs.control.job.pod_events import PodEvents
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
-from tdcs.control.job.workload_follower import KueueQuota
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import role_order
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
-from tdcs.decide.job.kueue_nodes import Placement, pod_set_name
-from tdcs.decide.job.workload_standing import QueueStanding, decided_by_kueue, sized_by_kueue, standing_of
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
@@ -68,13 +65,10 @@ class TrainingJobController:
         self._clock = clock
         self._services: dict[Key, tuple[str, float]] = {}
         self._context = context
-        self._gangs = gangs
-        self._places = Gangs(context=context, queue=gangs)
+        self._admitters = Admitters(context=context, gangs=gangs)
         self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
         self._pod_events = PodEvents(context=context)
-        self._kueue = KueueQuota(context=context)
         self._template_claims = template_claims.TemplateClaims(api=context.api, clock=clock)
-        self._copies = CopyChoices(stores=context.stores, room=gangs.room_near)
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
@@ -104,8 +98,7 @@ class TrainingJobController:
             ):
                 obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
             await self._clean(obj, seen, live)
-            if self._kueue.queue(obj):
-                await self._kueue.finish(obj, seen)
+            await self._admitters.end(obj, seen)
             return await self._expire(obj, seen)
         refusal = "" if seen.was_admitted else too_long(job=key.name, namespace=key.namespace, spec=job.spec)
         if refusal:
@@ -116,47 +109,30 @@ class TrainingJobController:
             seen = await self._with_claims(seen)
             seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
-            workload = None
-            if queue := self._kueue.queue(obj):
-                ready = decisions.data(seen, now=now).admitted
-                workload = await self._kueue.workload(
-                    obj, seen, data_ready=ready, preferred=self._preferred(seen, {})
-                )
-                seen = sized_by_kueue(seen, standing_of(workload))
-            else:
-                seen = self._places.sized(obj, seen)
+            turn = await self._admitters.turn(obj, seen, now=now, preferred=self._preferred(seen, {}))
+            seen = turn.seen
             outcome = decisions.outcome(seen, now=now)
-            decision = (
-                self._decide_by_kueue(obj, seen, standing_of(workload), now=now, over=outcome is not None)
-                if queue
-                else self._decide(obj, seen, now=now, over=outcome is not None)
-            )
+            decision = turn.decide(now=now, over=outcome is not None)
             if decision is None:
-                return None  # the queue has not looked at it yet, and wakes it when it has
+                return None  # its admitter has not looked at it yet, and wakes it when it has
             if self._must_report_first(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 obj = await self._report(obj, seen, decision, outcome, now=now)
             workers = self._workers_now(obj, seen, own, decision)
-            places: Mapping[str, Placement] = {}
-            if workload is not None and decision.admitted and any(map(_is_suspended, own.values())):
-                places = await self._kueue.places(
-                    standing_of(workload), workload=workload["metadata"]["name"]
-                )
-            leave = self._nodes_to_leave(obj, own)
-            await self._steer(seen, own, decision, workers=workers, now=now, places=places, leave=leave)
-            if workload is not None:
-                await self._kueue.follow(workload, seen, runs=job_status.running(seen).status == "True")
+            nodes = await turn.pod_nodes(own) if decision.admitted else {}
+            await self._steer(seen, own, decision, workers=workers, now=now, nodes=nodes)
+            await turn.applied(runs=job_status.running(seen).status == "True")
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
             return await self._refused(obj, seen, error)
         await self._report(obj, seen, decision, outcome, now=now)
         if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
             again = _soonest(again, LOOK_SECONDS)
         # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
-        return 0.0 if outcome is not None else _soonest(again, self._due(obj, seen, now=now))
+        return 0.0 if outcome is not None else _soonest(again, turn.due(now=now), self._due(seen, now=now))
 
     async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
         """What is asked for cannot be made: only a change helps."""
-        self._gangs.withdraw(obj["metadata"]["uid"])
+        self._admitters.withdraw(obj["metadata"]["uid"])
         found = finding(names.ADMITTED, False, "InvalidSpec", why)
         changed = {"state": "Waiting", "reason": found.reason, "message": found.message}
         try:
@@ -167,7 +143,7 @@ class TrainingJobController:
 
     async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
         """A child cannot be as it should. A job that can never have it fails; one that runs is not stopped for that."""
-        self._gangs.withdraw(obj["metadata"]["uid"])
+        self._admitters.withdraw(obj["metadata"]["uid"])
         refusal = child_refusal_of(error, job=seen.name, spec=seen.spec, made=seen.jobs)
         message, now = refusal.message, self._context.now()
         if refusal.lasts:
@@ -194,59 +170,16 @@ class TrainingJobController:
         missing = await self._template_claims.missing(spec=seen.spec, namespace=seen.namespace)
         return replace(seen, missing_claim=missing)
 
-    def _decide(self, obj: Object, seen: Observed, *, now: str, over: bool) -> Decision | None:
-        """Whether the pods may exist; None when that is not known yet. `over`: the job has just ended."""
-        data, uid = decisions.data(seen, now=now), obj["metadata"]["uid"]
-        decision = self._places.requeue(seen, uid=uid, now=now) if not over else None
-        if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
-            decision = decisions.decision_of(seen=seen, data=data)
-        elif decision is None and (
-            seen.spec.run_policy.suspend or not data.admitted or not self._gangs.queues(obj, seen.spec)
-        ):
-            self._gangs.withdraw(uid)
-            decision = decisions.decision_of(seen=seen, data=data)
-        elif decision is None:
-            admission = self._gangs.admission(obj)
-            if admission is None:
-                return None
-            decision = decisions.decision_of(seen=seen, data=data, admission=admission)
-        growth = self._gangs.growth(uid) if decision.admitted and not over else None
-        wants_more = seen.replicas("Worker") < seen.spec.workers
-        if decision.admitted and wants_more and growth is None and not over:
-            growth = self._gangs.requeues.admission(uid)  # why it was given back the workers that it asks for
-            if growth is None:
-                self._gangs.touch()
-        copies = self._copies.of(obj, seen, admitted=decision.admitted)
-        # What an earlier operator counted holds until this one has counted further.
-        passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)
-        shortage = self._gangs.requeues.last_shortage(uid) if decision.admitted else ""
-        return replace(decision, copies=copies, passed=passed, growth=growth, shortage=shortage)
-
-    def _decide_by_kueue(
-        self, obj: Object, seen: Observed, standing: QueueStanding, *, now: str, over: bool
-    ) -> Decision:
-        self._gangs.withdraw(obj["metadata"]["uid"])
-        queue, data = self._kueue.queue(obj), decisions.data(seen, now=now)
-        decision = decided_by_kueue(seen, standing, queue=queue, data=data, over=over)
-        return replace(decision, copies=self._copies.of(obj, seen, admitted=decision.admitted))
-
     def _must_report_first(self, seen: Observed, decision: Decision) -> bool:
         """Whether the status must say so before the pods change: an operator that is killed in between finds it."""
         if decision.reason is Reason.REQUEUED or (decision.admitted and not seen.was_admitted):
             return True
         return decision.admitted and seen.workers is not None and seen.workers != seen.known.admitted_workers
 
-    def _due(self, obj: Object, seen: Observed, *, now: str) -> float | None:
-        """Seconds until time alone changes something: a wait for data or for places is over, a pause, or a grace."""
-        uid, requeues = obj["metadata"]["uid"], self._gangs.requeues
+    def _due(self, seen: Observed, *, now: str) -> float | None:
+        """Seconds until time alone changes something: a wait for data is over, or a grace."""
         waits = [decisions.patience_left(use, seen=seen, now=now) for use in seen.spec.datasets]
         dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
-        places = requeues.pause_left(uid)
-        waits_for_places = seen.was_admitted and seen.spec.scheduling.gang and not self._kueue.queue(obj)
-        if places is None and waits_for_places:
-            places = requeues.left(uid, short=self._places.short_of(seen))
-        if places is not None:
-            dues.append(places)
         if seen.missing_claim:
             dues.append(template_claims.RETRY)
         waits_for_larger = role_order.next_start(seen, now=now) if seen.was_admitted else None
@@ -348,16 +281,16 @@ class TrainingJobController:
         *,
         workers: int | None,
         now: str,
-        places: Mapping[str, Placement],
-        leave: Mapping[Role, Collection[str]],
+        nodes: Mapping[Role, PodNodes],
     ) -> None:
         """Let the Jobs run or not, and follow what may change in them. `workers`: how many there may be for now;
-        `places`: by pod set, where Kueue has its pods run; `leave`: the nodes that pods leave to larger ones.
+        `nodes`: where the admission has pods run that are not made yet.
         """
         begins = role_order.may_start(seen, now=now) if decision.admitted else frozenset()
         preferred = self._preferred(seen, decision.copies) if decision.admitted else None
         for role, found in live.items():
             if not seen.job(role).finished:  # in a Job that is over nothing matters any more
+                where = nodes.get(role, PodNodes())
                 change = job_children.changes(
                     live=found,
                     spec=seen.spec,
@@ -366,18 +299,11 @@ class TrainingJobController:
                     replicas=seen.replicas(role) if role != "Worker" or workers is None else workers,
                     preferred=preferred,
                     copies=decision.copies,
-                    place=places.get(pod_set_name(role)),
-                    leave=leave.get(role, ()),
+                    place=where.placement,
+                    leave=where.leave,
                     now=now,
                 )
                 await self._change(found, change)
-
-    def _nodes_to_leave(self, obj: Object, own: Mapping[Role, Object]) -> dict[Role, frozenset[str]]:
-        """By role, the nodes that its pods leave to larger ones: of a job with Jobs that have not started yet."""
-        if all(map(job_children.started, own.values())):
-            self._gangs.forget_nodes_to_leave(obj["metadata"]["uid"])
-            return {}
-        return {role: self._gangs.nodes_to_leave(obj, role) for role in own}
 
     def _workers_now(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object], decision: Decision
@@ -451,10 +377,6 @@ class TrainingJobController:
 
 def _made(job: Object) -> int:
     return int((job.get("spec") or {}).get("parallelism") or 0)
-
-
-def _is_suspended(job: Object) -> bool:
-    return bool((job.get("spec") or {}).get("suspend"))
 
 
 def _soonest(*seconds: float | None) -> float | None:

@@ -219,6 +219,7 @@ def status_of(
         locality_percent=None if near is None else f"{math.floor(near * 100 + 1e-9)}%",
         local_share=None if share is None else round(share, 4),
         copies=[CopyUse(dataset=name, copy_id=copy) for name, copy in decision.copies.items()],
+        queue_name=decision.queue or None,
         passed=decision.passed or None,
         start_time=start,
         completion_time=completion,

@@ -8,11 +8,11 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.control.context import WorkKey
-from tdcs.control.job.own_workload import queue_of
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.decide.cache.dataset_demand import datasets_of, stage_of
 from tdcs.decide.queue.job_places import readable_copies
+from tdcs.decide.queue.whose_job import local_queue
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
@@ -201,7 +201,7 @@ class EventHandlers:
                 self._add(TRAINING_JOBS, (key[0], job))
             return
         for (namespace, name), found in self._views[TRAINING_JOBS].items():
-            if namespace == key[0] and queue_of(found):
+            if namespace == key[0] and local_queue(found, kueue=True):
                 self._add(TRAINING_JOBS, (namespace, name))
 
     def on_cluster_child(self, _: Key, obj: Object | None) -> None:

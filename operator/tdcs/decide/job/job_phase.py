@@ -36,6 +36,7 @@ class Decision:
         passed: how many later jobs were admitted before it, while it waited for room.
         growth: what an elastic job that runs waits for before it gets more workers.
         shortage: how many pods of a gang found no place when it was tried last, and why; empty once they have.
+        queue: the LocalQueue of Kueue that decides; empty: the own queue does.
     """
 
     admitted: bool
@@ -46,6 +47,7 @@ class Decision:
     passed: int = 0
     growth: Admission | None = None
     shortage: str = ""
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.decide.job.workload_standing import QUOTA_RESERVED, REQUEUED, with_conditions
+from tdcs.decide.job.workload_standing import ADMITTED, QUOTA_RESERVED, REQUEUED, with_conditions
 from tdcs.model.kube_objects import Object
 
 RETRY = "Retry"
@@ -20,14 +20,27 @@ _ON_HOLD, _PENDING, _DATA_READY = "OnHold", "Pending", "DataReady"
 _MARK = f"{names.KUEUE_CONTROLLER}: "
 """Tells the holds of TDCS from those of Kueue."""
 
+_PLACE_MARK = f"{names.GROUP}/places: "
+"""Tells those of a TrainingJob that has no place at its data."""
+
 
 def is_on_hold(workload: Object) -> bool:
+    """Whether it waits for its data."""
+    return _is_held(workload, mark=_MARK)
+
+
+def waits_for_place(workload: Object) -> bool:
+    """Whether it waits for a place at its data (`access.maxConcurrentJobs`)."""
+    return _is_held(workload, mark=_PLACE_MARK)
+
+
+def _is_held(workload: Object, *, mark: str) -> bool:
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any(
         each.get("type") == QUOTA_RESERVED
         and each.get("status") == "False"
         and each.get("reason") == _ON_HOLD
-        and str(each.get("message", "")).startswith(_MARK)
+        and str(each.get("message", "")).startswith(mark)
         for each in conditions
     )
 
@@ -49,6 +62,24 @@ def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Obje
         "admissionChecks": checks,
         "conditions": _conditions(workload, reason=_ON_HOLD, message=str(check["message"]), now=now),
     }
+
+
+def place_hold_status(workload: Object, *, message: str, now: str) -> Object:
+    """The status that gives back the quota of a TrainingJob that has not started, and finds no place at its data."""
+    status = workload.get("status") or {}
+    checks = [_reset(each, now=now) for each in status.get("admissionChecks") or ()]
+    why = {
+        QUOTA_RESERVED: (False, _ON_HOLD, f"{_PLACE_MARK}{message}"),
+        ADMITTED: (False, "NoReservation", "The workload has no reservation"),
+    }
+    conditions = with_conditions(workload, why, now=now)
+    return {"admission": None, **({"admissionChecks": checks} if checks else {}), "conditions": conditions}
+
+
+def place_free_status(workload: Object, *, now: str) -> Object:
+    """The status with which Kueue queues it again."""
+    why = {QUOTA_RESERVED: (False, _PENDING, f"{_PLACE_MARK}there is a place at its data")}
+    return {"conditions": with_conditions(workload, why, now=now)}
 
 
 def queue_status(

@@ -129,7 +129,11 @@ def with_conditions(
 
 def _why(workload: Object, conditions: Mapping[Any, Mapping[str, Any]], *, holds: bool) -> str:
     if (workload.get("spec") or {}).get("active") is False:
-        return "its Workload is not active"
+        name, namespace = workload["metadata"]["name"], workload["metadata"].get("namespace", "")
+        return (
+            "its Workload is not active: a check rejected it, a limit of Kueue was reached, or somebody stopped it; "
+            f"see its conditions, then kueuectl resume workload {name} -n {namespace} (spec.active)"
+        )
     if KUEUE_GATED_BY in (workload["metadata"].get("annotations") or {}):
         return "its data is not there yet"
     if holds:
@@ -141,12 +145,22 @@ def _why(workload: Object, conditions: Mapping[Any, Mapping[str, Any]], *, holds
 
 
 def decided_by_kueue(
-    seen: Observed, standing: QueueStanding, *, queue: str, data: Admission, over: bool
+    seen: Observed, standing: QueueStanding, *, queue: str, data: Admission, over: bool, short: str = ""
 ) -> Decision:
     """Kueue decides, once the data is there. A job that ran before it was put into the queue runs on until Kueue has
     admitted it and evicts it; so does one that runs where Kueue is gone.
+
+    Args:
+        seen: the job.
+        standing: where its Workload stands.
+        queue: its LocalQueue.
+        data: what its datasets say.
+        over: whether it has just ended.
+        short: why no dataset has a place for it; empty: it has its places, or may take them.
     """
     admission = admission_of(standing, queue=queue)
+    if short:
+        admission = Admission(admitted=False, data_ready=True, reason=Reason.AT_LIMIT, message=short)
     known = (one for one in seen.known.conditions if one.type == names.ADMITTED)
     decides = any(one.reason == Reason.KUEUE_ADMITTED for one in known)
     holds = not standing.evicted and (standing.admitted or not standing.exists or not decides)

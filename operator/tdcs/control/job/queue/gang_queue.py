@@ -89,6 +89,10 @@ class GangQueue:
         self._cost = 0.0
         self._started = False
 
+    def leave_to_kueue(self, follows: bool) -> None:
+        """Whether jobs with the label of a queue are Kueue's: then they are not in this one."""
+        self._collector.kueue = follows
+
     def start(self) -> None:
         self._started = True
         self.touch()
@@ -189,8 +193,33 @@ class GangQueue:
         requested, admitted = self._memory.requested.pop(uid, None), self._memory.admitted.pop(uid, None)
         self._memory.workers.pop(uid, None)
         self._memory.leave.pop(uid, None)
+        self._memory.place_waits.pop(uid, None)
         if requested is not None or admitted is not None:
             self.touch()
+
+    def missing_place(self, obj: Object) -> str:
+        """Why a job that another admitter decides about has no place at its datasets now; empty when it has."""
+        metadata = obj["metadata"]
+        uid = str(metadata["uid"])
+        requests = self._collector.requests_of(obj)
+        if uid in self._memory.admitted or not any(request.limit for request in requests):
+            return ""
+        places = self._collector.places_but(uid)
+        full = places.full(requests)
+        return "" if full is None else places.sentence(full)
+
+    def take_places(self, obj: Object) -> str:
+        """The places at its datasets are taken by a job that another admitter lets start; gives why there are none,
+        empty when it has them. They are its own until its status says that it was admitted, or it withdraws."""
+        if short := self.missing_place(obj):
+            return short
+        self._memory.admitted[str(obj["metadata"]["uid"])] = 0
+        return ""
+
+    def await_place(self, obj: Object) -> None:
+        """Have a pass of a job that another admitter decides about, once its datasets may have a place for it."""
+        metadata = obj["metadata"]
+        self._memory.place_waits[str(metadata["uid"])] = (metadata.get("namespace", ""), metadata["name"])
 
     def return_workers(self, uid: str) -> None:
         """Workers that were admitted got no node; the job goes on without them."""
@@ -305,9 +334,14 @@ class GangQueue:
         entries = self._collector.collect()
         for key in entries.news:
             self._wake(key)
-        return entries.schedule(
+        found = entries.schedule(
             room=self._room, holder=self._holder, aside=self._aside, max_passes=self._max_passes
         )
+        for key in self._memory.place_waits.values():
+            obj = self._stores.training_jobs.get(key)
+            if obj is not None and entries.places.full(self._collector.requests_of(obj)) is None:
+                self._wake(key)
+        return found
 
 
 def _readers(spec: TrainingJobSpec, role: Role) -> int:

@@ -11,6 +11,7 @@ from tdcs.control.context import Stores
 from tdcs.control.job.queue import queue_snapshot
 from tdcs.control.job.queue.gang_requeue import Requeues
 from tdcs.control.job.queue.pod_demand import PodDemand, PodDemands
+from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_fit import PodGroup
@@ -19,6 +20,7 @@ from tdcs.decide.queue.kept_nodes import NodesToLeave
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
+from tdcs.decide.queue.whose_job import local_queue
 from tdcs.model.kube_objects import Key, Object
 
 _log = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ class Memory:
         workers: how many workers elastic jobs were given.
         passed: how many later jobs were admitted before a job that waits.
         unreadable: jobs that cannot be understood, and why.
+        place_waits: jobs of another admitter that wait for a place at their datasets.
         leave: which nodes the pods of jobs that were admitted leave to larger ones, by their GPUs; until they start.
     """
 
@@ -45,6 +48,7 @@ class Memory:
     passed: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     leave: dict[str, NodesToLeave] = field(default_factory=dict)
+    place_waits: dict[str, Key] = field(default_factory=dict)
 
     def keep(self, live: set[str]) -> None:
         """Forget all jobs but these, and those that cannot be understood."""
@@ -52,6 +56,7 @@ class Memory:
         self.workers = {uid: count for uid, count in self.workers.items() if uid in live}
         self.passed = {uid: count for uid, count in self.passed.items() if uid in live}
         self.leave = {uid: nodes for uid, nodes in self.leave.items() if uid in live}
+        self.place_waits = {uid: key for uid, key in self.place_waits.items() if uid in live}
         known = live | self.unreadable.keys()
         self.requested = {uid: key for uid, key in self.requested.items() if uid in known}
 
@@ -103,7 +108,12 @@ class Entries:
 
 
 class Collector:
-    """Reads the jobs for a pass over the queue."""
+    """Reads the jobs for a pass over the queue.
+
+    Attributes:
+        kueue: whether jobs with the label of a queue are Kueue's. Those that wait are not in this queue then; those
+            that were admitted have their room and their places as any other.
+    """
 
     def __init__(
         self,
@@ -119,6 +129,27 @@ class Collector:
         self._room = room
         self._memory = memory
         self._requeues = requeues
+        self.kueue = False
+
+    def requests_of(self, obj: Object) -> tuple[PlaceRequest, ...]:
+        """The places that a job takes at its datasets."""
+        return job_places.requests_of(
+            namespace=obj["metadata"].get("namespace", ""),
+            datasets=datasets_of(obj),
+            known=self._stores.datasets,
+        )
+
+    def places_but(self, uid: str) -> Places:
+        """The places that all jobs have taken but one."""
+        found = Places()
+        for key, obj in self._stores.training_jobs.items():
+            other = str(obj["metadata"].get("uid", ""))
+            conditions = queue_snapshot.conditions_by_type(obj)
+            over = queue_snapshot.is_over(conditions) or obj["metadata"].get("deletionTimestamp")
+            runs = conditions.get(names.ADMITTED) == "True" or other in self._memory.admitted
+            if runs and not over and other != uid:
+                found.take(key, self.requests_of(obj))
+        return found
 
     def collect(self) -> "Entries":
         """All jobs of the cluster that have not ended. One that cannot be understood stops no other."""
@@ -156,11 +187,8 @@ class Collector:
             if memory.workers.get(uid, 0) <= (_admitted_workers(obj) or 0):
                 memory.workers.pop(uid, None)
         replicas = self.replicas(obj, spec)
-        places = job_places.requests_of(
-            namespace=key[0],
-            datasets=[use.name for use in spec.datasets],
-            known=self._stores.datasets,
-        )
+        places = self.requests_of(obj)
+        by_kueue = bool(local_queue(obj, kueue=self.kueue))
         if admitted or uid in memory.admitted:
             placed, made = entries.placed.get(uid, {}), entries.made.get(uid, {})
             reserved = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present=placed)
@@ -169,6 +197,8 @@ class Collector:
             entries.allowances.take(key[0], taken)
             entries.places.take(key, places)
             groups, present, ready = reserved, placed, True
+        elif by_kueue:
+            return True
         elif queues(spec, places) and self._requeues.pause_left(uid) is None:
             # What its status says of an earlier operator's count holds until this one counts itself.
             memory.passed.setdefault(uid, _passed_before(obj))
@@ -192,7 +222,7 @@ class Collector:
             if spec.scheduling.gang
             else (),
             access=places,
-            growth=None if pauses else self._growth(demand, replicas["Worker"], entries, key),
+            growth=None if pauses or by_kueue else self._growth(demand, replicas["Worker"], entries, key),
         )
         if not (admitted or uid in memory.admitted):
             entries.waiting.append(job)

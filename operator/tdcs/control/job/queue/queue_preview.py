@@ -12,6 +12,7 @@ from tdcs.control.job.queue.queue_snapshot import NodeRoom
 from tdcs.decide.queue.gang_fit import place_most
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.wait_message import admission_of, waiting_admission
+from tdcs.decide.queue.whose_job import local_queue
 from tdcs.model.pod_resources import Amounts
 
 
@@ -23,8 +24,10 @@ class Preview:
     free: Mapping[str, Amounts]
 
 
-def preview(*, stores: Stores, uid: str) -> Preview:
+def preview(*, stores: Stores, uid: str, kueue: bool = False) -> Preview:
     """What one pass over the queue says to a job of `stores` with the condition DataReady.
+
+    `kueue`: whether there is a Kueue, which decides about the jobs in its queues.
 
     What the queue remembers and no status says is not known here: jobs that pause, and nodes that are set aside.
     """
@@ -32,6 +35,7 @@ def preview(*, stores: Stores, uid: str) -> Preview:
     collector = Collector(
         stores=stores, demands=demands, room=room, memory=memory, requeues=Requeues(clock=lambda: 0.0)
     )
+    collector.kueue = kueue
     entries = collector.collect()
     found = entries.schedule(room=room)
     free = room.free()
@@ -43,6 +47,12 @@ def preview(*, stores: Stores, uid: str) -> Preview:
     if uid in memory.unreadable:
         return Preview(admission=_no(Reason.INVALID, memory.unreadable[uid]), free=free)
     obj = next(job for job in stores.training_jobs.values() if job["metadata"].get("uid") == uid)
+    if queue := local_queue(obj, kueue=kueue):
+        text = (
+            f"Kueue decides: it would wait in LocalQueue {queue} until that has quota for it (where the chart's value "
+            "kueue.enabled is false, the label is not looked at, and the operator's own queue decides)"
+        )
+        return Preview(admission=_no(Reason.IN_KUEUE, text), free=free)
     demand = demands.of(obj)
     if demand is not None and (missing := demands.missing_class(demand.spec)):
         return Preview(admission=_no(Reason.NO_PRIORITY, missing), free=free)

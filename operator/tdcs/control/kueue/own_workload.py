@@ -10,6 +10,7 @@ from tdcs.api import names
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.control.job.job_children import pod_template
 from tdcs.decide.job.kueue_nodes import pod_set_name, topology_request
+from tdcs.decide.queue.whose_job import local_queue
 from tdcs.kube.apply import owner_reference
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import WORKLOADS
@@ -19,12 +20,11 @@ PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 
+DEACTIVATED: Final = f"{names.GROUP}/suspended-by-user"
+"""Annotation of a Workload that is inactive because its job's user suspended it. Without it somebody else made it so
+(Kueue for a rejected check or one of its limits, an administrator), and it is not for the operator to undo that."""
+
 _LONGEST: Final = 63
-
-
-def queue_of(obj: Object) -> str:
-    """The LocalQueue that a TrainingJob names; empty: it is in none."""
-    return str((obj["metadata"].get("labels") or {}).get(names.KUEUE_QUEUE, ""))
 
 
 def workload_name(job: str) -> str:
@@ -61,11 +61,14 @@ def workload_of(
                 names.LABEL_TRAINING_JOB: metadata["name"],
                 JOB_UID: metadata["uid"],
             },
-            "annotations": {names.KUEUE_GATED_BY: names.KUEUE_CONTROLLER} if gated else {},
+            "annotations": {
+                **({names.KUEUE_GATED_BY: names.KUEUE_CONTROLLER} if gated else {}),
+                **({DEACTIVATED: "true"} if spec.run_policy.suspend else {}),
+            },
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {
-            "queueName": queue_of(owner),
+            "queueName": local_queue(owner, kueue=True),
             "priority": priority,
             "active": not spec.run_policy.suspend,
             "podSets": [
@@ -83,16 +86,27 @@ def changes(
 
     `wanted`: as it would be created now. Once its data is there, its pods know which nodes they prefer.
     """
-    spec, found = live.get("spec") or {}, dict[str, Any]()
-    if spec.get("active", True) is suspended:
-        found["spec"] = {"active": not suspended}
-    if spec.get("queueName") != queue_of(owner) and not (live.get("status") or {}).get("admission"):
-        found.setdefault("spec", {})["queueName"] = queue_of(owner)
-    if not gated and names.KUEUE_GATED_BY in (live["metadata"].get("annotations") or {}):
-        found["metadata"] = {"annotations": {names.KUEUE_GATED_BY: None}}
+    known = live.get("spec") or {}
+    present = live["metadata"].get("annotations") or {}
+    spec: dict[str, Any] = {}
+    annotations: dict[str, str | None] = {}
+    if suspended and known.get("active", True):
+        spec["active"] = False
+        annotations[DEACTIVATED] = "true"
+    elif not suspended and DEACTIVATED in present:
+        spec["active"] = True
+        annotations[DEACTIVATED] = None
+    queue = local_queue(owner, kueue=True)
+    if known.get("queueName") != queue and not (live.get("status") or {}).get("admission"):
+        spec["queueName"] = queue
+    if not gated and names.KUEUE_GATED_BY in present:
+        annotations[names.KUEUE_GATED_BY] = None
         if wanted is not None:
-            found.setdefault("spec", {})["podSets"] = wanted["spec"]["podSets"]
-    return found
+            spec["podSets"] = wanted["spec"]["podSets"]
+    return {
+        **({"spec": spec} if spec else {}),
+        **({"metadata": {"annotations": annotations}} if annotations else {}),
+    }
 
 
 def _pod_set(

@@ -1,0 +1,48 @@
+"""The admitters of TrainingJobs, and which of them decides about a job."""
+
+from typing import Final
+
+from tdcs.control.context import Context
+from tdcs.control.job.admitter import Admitter, Turn
+from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.own_queue import OwnQueue
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.kueue.kueue_admitter import KueueAdmitter
+from tdcs.decide.queue.whose_job import local_queue
+from tdcs.model.kube_objects import Object
+from tdcs.model.observed_job import Observed
+
+
+class Admitters:
+    """The own queue and Kueue as one admitter. A job that changes from one to the other is let go by the first.
+
+    Args:
+        context: of the operator.
+        gangs: the own queue; it collects only jobs that it decides about.
+    """
+
+    def __init__(self, *, context: Context, gangs: GangQueue) -> None:
+        self._kueue: Final = context.settings.kueue
+        gangs.leave_to_kueue(self._kueue)
+        copies = CopyChoices(stores=context.stores, room=gangs.room_near)
+        self._own: Final = OwnQueue(context=context, gangs=gangs, copies=copies)
+        self._by_kueue: Final = KueueAdmitter(context=context, gangs=gangs, copies=copies)
+
+    def _of(self, obj: Object) -> Admitter:
+        return self._by_kueue if local_queue(obj, kueue=self._kueue) else self._own
+
+    async def turn(self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None) -> Turn:
+        """See `Admitter`."""
+        admitter = self._of(obj)
+        if admitter is self._own and self._kueue and seen.known.queue_name:
+            await self._by_kueue.let_go(obj, seen)
+        return await admitter.turn(obj, seen, now=now, preferred=preferred)
+
+    def withdraw(self, uid: str) -> None:
+        """See `Admitter`."""
+        self._own.withdraw(uid)
+
+    async def end(self, obj: Object, seen: Observed) -> None:
+        """See `Admitter`: of the one that decided about the job last."""
+        if self._kueue and (seen.known.queue_name or local_queue(obj, kueue=True)):
+            await self._by_kueue.end(obj, seen)

@@ -1,0 +1,114 @@
+"""The own queue as the admitter of a TrainingJob."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tdcs.api.trainingjob import Role
+from tdcs.control.context import Context
+from tdcs.control.job import job_children
+from tdcs.control.job.admitter import PodNodes
+from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.gang import Gangs
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.queue.pod_admission import Reason
+from tdcs.model.kube_objects import Object
+from tdcs.model.observed_job import Observed
+
+
+class OwnQueue:
+    """Admits jobs by the own queue; see `Admitter`."""
+
+    def __init__(self, *, context: Context, gangs: GangQueue, copies: CopyChoices) -> None:
+        self._gangs: Final = gangs
+        self._places: Final = Gangs(context=context, queue=gangs)
+        self._copies: Final = copies
+
+    async def turn(
+        self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None
+    ) -> "OwnTurn":
+        """See `Admitter`."""
+        return OwnTurn(
+            obj,
+            self._places.sized(obj, seen),
+            gangs=self._gangs,
+            places=self._places,
+            copies=self._copies,
+        )
+
+    def withdraw(self, uid: str) -> None:
+        """See `Admitter`."""
+        self._gangs.withdraw(uid)
+
+    async def end(self, obj: Object, seen: Observed) -> None:
+        """See `Admitter`: what a job holds is observed, and one that has ended holds nothing."""
+
+
+class OwnTurn:
+    """One pass over a job of the own queue; see `Turn`."""
+
+    def __init__(
+        self, obj: Object, seen: Observed, *, gangs: GangQueue, places: Gangs, copies: CopyChoices
+    ) -> None:
+        self.seen: Final = seen
+        self._obj: Final = obj
+        self._uid: Final = str(obj["metadata"]["uid"])
+        self._gangs: Final = gangs
+        self._places: Final = places
+        self._copies: Final = copies
+
+    def decide(self, *, now: str, over: bool) -> Decision | None:
+        """See `Turn`."""
+        seen, uid, gangs = self.seen, self._uid, self._gangs
+        data = decisions.data(seen, now=now)
+        decision = self._places.requeue(seen, uid=uid, now=now) if not over else None
+        if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
+            decision = _out_of_kueue(decisions.decision_of(seen=seen, data=data))
+        elif decision is None and (
+            seen.spec.run_policy.suspend or not data.admitted or not gangs.queues(self._obj, seen.spec)
+        ):
+            gangs.withdraw(uid)
+            decision = decisions.decision_of(seen=seen, data=data)
+        elif decision is None:
+            admission = gangs.admission(self._obj)
+            if admission is None:
+                return None
+            decision = decisions.decision_of(seen=seen, data=data, admission=admission)
+        growth = gangs.growth(uid) if decision.admitted and not over else None
+        wants_more = seen.replicas("Worker") < seen.spec.workers
+        if decision.admitted and wants_more and growth is None and not over:
+            growth = gangs.requeues.admission(uid)  # why it was given back the workers that it asks for
+            if growth is None:
+                gangs.touch()
+        copies = self._copies.of(self._obj, seen, admitted=decision.admitted)
+        # What an earlier operator counted holds until this one has counted further.
+        passed = 0 if decision.admitted else max(gangs.passed(uid), seen.known.passed or 0)
+        shortage = gangs.requeues.last_shortage(uid) if decision.admitted else ""
+        return replace(decision, copies=copies, passed=passed, growth=growth, shortage=shortage)
+
+    async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
+        """See `Turn`: the nodes that pods leave to larger ones, of Jobs that have not started yet."""
+        if all(map(job_children.started, own.values())):
+            self._gangs.forget_nodes_to_leave(self._uid)
+            return {}
+        return {role: PodNodes(leave=self._gangs.nodes_to_leave(self._obj, role)) for role in own}
+
+    async def applied(self, *, runs: bool) -> None:
+        """See `Turn`."""
+
+    def due(self, *, now: str) -> float | None:
+        """See `Turn`: a pause is over, or the patience with pods that find no place."""
+        pause = self._gangs.requeues.pause_left(self._uid)
+        if pause is not None or not (self.seen.was_admitted and self.seen.spec.scheduling.gang):
+            return pause
+        return self._gangs.requeues.left(self._uid, short=self._places.short_of(self.seen))
+
+
+def _out_of_kueue(decision: Decision) -> Decision:
+    """Of a job that Kueue admitted, and that has left its queue since."""
+    if decision.reason is not Reason.KUEUE_ADMITTED:
+        return decision
+    text = "Kueue admitted it; it has no queue's label any more, and runs on"
+    return replace(decision, reason=Reason.READY, message=text)

@@ -1,0 +1,281 @@
+"""Kueue as the admitter of TrainingJobs: makes their Workloads, and writes to them what Kueue waits for.
+
+Kueue decides; nothing here suspends or admits by itself. A job's Jobs carry no label of a queue, so Kueue never touches
+their `suspend`.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from tdcs.api import names
+from tdcs.api.trainingjob import Role
+from tdcs.control.context import Context
+from tdcs.control.job.admitter import PodNodes
+from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.queue.pod_demand import PodDemands
+from tdcs.control.kueue import own_workload
+from tdcs.control.status_publisher import publish_status
+from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job import workload_standing
+from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.kueue_nodes import Placement, pod_set_name
+from tdcs.decide.job.workload_hold import place_free_status, place_hold_status, waits_for_place
+from tdcs.decide.job.workload_standing import QueueStanding, decided_by_kueue, sized_by_kueue, standing_of
+from tdcs.decide.queue.whose_job import local_queue
+from tdcs.kube.apply import belongs, foreign
+from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import (
+    JOBS,
+    RESOURCE_FLAVORS,
+    TRAINING_JOBS,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+)
+from tdcs.model.observed_job import Observed
+
+_log = logging.getLogger(__name__)
+
+KIND_GOING = 405
+"""The API server's answer to a create of a kind while its definition is being deleted."""
+
+
+class KueueAdmitter:
+    """Admits jobs by Kueue; see `Admitter`."""
+
+    def __init__(self, *, context: Context, gangs: GangQueue, copies: CopyChoices) -> None:
+        self._context: Final = context
+        self._api: Final = context.api
+        self.gangs: Final = gangs
+        self.copies: Final = copies
+        self._demands: Final = PodDemands(stores=context.stores)
+
+    async def turn(
+        self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None
+    ) -> "KueueTurn":
+        """See `Admitter`."""
+        queue = local_queue(obj, kueue=True)
+        if seen.known.queue_name != queue:
+            # The word is kept first: should the job lose its label, its Workload is known and goes.
+            known = seen.known.model_copy(update={"queue_name": queue})
+            await publish_status(
+                context=self._context, resource=TRAINING_JOBS, obj=obj, status=known, findings=[]
+            )
+            seen = replace(seen, known=known)
+        ready = decisions.data(seen, now=now).admitted
+        short = self.gangs.missing_place(obj) if ready and not seen.was_admitted else ""
+        workload = await self._workload(obj, seen, is_ready=ready and not short, preferred=preferred)
+        standing = standing_of(workload)
+        return KueueTurn(
+            obj, sized_by_kueue(seen, standing), workload=workload, standing=standing, short=short, kueue=self
+        )
+
+    def withdraw(self, uid: str) -> None:
+        """See `Admitter`."""
+        self.gangs.withdraw(uid)
+
+    async def let_go(self, obj: Object, seen: Observed) -> None:
+        """The job is in no queue of Kueue any more: its Workload goes, with the quota that it holds."""
+        name, namespace = own_workload.workload_name(seen.name), seen.namespace
+        live = await self._api.get(WORKLOADS, name=name, namespace=namespace)
+        if live is not None and belongs(live, obj):
+            await self._api.delete(WORKLOADS, name=name, namespace=namespace, uid=live["metadata"]["uid"])
+
+    async def _workload(
+        self, obj: Object, seen: Observed, *, is_ready: bool, preferred: list[Object] | None
+    ) -> Object | None:
+        """The job's Workload, made or brought up to date; None where there is no Kueue.
+
+        Args:
+            obj: the job.
+            seen: the same.
+            is_ready: whether its data lets it start, and has a place for it.
+            preferred: terms of preferred node affinity of its pods; None: not in mode Affinity.
+
+        Raises:
+            ForeignObjectError: an object of another owner has its name.
+        """
+        name, namespace = own_workload.workload_name(seen.name), seen.namespace
+        live = await self._api.get(WORKLOADS, name=name, namespace=namespace)
+        # A job that runs keeps what it has, whatever becomes of its data.
+        gated = not is_ready and not seen.was_admitted
+        made = own_workload.workload_of(
+            obj,
+            seen.spec,
+            scheduler_name=self._context.settings.scheduler_name,
+            priority=await self._priority(obj, seen) if live is None else 0,
+            gated=gated,
+            preferred=preferred,
+        )
+        if live is None:
+            try:
+                return await self._api.create(WORKLOADS, obj=made)
+            except KubeError as error:
+                if isinstance(error, NotFoundError) or error.code == KIND_GOING:
+                    return None
+                raise
+        if not belongs(live, obj):
+            raise foreign(resource=WORKLOADS, live=live, owner=obj)
+        changed = own_workload.changes(
+            live,
+            owner=obj,
+            suspended=seen.spec.run_policy.suspend,
+            gated=gated,
+            wanted=made if preferred else None,
+        )
+        if changed:
+            live = await self._api.merge(WORKLOADS, name=name, namespace=namespace, patch=changed)
+        return live
+
+    async def follow(self, workload: Object, seen: Observed, *, runs: bool, short: str) -> None:
+        """Say that all pods are ready; or give quota back that was taken, once no pod of the job runs any more.
+
+        Args:
+            workload: of the job.
+            seen: the job.
+            runs: whether all pods are ready.
+            short: why there is no place for it at its data; empty: there is, or it has one.
+        """
+        found = workload_standing.standing_of(workload)
+        now = self._context.now()
+        if short and found.holds and not found.evicted and not seen.was_admitted:
+            # Quota that waits for a place would be held for nothing.
+            await self._write(workload, place_hold_status(workload, message=short, now=now))
+            return
+        if not short and waits_for_place(workload):
+            await self._write(workload, place_free_status(workload, now=now))
+            return
+        if found.evicted:
+            stopped = all(
+                job.finished or (job.suspended and not job.active) for job in seen.jobs.values() if job.exists
+            )
+            if not stopped or any(pod.phase in {"Pending", "Running"} for pod in seen.pods):
+                return  # their end wakes the job
+            await self._renew(seen)
+            await self._write(workload, workload_standing.quota_returned(workload, now=now))
+        elif found.admitted and runs and not found.ready:
+            ready = {workload_standing.PODS_READY: (True, "Started", "all pods of the TrainingJob are ready")}
+            await self._write(
+                workload, {"conditions": workload_standing.with_conditions(workload, ready, now=now)}
+            )
+
+    async def end(self, obj: Object, seen: Observed) -> None:
+        """See `Admitter`: its quota is free."""
+        name, namespace = own_workload.workload_name(seen.name), seen.namespace
+        live = await self._api.get(WORKLOADS, name=name, namespace=namespace)
+        if live is None or not belongs(live, obj) or workload_standing.standing_of(live).finished:
+            return
+        how = (True, seen.known.state or "Succeeded", seen.known.message)
+        done = workload_standing.with_conditions(
+            live, {workload_standing.FINISHED: how}, now=self._context.now()
+        )
+        await self._write(live, {"conditions": done})
+
+    async def placements(self, found: QueueStanding, *, workload: str) -> dict[str, Placement]:
+        """By pod set, where the admission of this Workload has its pods run."""
+        made: dict[str, Placement] = {}
+        for pods, flavors in found.flavors.items():
+            labels: dict[str, str] = {}
+            tolerations: list[Mapping[str, Any]] = []
+            for flavor in flavors:
+                spec = (await self._api.get(RESOURCE_FLAVORS, name=flavor) or {}).get("spec") or {}
+                labels |= spec.get("nodeLabels") or {}
+                tolerations += spec.get("tolerations") or ()
+            made[pods] = Placement(
+                node_labels=labels,
+                tolerations=tuple(tolerations),
+                workload=workload if pods in found.topologies else "",
+                pod_set=pods,
+            )
+        return made
+
+    async def _priority(self, obj: Object, seen: Observed) -> int:
+        """Of the WorkloadPriorityClass that the job's label names, else of its PriorityClass."""
+        named = (obj["metadata"].get("labels") or {}).get(own_workload.PRIORITY)
+        if not named:
+            return self._demands.priority(seen.spec)
+        found = await self._api.get(WORKLOAD_PRIORITY_CLASSES, name=named)
+        return int((found or {}).get("value") or 0)
+
+    async def _renew(self, seen: Observed) -> None:
+        """Make the templates of suspended Jobs changeable again: the next admission may have other flavors, and the
+        job may choose another copy."""
+        for role, job in seen.jobs.items():
+            if job.suspended and job.start_time and not job.finished:
+                await self._forget_start(seen, role)
+
+    async def _forget_start(self, seen: Observed, role: Role) -> None:
+        name = names.role_job_name(job=seen.name, role=role)
+        await self._api.merge_status(
+            JOBS, name=name, namespace=seen.namespace, patch={"status": {"startTime": None}}
+        )
+
+    async def _write(self, workload: Object, status: Mapping[str, Any]) -> None:
+        metadata = workload["metadata"]
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
+        try:
+            await self._api.merge_status(
+                WORKLOADS, name=metadata["name"], namespace=metadata["namespace"], patch=patch
+            )
+        except ConflictError as error:
+            _log.info("%s: Kueue has written to it meanwhile; its change wakes the job", error)
+
+
+class KueueTurn:
+    """One pass over a job in a queue of Kueue; see `Turn`."""
+
+    def __init__(
+        self,
+        obj: Object,
+        seen: Observed,
+        *,
+        workload: Object | None,
+        standing: QueueStanding,
+        short: str,
+        kueue: KueueAdmitter,
+    ) -> None:
+        self.seen: Final = seen
+        self._obj: Final = obj
+        self._uid: Final = str(obj["metadata"]["uid"])
+        self._workload: Final = workload
+        self._standing: Final = standing
+        self._short = short
+        self._kueue: Final = kueue
+
+    def decide(self, *, now: str, over: bool) -> Decision | None:
+        """See `Turn`."""
+        seen, gangs = self.seen, self._kueue.gangs
+        data = decisions.data(seen, now=now)
+        may_start = data.admitted and not seen.spec.run_policy.suspend and not over
+        if self._standing.admitted and may_start and not seen.was_admitted:
+            self._short = gangs.take_places(self._obj)
+        elif not seen.was_admitted:
+            gangs.withdraw(self._uid)
+        if self._short:
+            gangs.await_place(self._obj)
+        queue = local_queue(self._obj, kueue=True)
+        decision = decided_by_kueue(
+            seen, self._standing, queue=queue, data=data, over=over, short=self._short
+        )
+        copies = self._kueue.copies.of(self._obj, seen, admitted=decision.admitted)
+        return replace(decision, copies=copies, queue=queue)
+
+    async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
+        """See `Turn`: the nodes of the flavors, and the domains of a topology, of Jobs that are suspended."""
+        suspended = any((job.get("spec") or {}).get("suspend") for job in own.values())
+        if self._workload is None or not self._standing.admitted or not suspended:
+            return {}
+        found = await self._kueue.placements(self._standing, workload=self._workload["metadata"]["name"])
+        return {role: PodNodes(placement=found.get(pod_set_name(role))) for role in own}
+
+    async def applied(self, *, runs: bool) -> None:
+        """See `Turn`."""
+        if self._workload is not None:
+            await self._kueue.follow(self._workload, self.seen, runs=runs, short=self._short)
+
+    def due(self, *, now: str) -> float | None:
+        """See `Turn`: what Kueue decides changes its Workload, which wakes the job."""
+        return None
