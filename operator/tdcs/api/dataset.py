@@ -202,6 +202,10 @@ class Preload(Selection):
     bandwidth: Bandwidth = None
     """The most bytes a second that this preload reads from the source, over all nodes, such as 100M; left out, no
     limit."""
+    failed_files: Literal["Count", "Ignore"] = "Count"
+    """Whether files that cannot be had (status.failedFiles) count in status.loadedRatio, with which a job's readiness
+    is compared. Count: they are missing, so that 100 percent is reached when all files are there. Ignore: it is
+    reached when all others are."""
 
 
 class Placement(Model):
@@ -401,7 +405,8 @@ class DatasetStatus(Model):
     """cachedBytes over totalBytes, between 0 and 1: each byte counts once, however many nodes hold it."""
     wanted_bytes: int = 0
     """Bytes that spec.preload and spec.placement want in the cache, every copy counted: all of the data on each
-    node when replicated, once for each copy when partitioned, less what found no room."""
+    node when replicated, once for each copy when partitioned, less what found no room, and less the files that cannot
+    be had where spec.preload.failedFiles is Ignore."""
     loaded_bytes: int = 0
     """Those of the wanted bytes that lie on the nodes where they are wanted."""
     loaded_ratio: float = 0.0

@@ -6,7 +6,7 @@ from typing import Any
 import rich.console
 from rich.segment import Segment
 
-from tdcs.api.failures import printable
+from tdcs.model.printable_text import printable
 
 
 class Console(rich.console.Console):  # noqa: TID251  the one place

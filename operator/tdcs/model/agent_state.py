@@ -151,6 +151,13 @@ class FileFailure(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
 
 
+class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many files cannot be had for one reason, and how many of their bytes are missing."""
+
+    files: Count = 0
+    bytes: Count = 0
+
+
 class PartState(msgspec.Struct, frozen=True, kw_only=True):
     """How far an agent is with a part: bytes and files (a file counts where its first block belongs).
 
@@ -189,7 +196,12 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
         present: slots of which at least one block lies here.
         registered_bytes: those of `held_bytes` that the cache's master knows of.
         parts: progress of each part of the assignment.
-        failed_count: files that cannot be had; `failed` are the first of them.
+        failures: files that cannot be had for now, by the reason's code. All decisions are made by these counts.
+        failing: slots with blocks that cannot be had here for now.
+        source_away: whether the source gives this agent no answer.
+        no_room: whether what is to be brought finds no room here.
+        failed: some of the files that cannot be had, for people: how many are named depends on what else the agent has
+            to say, so nothing is decided by them.
         source_bytes, peer_bytes: what was read from the source and from peers since the process began.
         source_rate, peer_rate: the same in bytes a second, over the last seconds.
         busy: whether something is still being pulled, registered or dropped.
@@ -204,7 +216,10 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
     present: Bitmap = NO_SLOTS
     registered_bytes: Count = 0
     parts: tuple[PartState, ...] = ()
-    failed_count: Count = 0
+    failures: dict[FailureCode, FailureCount] = {}
+    failing: Bitmap = NO_SLOTS
+    source_away: bool = False
+    no_room: bool = False
     failed: tuple[FileFailure, ...] = ()
     source_bytes: Count = 0
     peer_bytes: Count = 0
@@ -213,6 +228,11 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
     busy: bool = False
     check: CheckState | None = None
     fills: bool = False
+
+    @property
+    def failed_count(self) -> int:
+        """Files that cannot be had for now."""
+        return sum(each.files for each in self.failures.values())
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from tdcs.model import slots
-from tdcs.model.agent_state import AgentState, Assignment, CheckState, FailureCode, Part, PartState
+from tdcs.model.agent_state import (
+    AgentState,
+    Assignment,
+    CheckState,
+    FailureCode,
+    FailureCount,
+    Part,
+    PartState,
+)
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
 
@@ -105,6 +114,23 @@ def part_state(mount: TwinMount, part: Part, held: Mask, failing: Mask) -> PartS
         held_files=int((meant & held)[firsts].sum()) + empty,
         failed_bytes=int(lengths[meant & ~held & failing].sum()),
     )
+
+
+def failure_counts(
+    mount: TwinMount, failed: Mapping[str, TwinFailure], held: Mask
+) -> dict[FailureCode, FailureCount]:
+    """Files that cannot be had by code, without those that lack room or a source that answers."""
+    found: dict[FailureCode, FailureCount] = {}
+    for path, one in failed.items():
+        file = mount.manifest.file_at(path.encode("utf-8", "surrogateescape"))
+        if file is None or one.code in {"NoRoom", "SourceAway"}:
+            continue
+        numbers = mount.manifest.blocks_of(file)
+        absent = ~held[numbers.start : numbers.stop]
+        lacking = int(mount.manifest.block_lengths[numbers.start : numbers.stop][absent].sum())
+        known = found.get(one.code, FailureCount())
+        found[one.code] = FailureCount(files=known.files + 1, bytes=known.bytes + lacking)
+    return found
 
 
 def stop(mount: TwinMount) -> list[asyncio.Task[None]]:

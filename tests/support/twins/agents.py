@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
-from tests.support.twins.agent_mount import TwinFailure, TwinMount, TwinNode, part_state, stop
+from tests.support.twins.agent_mount import (
+    TwinFailure,
+    TwinMount,
+    TwinNode,
+    failure_counts,
+    part_state,
+    stop,
+)
 from tests.support.twins.agent_work import FAILURES_NAMED, TwinWork
 from tests.support.twins.engine import MemoryEngine
 
@@ -255,7 +262,12 @@ class MemoryAgents(TwinWork):
             present=slots.of_mask(having > 0),
             registered_bytes=int(manifest.block_lengths[held].sum()),
             parts=tuple(part_state(mount, part, held, failing) for part in assignment.parts),
-            failed_count=len(failed),
+            failures=failure_counts(mount, failed, held),
+            failing=slots.of_mask(
+                np.bincount(manifest.block_slots[failing & ~held], minlength=slots.SLOTS) > 0
+            ),
+            source_away=any(one.code == "SourceAway" for one in failed.values()),
+            no_room=any(one.code == "NoRoom" for one in failed.values()),
             failed=tuple(
                 FileFailure(path=path, code=one.code, reason=one.reason)
                 for path, one in list(failed.items())[:FAILURES_NAMED]

@@ -31,9 +31,9 @@ from tdcs.model.agent_state import (
     NO_SLOTS,
     Assignment,
     CheckState,
-    FileFailure,
     MountState,
     Part,
+    PartState,
     SourceAccess,
 )
 
@@ -173,8 +173,7 @@ def test_what_lies_elsewhere_by_now_stays_for_a_while_unless_room_is_lacking() -
     found = assign(given)["a"]
     assert set(slots.members(found.moved).tolist()) == set(range(100))
     assert found.handover_seconds == 4.0
-    full = (FileFailure(path="f", code="NoRoom", reason="full"),)
-    given = replace(given, agents=(agent("a", complete=ALL, failed=full), new))
+    given = replace(given, agents=(agent("a", complete=ALL, no_room=True), new))
     assert assign(given)["a"].moved == NO_SLOTS
 
 
@@ -197,6 +196,20 @@ def _with_paths(part: Part) -> Part:
     return msgspec.structs.replace(part, paths=("p",))
 
 
+def test_a_file_that_a_new_holder_cannot_have_stays_where_it_lies() -> None:
+    placements = replicated("b")
+    held = placements[0].copies[0].nodes["b"]
+    state = PartState(name="x", wanted_bytes=300, held_bytes=299, failed_bytes=1)
+    new = agent("b", present=ALL, failing=slots.bitmap([7]))
+    new = replace(
+        new,
+        parts=(Part(name="x", slots=held),),
+        state=msgspec.structs.replace(new.state, parts=(state,)),
+    )
+    found = assign(assignment_input(SIZES, placements, agent("a", complete=ALL), new))
+    assert drops(found) == {"a": set(ALL) - {7}}
+
+
 def test_progress_of_another_part_of_the_same_name_is_no_progress() -> None:
     placements = replicated("b")
     before = agent("b", parts={"x": (slots.bitmap(range(10)), 100, 100)})
@@ -206,9 +219,8 @@ def test_progress_of_another_part_of_the_same_name_is_no_progress() -> None:
 def test_two_full_nodes_that_shall_exchange_slots_do_not_wait_for_each_other() -> None:
     placements = placed(SIZES, Want(key="x", mode="Partition", nodes=("a", "b")))
     copy = placements[0].copies[0].nodes
-    full = (FileFailure(path="f", code="NoRoom", reason="full"),)
     mine, others = (sorted(set(slots.members(copy[node]).tolist()) & set(ALL)) for node in "ab")
-    stuck = [agent("a", complete=others, failed=full), agent("b", complete=mine, failed=full)]
+    stuck = [agent("a", complete=others, no_room=True), agent("b", complete=mine, no_room=True)]
     assert drops(assign(assignment_input(SIZES, placements, *stuck))) == {"a": set(others), "b": set(mine)}
     assert drops(assign(assignment_input(SIZES, placements, stuck[0], agent("b", complete=mine)))) == {
         "a": set(others)

@@ -185,7 +185,8 @@ def loaded(
     failed = progress.failed_bytes > 0 and failures is not None
     if failures is not None and failed:
         reason, text = FILES_FAILED, f"{text}; {lacking(progress, failures)}"
-    return serving(uri=uri, where=where, loaded=not failed, ready=True, reason=reason, text=text)
+    whole = not failed or progress.ignored_bytes > 0
+    return serving(uri=uri, where=where, loaded=whole, ready=True, reason=reason, text=text)
 
 
 def _away(absent: Sequence[str]) -> str:
@@ -372,7 +373,7 @@ def _too_few(placement: WantPlacement) -> str:
 def so_far(progress: WantProgress) -> str:
     """How far a load is, such as ``1.2 MB of 3.0 MB on 2 nodes``."""
     nodes = counted(len({node for copy in progress.copies for node in copy}), "node")
-    return f"{human(progress.placed_bytes)} of {human(progress.wanted_bytes)} on {nodes}"
+    return f"{human(progress.placed_bytes)} of {human(progress.counted_bytes)} on {nodes}"
 
 
 def own_extent(held: Holdings, placement: WantPlacement, progress: WantProgress) -> str:

@@ -9,12 +9,13 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.conditions import shorten
 from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, NodeBytes
-from tdcs.api.failures import FailedFile, printable
+from tdcs.api.failures import FailedFile
 from tdcs.decide.cache.mount_standing import DatasetUse
 from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.wanted_clones import Clone
 from tdcs.model.humanize import human, percent, speed
+from tdcs.model.printable_text import printable
 
 Brought = Sequence[tuple[WantPlacement, WantProgress]]
 """What Preloads came to, and how far each is."""
@@ -47,7 +48,7 @@ def with_data(
     some, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
     now = readable or done
     # 100% of nothing would say that all is there.
-    wanted = done.wanted_bytes > 0 or held.total_bytes == 0
+    wanted = done.counted_bytes > 0 or held.total_bytes == 0
     copies = copies_of(held=held, placement=placement, progress=now, brought=brought, cloned=cloned)
     # Without a placement it is what reads brought, which is one copy. An autoscaler must not see a copy go because its
     # only node restarts.
@@ -60,10 +61,10 @@ def with_data(
             "physical_bytes": sum(held.node_bytes.values()),
             "cached_ratio": ratio(held.cached_bytes, held.total_bytes) if some else 0.0,
             "cached": percent(held.cached_bytes, held.total_bytes) if some else None,
-            "wanted_bytes": done.wanted_bytes,
+            "wanted_bytes": done.counted_bytes,
             "loaded_bytes": done.placed_bytes,
-            "loaded_ratio": ratio(done.placed_bytes, done.wanted_bytes) if placement is not None else 0.0,
-            "loaded": percent(done.placed_bytes, done.wanted_bytes)
+            "loaded_ratio": ratio(done.placed_bytes, done.counted_bytes) if placement is not None else 0.0,
+            "loaded": percent(done.placed_bytes, done.counted_bytes)
             if placement is not None and wanted
             else None,
             "bytes_per_second": now.source_rate,

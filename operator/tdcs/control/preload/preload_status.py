@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tdcs.api import names
 from tdcs.api.conditions import NO_CACHE_NODE, Finding, finding, shorten
 from tdcs.api.durations import seconds_between
-from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile, printable
+from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.preload import PreloadState, PreloadStatus
 from tdcs.control.dataset.dataset_conditions import manner, placed, so_far
 from tdcs.decide.cache.wants import Want
@@ -14,6 +14,7 @@ from tdcs.decide.place.holdings import Failures, WantProgress
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.model.agent_state import CheckState
 from tdcs.model.humanize import counted, human, percent, speed
+from tdcs.model.printable_text import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ class Want:
             has each Dataset that it is run for.
         verdict: whether it has ended, and found wrong copies. It is not made again, but it stays assigned: what it
             refused must not be brought again.
+        ignores_failed: whether files that cannot be had are left out of the share that is there.
         beside: key of the want that it is a further copy of: it lies on other nodes than that one and its other
             copies, and only as a whole; empty for others.
     """
@@ -55,6 +56,7 @@ class Want:
     verify: Verify = "None"
     check: str = ""
     verdict: bool = False
+    ignores_failed: bool = False
     beside: str = ""
 
     @property
@@ -126,6 +128,7 @@ def of_dataset(*, namespace: str, name: str, dataset: Dataset, now: str) -> Want
         node_selector=placement.node_selector,
         subset=subset_of(preload),
         load=seconds_until(preload.start_time, now=now) == 0,
+        ignores_failed=preload.failed_files == "Ignore",
         bandwidth=_rate(preload.bandwidth),
     )
 

@@ -258,7 +258,7 @@ def _add(node: AgentNode, part: Part) -> None:
     if not part.paths:
         node.whole = node.whole | mask
     if is_done(node.view, name=part.name, held=part.slots, paths=part.paths):
-        node.done = node.done | mask
+        node.done = node.done | (mask & ~slots.mask_of(node.view.state.failing))
 
 
 def _settled(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[Mask, Mask]:
@@ -275,7 +275,8 @@ def _settled(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[Ma
                     there = node.complete | (given.totals.sizes == 0)
                     want = placement.want
                     done = is_done(node.view, name=want.key, held=held, paths=want.paths)
-                    there = there | mask if done else there
+                    # What a node cannot have is not there: another one may hold the only copy of it.
+                    there = there | (mask & ~slots.mask_of(node.view.state.failing)) if done else there
                 settled &= there | ~mask
     return wanted, settled & wanted
 
@@ -283,7 +284,7 @@ def _settled(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[Ma
 def _has_no_room(node: AgentNode) -> bool:
     """Whether what shall lie here finds no room. Then what shall lie elsewhere goes, even before it is there: two full
     nodes that are to exchange slots would else wait for each other for ever."""
-    return any(failure.code == "NoRoom" for failure in node.view.state.failed)
+    return node.view.state.no_room
 
 
 def _moves(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, Mask]:

@@ -8,7 +8,7 @@ import numpy as np
 from tdcs.decide.place.copy_nodes import Mode
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.model import slots
-from tdcs.model.agent_state import FileFailure, MountState
+from tdcs.model.agent_state import FailureCode, FileFailure, MountState
 from tdcs.model.manifest_format import Totals
 
 FAILURES_KEPT = 20
@@ -35,9 +35,10 @@ class WantProgress:
     """How far a want is.
 
     Attributes:
-        wanted_bytes: bytes of all copies that shall lie on nodes, without those that cannot be had for now.
+        wanted_bytes: bytes of all copies that shall lie on nodes, those that cannot be had for now among them.
         placed_bytes: those that lie there.
         failed_bytes: those that cannot be had for now.
+        ignored_bytes: those of them that the Dataset does not count.
         copies: bytes of each copy by its nodes.
         wanted_files: files that are meant.
         placed_files: those that lie on all of their nodes.
@@ -48,6 +49,7 @@ class WantProgress:
     wanted_bytes: int = 0
     placed_bytes: int = 0
     failed_bytes: int = 0
+    ignored_bytes: int = 0
     copies: tuple[Mapping[str, int], ...] = ()
     wanted_files: int = 0
     placed_files: int = 0
@@ -56,7 +58,13 @@ class WantProgress:
 
     @property
     def missing_bytes(self) -> int:
-        return max(self.wanted_bytes - self.placed_bytes, 0)
+        """Bytes that are still to come: neither there, nor known to fail for now."""
+        return max(self.wanted_bytes - self.placed_bytes - self.failed_bytes, 0)
+
+    @property
+    def counted_bytes(self) -> int:
+        """What all of it is for a share such as a job's readiness: what cannot be had lacks, unless it is ignored."""
+        return self.wanted_bytes - self.ignored_bytes
 
     @property
     def holders(self) -> frozenset[str]:
@@ -65,10 +73,22 @@ class WantProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Files that cannot be had for now: how many, and the first of them."""
+    """Files that cannot be had for now.
+
+    Attributes:
+        count: how many.
+        codes: the reasons of all of them.
+        files: the first of them, for people; nothing is decided by them.
+    """
 
     count: int = 0
+    codes: frozenset[FailureCode] = frozenset()
     files: tuple[FileFailure, ...] = ()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the source has other files than its last listing said."""
+        return not self.codes.isdisjoint({"Changed", "Missing"})
 
 
 def holdings(*, totals: Totals, manifest: str, states: Mapping[str, MountState]) -> Holdings:
@@ -145,9 +165,10 @@ def progress(
     }
     mine = [states[node] for node in lacking & states.keys()] if placement.want.load else []
     return WantProgress(
-        wanted_bytes=placement.wanted_bytes - failed,
+        wanted_bytes=placement.wanted_bytes,
         placed_bytes=placed,
         failed_bytes=failed,
+        ignored_bytes=failed if placement.want.ignores_failed else 0,
         copies=tuple(copies),
         wanted_files=int(totals.counts[slots.mask_of(placement.chosen)].sum()),
         placed_files=min(files, default=0),
@@ -168,13 +189,33 @@ def cached_of(placement: WantPlacement, progress: WantProgress) -> int:
 
 
 def failures(states: Mapping[str, MountState]) -> Failures:
-    """The files that cannot be had, each once, with the reason of one node; those of a wrong content as well."""
+    """The files that cannot be had, with the reason of one node for each that is named; those of a wrong content, too.
+
+    Nodes count their own: a file that several of them lack counts once where all of them name it.
+    """
     found: dict[str, FileFailure] = {}
     named = count = 0
     for node in sorted(states):
         state = states[node]
         found.update({failure.path: failure for failure in state.failed if failure.path not in found})
         named += len(state.failed)
-        count += state.failed_count
+        count += state.failed_count + state.source_away + state.no_room
     first = tuple(found[path] for path in sorted(found)[:FAILURES_KEPT])
-    return Failures(count=max(len(found), count - named + len(found)), files=first)
+    codes = frozenset(code for state in states.values() for code in state.failures)
+    return Failures(count=max(len(found), count - named + len(found)), codes=codes, files=first)
+
+
+def source_is_away(states: Collection[MountState]) -> bool:
+    """Whether the source answers none of those that want something of it. A node that does not reach it says nothing of
+    the source while another one does."""
+    working = [state for state in states if state.busy]
+    return bool(working) and all(state.source_away for state in working)
+
+
+def away_text(states: Mapping[str, MountState]) -> str:
+    """Why the source gives some nodes nothing, for people; empty when it answers all of them."""
+    for node in sorted(states):
+        if states[node].source_away:
+            named = (one.reason for one in states[node].failed if one.code == "SourceAway")
+            return next(named, f"the source does not answer node {node}")
+    return ""

@@ -282,7 +282,7 @@ def informed(
             for copy in one.copies
             if (mask := copy.nodes.get(node)) is not None
         )
-        and (node in found.agents or not any(one.code == "SourceAway" for one in found.held[node].failed))
+        and (node in found.agents or not found.held[node].source_away)
     )
 
 

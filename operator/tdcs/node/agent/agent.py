@@ -36,6 +36,7 @@ from tdcs.node.agent.failure_notes import FailureNotes
 from tdcs.node.agent.manifest_opener import ManifestOpener
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.transfer_limits import InFlight
+from tdcs.node.agent.state_bound import bounded
 from tdcs.node.agent.state_feed import StateFeed
 from tdcs.node.agent.transfer.lanes import Lanes
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
@@ -442,5 +443,5 @@ class Agent:
             used_bytes=self.room.used + self.kept.bytes,
             kept_bytes=self.kept.bytes,
             disk_free_bytes=self.disk.free_bytes(),
-            mounts=mounts,
+            mounts=bounded(mounts),
         )

@@ -10,7 +10,6 @@ from tests.unit.decide.builders import totals_of
 
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Dataset, DatasetStatus
-from tdcs.api.failures import printable
 from tdcs.control.dataset import dataset_conditions, dataset_status
 from tdcs.control.dataset.access import volume_objects
 from tdcs.control.dataset.mount import mount_identity
@@ -23,6 +22,7 @@ from tdcs.model import slots
 from tdcs.model.agent_state import FileFailure
 from tdcs.model.cache_engine import Credentials, Source
 from tdcs.model.humanize import human
+from tdcs.model.printable_text import printable
 from tdcs.node.csi.volume import parse_volume
 
 HELD = Holdings(

@@ -198,7 +198,7 @@ class MountPass:
                 found,
                 grant.placements,
                 claims,
-                missing=0.0 if before.away else _missing(grant.placements, progress),
+                missing=0.0 if before.source_away else _missing(grant.placements, progress),
             ),
         )
         given = AssignmentInput(
@@ -280,7 +280,7 @@ class MountPass:
         patience = world.context.settings.return_seconds
         mount.manifests.advance(
             due=asked.check_due and before.trouble is None,
-            changed=any(one.code in {"Changed", "Missing"} for one in before.failures.files),
+            changed=before.failures.outdated,
             digest=digest,
             urls=manifest_urls(world.context.caches.manifest_url, mount.path, holders, digest=digest),
             unheard=not heard and world.clock() - view.since < patience,
@@ -459,7 +459,8 @@ def _reported(
         progress=progress,
         readable=readable,
         failures=failures,
-        away=next((one.reason for one in failures.files if one.code == "SourceAway"), ""),
+        away=holdings.away_text(found.states),
+        source_away=holdings.source_is_away(found.states.values()),
         states=found.states,
         current=current,
         busy=any(state.busy for state in found.states.values()),

@@ -71,7 +71,8 @@ class MountReport:
             loaded, and conditions follow it, so that a restart changes none.
         readable: the same by what can be read now, for tables of what lies where.
         failures: files that cannot be had for now.
-        away: why the source gives no agent anything; empty when it does.
+        away: why the source gives some agent nothing; empty when it answers all of them.
+        source_away: whether it answers none of those that want something of it.
         states: what the agents say of it.
         current: the agents that work by this decision.
         busy: whether something is still to be brought, dropped or compared.
@@ -97,6 +98,7 @@ class MountReport:
     readable: Mapping[str, WantProgress] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
     away: str = ""
+    source_away: bool = False
     states: Mapping[str, MountState] = field(default_factory=dict)
     current: frozenset[str] = frozenset()
     busy: bool = False

@@ -21,6 +21,7 @@ from tdcs.model.agent_state import (
 )
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
+from tdcs.model.printable_text import printable
 from tdcs.node.agent.mount.failed_fetches import BlockFailures, FailedBlock, Failure, Mask, Numbers
 
 _log: Final = logging.getLogger(__name__)
@@ -359,7 +360,8 @@ class Ledger:
         held, lengths = self.held & ~refused, manifest.block_lengths
         by_slot = np.bincount(manifest.block_slots[held], minlength=slots.SLOTS)
         failed = (self.failures.failed & ~held) | refused
-        count, named = self.failures.named(manifest=manifest, failed=failed, path=self.path)
+        failing = np.zeros(slots.SLOTS, dtype=np.bool_)
+        failing[manifest.block_slots[failed]] = True
         return MountState(
             mount=manifest.path,
             version=assignment.version if assignment else 0,
@@ -369,8 +371,9 @@ class Ledger:
             present=slots.of_mask(by_slot > 0) if held.any() else NO_SLOTS,
             registered_bytes=int(lengths[self.registered & ~refused].sum()),
             parts=tuple(self._part(name, held=held, failed=failed) for name in self._parts),
-            failed_count=count,
-            failed=named,
+            failures=self.failures.counts(manifest, failed),
+            failing=slots.of_mask(failing),
+            failed=self.failures.named(manifest=manifest, failed=failed, path=self.path),
             busy=self.left(),
         )
 
@@ -388,8 +391,8 @@ class Ledger:
         )
 
     def path(self, block: int) -> str:
-        """Path of the file that a block is of, relative to the mount."""
-        return decoded(self.manifest.file_path(self.manifest.file_of(block)))
+        """Path of the file that a block is of, relative to the mount, as people can read it."""
+        return printable(decoded(self.manifest.file_path(self.manifest.file_of(block))))
 
     def _in_part(self, name: str) -> Mask:
         """The blocks of a part; none of a part that is not assigned."""

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tdcs.model.agent_state import FailureCode, FileFailure
+from tdcs.model.agent_state import FailureCode, FailureCount, FileFailure
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.backoff import pause
 
@@ -53,6 +53,7 @@ _CODES: Final[tuple[FailureCode, ...]] = (
     "Wrong",
     "SourceAway",
 )
+_WRONG_CODE: Final = _CODES.index("Wrong")
 _LISTED_ANEW: Final = [_CODES.index("Missing"), _CODES.index("Changed")]
 _MOST_ATTEMPTS: Final = 255
 _WRONG: Final = "the copy here differs from the source, also when it was loaded again"
@@ -159,13 +160,28 @@ class BlockFailures:
     def may_try(self, part: slice, *, now: float) -> Mask:
         return np.asarray((self._retry_at[part] <= now) & ~self.refused[part])
 
+    def counts(self, manifest: Manifest, failed: Mask) -> dict[FailureCode, FailureCount]:
+        """Files that these failed blocks are of, and the blocks' bytes, by code."""
+        blocks = np.flatnonzero(failed)
+        if not len(blocks):
+            return {}
+        codes = np.where(self.refused[blocks], _WRONG_CODE, self._codes[blocks])
+        _, first = np.unique(manifest.files_of(blocks), return_index=True)
+        file_counts = np.bincount(codes[first], minlength=len(_CODES))
+        byte_counts = np.bincount(codes, weights=manifest.block_lengths[blocks], minlength=len(_CODES))
+        return {
+            code: FailureCount(files=int(file_counts[number]), bytes=int(byte_counts[number]))
+            for number, code in enumerate(_CODES)
+            if file_counts[number] or byte_counts[number]
+        }
+
     def named(
         self, *, manifest: Manifest, failed: Mask, path: Callable[[int], str]
-    ) -> tuple[int, tuple[FileFailure, ...]]:
-        """How many files these failed blocks are of, and the first of them."""
+    ) -> tuple[FileFailure, ...]:
+        """The first files that these failed blocks are of."""
         blocks = np.flatnonzero(failed)
         _, first = np.unique(manifest.files_of(blocks), return_index=True)
-        named = tuple(
+        return tuple(
             FileFailure(path=path(block), code="Wrong", reason=_WRONG)
             if self.refused[block]
             else FileFailure(
@@ -173,4 +189,3 @@ class BlockFailures:
             )
             for block in blocks[first][:NAMED_FAILURES].tolist()
         )
-        return len(first), named

@@ -338,7 +338,8 @@ class MountWork:
             return msgspec.structs.replace(
                 state,
                 failed=(*common, *state.failed),
-                failed_count=state.failed_count + len(common),
+                source_away=self.source.failure is not None,
+                no_room=self.room_failure is not None,
                 source_bytes=self.source.bytes.total,
                 peer_bytes=self.peers.bytes.total,
                 source_rate=self.source.bytes.sample(),

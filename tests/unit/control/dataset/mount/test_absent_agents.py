@@ -15,7 +15,7 @@ from tdcs.decide.cache.load_order import Subset
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.placement_input import Hosts, informed
 from tdcs.model import slots
-from tdcs.model.agent_state import AgentState, FileFailure, MountState, Part
+from tdcs.model.agent_state import AgentState, MountState, Part
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, TRAINING_JOBS, Resource
 
@@ -261,8 +261,8 @@ def test_a_last_state_counts_file_by_file_only_where_it_is_about_what_is_wanted_
     mask = wanted.copies[0].nodes["n"]
     part = Part(name="x", slots=mask, paths=("a",))
 
-    def told(*parts: Part, failed: tuple[FileFailure, ...] = (), here: bool = False) -> frozenset[str]:
-        state = MountState(mount="/m", failed=failed)
+    def told(*parts: Part, away: bool = False, here: bool = False) -> frozenset[str]:
+        state = MountState(mount="/m", source_away=away)
         agents = {"n": AgentState(node="n", instance="", revision=1, mounts={"/m": state})} if here else {}
         found = Hosts(
             candidates=(),
@@ -281,6 +281,5 @@ def test_a_last_state_counts_file_by_file_only_where_it_is_about_what_is_wanted_
     assert told() == frozenset(), "of another operator's assignments nothing is known"
     assert told(msgspec.structs.replace(part, paths=("b",))) == frozenset()
     assert told(msgspec.structs.replace(part, slots=slots.bitmap([1]))) == frozenset()
-    away = FileFailure(path="f", code="SourceAway", reason="no answer")
-    assert told(part, failed=(away,)) == frozenset(), "the source may be back by now"
-    assert told(part, failed=(away,), here=True) == {"n"}
+    assert told(part, away=True) == frozenset(), "the source may be back by now"
+    assert told(part, away=True, here=True) == {"n"}
