@@ -15,7 +15,7 @@ from types import MappingProxyType
 from tdcs.control.cache_registry import Caches
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
 from tdcs.control.context import Context, Settings, Stores, WorkKey
-from tdcs.control.dataset.access.service_networks import ServiceNetworks
+from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.control.dataset.dataset_controller import DatasetController
 from tdcs.control.job.job_controller import TrainingJobController
 from tdcs.control.job.queue.gang_queue import GangQueue
@@ -168,11 +168,11 @@ class Operator:
         self.data_stalls = DataStalls(
             lambda job, seconds: queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
         )
-        self._service_networks = ServiceNetworks(api, settings)
+        self._cluster_networks = ClusterNetworks(api, settings)
         self._datasets = DatasetController(
             context=self.context,
-            networks=self._service_networks.all,
-            services_known=self._service_networks.known,
+            networks=self._cluster_networks.all,
+            services_known=self._cluster_networks.known,
             queue_order=self._gangs.order,
         )
         self.metrics.show(
@@ -219,8 +219,8 @@ class Operator:
                 found = await patiently(listing)
                 for obj in found.items:
                     self.seen(resource, obj, deleted=False)
-        await patiently(self._service_networks.read)
-        self._tasks.append(asyncio.create_task(self._service_networks.follow()))
+        await patiently(self._cluster_networks.read)
+        self._tasks.append(asyncio.create_task(self._cluster_networks.follow()))
         self._starting = False
         if self._lease is None:
             self._begin_work()

@@ -1,4 +1,5 @@
-"""The networks of Services, where the API server names them: Kubernetes 1.33 and newer, or with its beta version."""
+"""The networks of the cluster that its nodes do not say: those of Services, where the API server names them (Kubernetes
+1.33 and newer, or with its beta version), and those of the settings."""
 
 import asyncio
 import logging
@@ -14,7 +15,7 @@ from tdcs.model.kube_resources import SERVICE_CIDRS, SERVICE_CIDRS_BETA
 _log: Final = logging.getLogger(__name__)
 
 
-class ServiceNetworks:
+class ClusterNetworks:
     """The cluster's networks beside those that its nodes say. Those of Services are read again and again: a cluster can
     be given more of them at any time.
 
