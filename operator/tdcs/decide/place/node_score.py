@@ -1,7 +1,7 @@
 """How well a node suits a pod, by the bytes of the pod's datasets that lie on it or are on their way there.
 
-One definition serves the scheduler extender (:func:`node_scores`), and the status of a
-job (:func:`locality`, :func:`local_share`).
+One definition serves the scheduler extender (:func:`combined_scores`), the node affinity of jobs that another scheduler
+places (:func:`node_scores`), and the status of a job (:func:`locality`, :func:`local_share`).
 
 For a dataset, a node is as good as its bytes over the most bytes that any node holds, where bytes
 that are only being loaded onto it count half: a job that starts cold goes where its data goes;
