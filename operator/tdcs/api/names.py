@@ -168,6 +168,7 @@ METRICS_PREFIX: Final = "tdcs_"
 
 # Condition types.
 READY: Final = "Ready"
+PROGRESSING: Final = "Progressing"
 MOUNTED: Final = "Mounted"
 LOADED: Final = "Loaded"
 PLACED: Final = "Placed"

@@ -56,6 +56,7 @@ def _complaints(obj: Object) -> list[str]:
             (kind in {names.SOURCE_REACHABLE, names.NETWORK_ISOLATED} and status == "False")
             or (kind in {names.PLACED, names.GRANTED} and status == "False" and state != "Evicted")
             or (kind == names.GRANTED and status == "True" and condition.get("reason") in WARNINGS)
+            or (kind == names.PROGRESSING and status == "False" and condition.get("reason") in WARNINGS)
             or (kind == names.FAILED and status == "True")
             or (
                 kind == names.READY

@@ -19,6 +19,13 @@ TRANSIENT_TAINTS = "node.kubernetes.io/"
 stays through them: its blocks are on the node's disk, and deleting it would lose them."""
 
 
+ALL_READY = "AllReady"
+"""Of Ready and Progressing: all workers are there."""
+
+WORKERS_LEAVING = "WorkersLeaving"
+"""Of Progressing: all wanted workers are there, and others hand their data over."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuseView:
     """What the DaemonSet controller says of Alluxio's FUSE clients, in a cache of the profile Stock."""
@@ -170,6 +177,12 @@ def status_of(
     )
 
 
+def is_ready(known: CacheClusterStatus | None) -> bool:
+    """Whether the cache served when its status was written."""
+    conditions = known.conditions if known is not None else ()
+    return any(one.type == names.READY and one.status == "True" for one in conditions)
+
+
 def readiness(
     *,
     workers: Sequence[CacheWorker],
@@ -178,13 +191,18 @@ def readiness(
     failure: str = "",
     starting: bool = False,
     draining: Sequence[CacheWorker] = (),
+    was_ready: bool = False,
 ) -> Finding:
-    """The Ready condition.
+    """The Ready condition: the cache serves.
+
+    It begins when all workers are there for the first time. From then on it stays while the engine answers and a worker
+    is left, whatever starts, leaves or is lost (see :func:`progress`), as a Deployment stays Available.
 
     Args:
         namespace: where the cache's pods are.
         failure: why the engine could not be asked; empty when it answered.
         starting: whether it has never answered, and is not expected to yet.
+        was_ready: whether the condition was true before.
     """
     if failure and starting:
         return finding(names.READY, False, CACHE_STARTING, starting_text(failure))
@@ -197,18 +215,36 @@ def readiness(
             NO_CACHE_NODE,
             "no node matches spec.nodeSelector and spec.tolerations: label a node, or change the selector",
         )
+    going_on = progress(workers=workers, fuse=fuse, namespace=namespace, draining=draining)
+    if going_on.reason in {ALL_READY, WORKERS_LEAVING}:
+        return finding(names.READY, True, ALL_READY, going_on.message)
+    serves = was_ready and any(worker.state == "Ready" for worker in workers)
+    return finding(names.READY, serves, going_on.reason, going_on.message)
+
+
+def progress(
+    *,
+    workers: Sequence[CacheWorker],
+    fuse: FuseView,
+    namespace: str,
+    draining: Sequence[CacheWorker] = (),
+) -> Finding:
+    """The Progressing condition: whether workers start or leave. False with `WorkerLost` while one is missed of which
+    nothing is known to come back."""
     lost = [worker.node for worker in workers if worker.state == "Lost"]
     ready = sum(worker.state == "Ready" for worker in workers)
     count = f"{ready} of {len(workers)} cache workers are registered{_leave(draining)}"
     if lost:
         text = f"{count}; lost: {', '.join(lost[:5])}. See the pods of namespace {namespace}"
-        return finding(names.READY, False, "WorkerLost", text)
+        return finding(names.PROGRESSING, False, "WorkerLost", text)
     if ready < len(workers):
-        return finding(names.READY, False, "WorkersStarting", count)
+        return finding(names.PROGRESSING, True, "WorkersStarting", count)
     if fuse.ready < fuse.wanted:
         text = f"{fuse.ready} of {fuse.wanted} FUSE clients are ready"
-        return finding(names.READY, False, "ClientsStarting", text)
-    return finding(names.READY, True, "AllReady", count)
+        return finding(names.PROGRESSING, True, "ClientsStarting", text)
+    if draining:
+        return finding(names.PROGRESSING, True, WORKERS_LEAVING, count)
+    return finding(names.PROGRESSING, False, ALL_READY, count)
 
 
 def _leave(draining: Sequence[CacheWorker]) -> str:

@@ -63,6 +63,7 @@ PASSES_BY_ITSELF = frozenset(
         "Scheduled",
         "Verifying",
         "VolumeNotBound",
+        "WorkersLeaving",
         "WorkersStarting",
     }
 )

@@ -138,14 +138,18 @@ class CacheClusterController:
             if found is not None
             else worker_nodes.silent_workers(wanted=wanted, known=cluster.status)
         )
+        fuse, namespace = self._fuse(key.name, cluster.spec), self._context.settings.namespace
         ready = worker_nodes.readiness(
             workers=workers,
-            fuse=self._fuse(key.name, cluster.spec),
-            namespace=self._context.settings.namespace,
+            fuse=fuse,
+            namespace=namespace,
             failure=failure,
             starting=is_starting(view, obj, now=self._context.now()),
             draining=draining,
+            was_ready=worker_nodes.is_ready(cluster.status),
         )
+        progress = worker_nodes.progress(workers=workers, fuse=fuse, namespace=namespace, draining=draining)
+        complete = ready.reason == worker_nodes.ALL_READY
         status = worker_nodes.status_of(
             cluster=key.name,
             pods=worker_nodes.worker_pods(sets),
@@ -153,14 +157,20 @@ class CacheClusterController:
             draining=draining,
             wanted_bytes=self._membership.wanted_bytes(cluster, key.name),
         )
-        isolated = await self._probe.reconcile(blueprint) if ready.status == "True" else None
-        more = [chosen.finding, self._membership.within_quotas(cluster, key.name), trusted, isolated]
+        isolated = await self._probe.reconcile(blueprint) if complete else None
+        more = [
+            progress,
+            chosen.finding,
+            self._membership.within_quotas(cluster, key.name),
+            trusted,
+            isolated,
+        ]
         written = await self._publish(obj, status, ready, *(one for one in more if one is not None))
         poll = self._context.settings.poll_seconds
         if draining:
             return min(poll, 1.0)
         # What changes at the master, the nodes or the children wakes it; the rest of them is looked at less often.
-        rests = not written and ready.status == "True" and not cluster.spec.scaling.follow_jobs
+        rests = not written and complete and not cluster.spec.scaling.follow_jobs
         return poll * REST_POLLS if rests else poll
 
     async def _refuse(self, obj: Object) -> None:

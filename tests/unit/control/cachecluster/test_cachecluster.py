@@ -13,6 +13,7 @@ from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.decide.leaving_workers import choose_nodes
 from tdcs.decide.worker_nodes import (
     FuseView,
+    progress,
     readiness,
     starting_nodes,
     status_of,
@@ -122,6 +123,35 @@ def test_the_cache_is_ready_when_master_workers_and_clients_are(reason: str) -> 
     states = worker_states(wanted=["a"], workers=workers)
     found = readiness(workers=states, fuse=fuse, namespace="cache-home", failure=failure)
     assert (found.reason, found.status) == (reason, "True" if reason == "AllReady" else "False")
+
+
+def test_a_cache_that_serves_stays_ready_while_a_worker_starts_leaves_or_is_lost() -> None:
+    one_of_two = worker_states(wanted=["a", "b"], workers=[worker("a")])
+    found = readiness(workers=one_of_two, fuse=FuseView(), namespace="n", was_ready=True)
+    assert (found.status, found.reason) == ("True", "WorkersStarting")
+    going_on = progress(workers=one_of_two, fuse=FuseView(), namespace="n")
+    assert (going_on.type, going_on.status, going_on.reason) == ("Progressing", "True", "WorkersStarting")
+
+    lost = worker_states(wanted=["a", "b"], workers=[worker("a"), worker("b", live=False)])
+    found = readiness(workers=lost, fuse=FuseView(), namespace="n", was_ready=True)
+    assert (found.status, found.reason) == ("True", "WorkerLost")
+    going_on = progress(workers=lost, fuse=FuseView(), namespace="n")
+    assert (going_on.status, going_on.reason) == ("False", "WorkerLost")
+    assert "lost: b" in going_on.message
+
+    there = worker_states(wanted=["a"], workers=[worker("a")])
+    leaving = [CacheWorker(node="b", state="Draining")]
+    found = readiness(workers=there, fuse=FuseView(), namespace="n", draining=leaving)
+    assert (found.status, found.reason) == ("True", "AllReady")
+    going_on = progress(workers=there, fuse=FuseView(), namespace="n", draining=leaving)
+    assert (going_on.status, going_on.reason) == ("True", "WorkersLeaving")
+    assert "draining: b" in going_on.message
+
+
+def test_a_cache_without_any_worker_serves_nobody_whatever_it_was_before() -> None:
+    none_left = worker_states(wanted=["a"], workers=[worker("a", live=False)])
+    found = readiness(workers=none_left, fuse=FuseView(), namespace="n", was_ready=True)
+    assert (found.status, found.reason) == ("False", "WorkerLost")
 
 
 def test_who_lost_a_worker_is_sent_to_the_namespace_of_its_pods() -> None:
