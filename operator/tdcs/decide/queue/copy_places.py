@@ -4,8 +4,10 @@ A job takes a place at the source of each of its Datasets. Datasets of other nam
 mount, and so their jobs count as well; how many there may be is up to the Dataset that the waiting job names.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 Key = tuple[str, str]
 """Namespace and name of a job."""
@@ -89,36 +91,45 @@ class Places:
 class KeptPlaces:
     """The places that are kept for jobs that were passed too often: one at each of their sources.
 
-    While the queue is gone through from its head, such a job takes its places from those behind it.
+    Attributes:
+        jobs: by source, the places in the queue and the names of the jobs, the first of the queue first.
     """
 
-    jobs: dict[str, list[str]] = field(default_factory=dict)
+    jobs: dict[str, list[tuple[Any, str]]] = field(default_factory=dict)
 
-    def keep(self, job: Key, requests: Iterable[PlaceRequest]) -> None:
-        """Those behind a job leave it a place at each of its sources."""
+    def keep(self, job: Key, requests: Iterable[PlaceRequest], *, order: Any = ()) -> None:
+        """Those behind a job leave it a place at each of its sources; `order`: its place in the queue."""
         for mount in {request.mount for request in requests}:
-            self.jobs.setdefault(mount, []).append("/".join(job))
+            insort(self.jobs.setdefault(mount, []), (order, "/".join(job)))
 
-    def closed(self, requests: Iterable[PlaceRequest], *, places: Places) -> PlaceRequest | None:
+    def count(self, request: PlaceRequest, *, order: Any = None) -> int:
+        """How many places of a source are kept for jobs before this place in the queue; None: for all of them."""
+        jobs = self.jobs.get(request.mount, [])
+        return len(jobs) if order is None else bisect_left(jobs, (order, ""))
+
+    def closed(
+        self, requests: Iterable[PlaceRequest], *, places: Places, order: Any = None
+    ) -> PlaceRequest | None:
         """The first source that keeps all of its places that are left for jobs before this one."""
         for request in requests:
             left = places.left(request)
-            if left is not None and left <= len(self.jobs.get(request.mount, ())):
+            if left is not None and left <= self.count(request, order=order):
                 return request
         return None
 
 
 def missing_place(
-    requests: Sequence[PlaceRequest], *, places: Places, kept: KeptPlaces
+    requests: Sequence[PlaceRequest], *, places: Places, kept: KeptPlaces, order: Any = None
 ) -> tuple[PlaceRequest, str] | None:
-    """The place that a job lacks, and why; None when it may have all that it asks for."""
+    """The place that a job lacks, and why; None when it may have all that it asks for. `order`: its place in the queue,
+    where `kept` knows of jobs behind it, too."""
     full = places.full(requests)
     if full is not None:
         return full, places.sentence(full)
-    closed = kept.closed(requests, places=places)
+    closed = kept.closed(requests, places=places, order=order)
     if closed is None:
         return None
-    first = kept.jobs[closed.mount][0]
+    first = kept.jobs[closed.mount][0][1] if kept.count(closed) else "others"
     return closed, f"the next place at Dataset {closed.dataset} is kept for {first}, passed too often"
 
 

@@ -179,13 +179,19 @@ def nodes_to_leave(
     for gpus in own:
         left: set[str] = set()
         for size, nodes in empty.items():
-            large = [group for other, group in known if gpus < size and other <= size < other + gpus]
+            large = [group for other, group in known if leaves(gpus, other=other, size=size)]
             kept = _nodes_of(large, nodes)
             if sum(group.count for group in large) + own.total() > len(kept):
                 left |= kept
         if left:
             found[gpus] = frozenset(left)
     return found
+
+
+def leaves(gpus: int, *, other: int, size: int) -> bool:
+    """Whether a pod with so many GPUs leaves an empty node of a size to one with `other`: which would not fit there
+    beside it."""
+    return gpus < size and other <= size < other + gpus
 
 
 def _nodes_of(groups: Iterable[PodGroup], nodes: Collection[str]) -> set[str]:

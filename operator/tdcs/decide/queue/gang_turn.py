@@ -1,18 +1,26 @@
 """The queue of jobs that start with all their pods at once: which are admitted now, which wait.
 
-The rule itself is :func:`tdcs.decide.queue.pod_admission.next_to_admit`; here it is asked about a cluster's real nodes.
+The rule is that of :func:`tdcs.decide.queue.pod_admission.next_to_admit`, which the simulator asks about GPUs alone;
+here it is about a cluster's real nodes, and one pass over the queue.
 """
 
+import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from tdcs.api import names
-from tdcs.decide.queue.copy_places import KeptPlaces, Places, missing_place, takes_place_at
-from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit, place, place_most
+from tdcs.decide.queue.copy_places import PlaceRequest, Places
+from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit, place
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
+from tdcs.decide.queue.kept_shares import KeptShares, shortage
 from tdcs.decide.queue.namespace_quota import Allowances
-from tdcs.decide.queue.pod_admission import MAX_PASSES, Reason, next_to_admit, nodes_to_set_aside
-from tdcs.decide.queue.queued_job import DemandKey, QueuedJob, Shortage
+from tdcs.decide.queue.passes import Passes
+from tdcs.decide.queue.pod_admission import MAX_PASSES, nodes_to_set_aside
+from tdcs.decide.queue.queued_job import DemandKey, Order, QueuedJob, Shortage
+from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model.pod_resources import Amounts
 
 LOOKED_AT = 64
@@ -74,7 +82,7 @@ def schedule(
     places: Places | None = None,
     running: Sequence[QueuedJob] = (),
 ) -> Schedule:
-    """Admit jobs, one at a time, until none fits any more.
+    """Admit all jobs that fit, from the first to the last.
 
     Args:
         waiting: the jobs that wait, in any order; `possible` is worked out here.
@@ -98,7 +106,11 @@ def schedule(
 
 
 class _Pass:
-    """One pass over the queue; its fields change while jobs are admitted."""
+    """One pass over the queue: each job is looked at once, from the first to the last.
+
+    What nodes, quotas and datasets have left only becomes less meanwhile, so that a job which did not fit when it was
+    looked at does not fit later in the pass either.
+    """
 
     def __init__(
         self,
@@ -112,126 +124,243 @@ class _Pass:
         running: Sequence[QueuedJob],
     ) -> None:
         self._nodes = nodes
-        self._running = running
         self._max_passes = max_passes
         self._allowances = allowances
         self._places = places
-        self._left = dict(nodes.free)
-        place_most(groups=reserved, free=self._left, scarce=names.GPU_RESOURCE)
-        self._before = {job.uid: job.passed for job in waiting}
-        empty = _Room(nodes.capacity)
-        queue = [
+        self._room = RoomTable(nodes.free)
+        self._room.take_most(reserved, scarce=names.GPU_RESOURCE)
+        self._fitted: dict[tuple[DemandKey, bool], bool] = {}
+        empty = _Empty(nodes.capacity)
+        self._jobs = [
             replace(job, possible=empty.holds(job)) for job in sorted(waiting, key=lambda job: job.order)
         ]
-        self._queue = self._limited(queue)
+        self._before = {job.uid: job.passed for job in waiting}
+        self._kept = KeptShares()
+        self._passes = Passes(max_passes=max_passes)
+        self._left_over: list[QueuedJob] = []
+        self._limited: dict[str, dict[PlaceRequest, list[QueuedJob]]] = {}
         self._admitted: list[QueuedJob] = []
         self._workers: dict[str, int] = {}
         self._leave: dict[str, NodesToLeave] = {}
+        self._running = running
         self._nodes_left: NodesLeft | None = None
+        self._window = {job.uid: job for job in self._jobs[:LOOKED_AT] if not job.runs}
+        self._holder: QueuedJob | None = None
+        self._aside: frozenset[str] = frozenset()
+        self._aside_rows: npt.NDArray[np.bool_] | None = None
 
     def run(self, *, holder: str, aside: frozenset[str]) -> Schedule:
-        """Admit until none fits any more."""
-        while True:
-            first = next((job for job in self._queue if job.uid == holder and job.ready), None)
-            aside = self._set_aside(first, kept=aside) if first is not None else frozenset()
-            admits, starves = self._next(first, aside)
-            if starves is not None:
-                holder, aside = self._queue[starves].uid, frozenset()
-                continue
-            if admits is None:
-                break
-            chosen = self._queue[admits]
-            if chosen is first:
-                holder, aside = "", frozenset()
-            self._admit(admits, aside=aside, urgent=first is not None and chosen.priority > first.priority)
+        """Admit all that fit. Jobs of higher priority than the one that nodes are set aside for use all nodes; then
+        comes that one; the others keep off its nodes.
+        """
+        first = next((job for job in self._jobs if job.uid == holder and not job.runs), None)
+        if first is not None and self._is_ready(first):
+            self._hold_for(first, kept=aside)
+        queue = [(job.order, place, job) for place, job in enumerate(self._jobs)]  # sorted, and so a heap
+        while queue and self._holder is not None and queue[0][2].priority > self._holder.priority:
+            self._consider(heapq.heappop(queue)[2], queue)
+        if self._holder is first and first is not None and self._fits(first, off_aside=False):
+            self._hold_for(None)
+            self._admit(first, queue, off_aside=False, urgent=False)
+            queue = [entry for entry in queue if entry[2].uid != first.uid or entry[2].runs]
+            heapq.heapify(queue)
+            self._passes.moved_up(job for _, _, job in queue if job.order < first.order)
+        while queue:
+            self._consider(heapq.heappop(queue)[2], queue)
+        waiting = self._final()
         return Schedule(
-            waiting=tuple(self._queue),
+            waiting=waiting,
             admitted=tuple(self._admitted),
             workers=self._workers,
-            free=self._left,
+            free=self._room.amounts(),
             capacity=self._nodes.capacity,
             passed={
                 job.uid: job.passed
-                for job in self._queue
+                for job in waiting
                 if not job.runs and job.passed != self._before.get(job.uid, 0)
             },
-            holder=first.uid if first is not None else "",
-            aside=aside,
+            holder=self._holder.uid if self._holder is not None else "",
+            aside=self._aside,
             leave=self._leave,
         )
 
-    def _next(self, first: QueuedJob | None, aside: frozenset[str]) -> tuple[int | None, int | None]:
-        """The place of the job to admit, or of the one to set nodes aside for.
+    def _consider(self, job: QueuedJob, queue: list[tuple[Order, int, QueuedJob]]) -> None:
+        """Admit a job, or leave it for another pass; an elastic one grows by as many workers as there is room for."""
+        holder = self._holder
+        if holder is not None and job.uid == holder.uid and not job.runs:
+            self._wait_on(job)
+            self._passes.wait(job)
+            self._kept.keep(job, self._allowances)
+            return
+        job = replace(job, short=self._shortage(job))
+        urgent = holder is not None and job.priority > holder.priority
+        off_aside = holder is not None and not urgent
+        if job.ready and job.runs and self._fits(job, off_aside=off_aside):
+            self._grow(job, off_aside=off_aside)
+            return
+        if job.ready and not job.runs and self._admit(job, queue, off_aside=off_aside, urgent=urgent):
+            return
+        self._wait_on(job)
+        if self._passes.wait(job):
+            self._starves(job)
 
-        Jobs of higher priority than the one that nodes are set aside for use all nodes; then comes that one; the
-        others keep off its nodes.
+    def _wait_on(self, job: QueuedJob) -> None:
+        self._left_over.append(job)
+        if job.short is None and job.data_ready and job.possible:
+            for request in job.access:
+                if request.limit:
+                    self._limited.setdefault(request.mount, {}).setdefault(request, []).append(job)
+
+    def _starves(self, job: QueuedJob) -> None:
+        """A job was passed too often: those behind it leave it the next place, its quota, and, one job at a time,
+        nodes."""
+        if not (job.data_ready and job.possible):
+            return
+        self._kept.keep(job, self._allowances)
+        if job.short is None and (self._holder is None or job.priority > self._holder.priority):
+            self._hold_for(job)
+
+    def _hold_for(self, job: QueuedJob | None, *, kept: frozenset[str] = frozenset()) -> None:
+        self._holder = job
+        self._aside = self._set_aside(job, kept=kept) if job is not None else frozenset()
+        self._aside_rows = self._room.mask(self._aside) if self._aside else None
+        self._fitted = {key: fitted for key, fitted in self._fitted.items() if not key[1]}
+
+    def _is_ready(self, job: QueuedJob) -> bool:
+        return replace(job, short=self._shortage(job)).ready
+
+    def _shortage(self, job: QueuedJob) -> Shortage | None:
+        return shortage(job, allowances=self._allowances, places=self._places, kept=self._kept)
+
+    def _fits(self, job: QueuedJob, *, off_aside: bool) -> bool:
+        """Whether a job fits; those of one demand that does not are not looked at again."""
+        key = (job.demand_key, off_aside)
+        if self._fitted.get(key, True):
+            but = self._aside_rows if off_aside else None
+            self._fitted[key] = self._room.fits(job.groups, scarce=job.scarce, but=but)
+        return self._fitted[key]
+
+    def _admit(
+        self, job: QueuedJob, queue: list[tuple[Order, int, QueuedJob]], *, off_aside: bool, urgent: bool
+    ) -> bool:
+        """Give a job its room, its quota and its places, if it fits; an elastic one queues again for more workers.
+
+        Its room is off the nodes that are set aside, where there is enough: the next job must not find it there again.
+
+        Args:
+            job: which is ready.
+            queue: those that were not looked at yet.
+            off_aside: whether nodes that are set aside are not for it.
+            urgent: whether it has a higher priority than the job that nodes are set aside for.
         """
-        everywhere = _Room(self._left)
-        if first is not None:
-            urgent = [job for job in self._queue if job.priority > first.priority]
-            found = self._ask(urgent, everywhere, holder=first)
-            if found != (None, None):
-                return found
-            if everywhere.holds(first):
-                return self._queue.index(first), None
-        room = _Room({node: self._left[node] for node in self._left.keys() - aside}) if aside else everywhere
-        return self._ask(self._queue, room, holder=first)
-
-    def _ask(
-        self, queue: Sequence[QueuedJob], room: "_Room", *, holder: QueuedJob | None
-    ) -> tuple[int | None, int | None]:
-        # `queue` is the whole queue or its beginning: places in it are places in the whole.
-        found = next_to_admit(
-            queue=queue,
-            nodes_by_free_gpus=(),
-            holder=holder,
-            max_passes=self._max_passes,
-            fits_now=room.holds,
-        )
-        return found.admits, found.starves
-
-    def _admit(self, place_: int, *, aside: frozenset[str], urgent: bool) -> None:
-        """Take a job out of the queue, with its room and its quota; an elastic one queues again for more workers. Its
-        room is off the nodes that are set aside, where there is enough: the next job must not find it there again.
-
-        `urgent`: it has a higher priority than the job that they are set aside for.
-        """
-        job = self._queue[place_]
-        nodes_left = self._nodes_left = self._nodes_left or NodesLeft(
-            free=self._left, capacity=self._nodes.capacity, running=self._running
-        )
-        if not job.runs:
-            first = self._queue[:LOOKED_AT]
-            if leave := nodes_left.of(job, waiting=first, aside=aside, urgent=urgent):
-                self._leave[job.uid] = leave
-        self._queue[:place_] = [_passed(other, by=job) for other in self._queue[:place_]]
-        del self._queue[place_]
-        others = {node: self._left[node] for node in self._left.keys() - aside} if aside else self._left
-        placed = _placed(job, others) or _placed(job, self._left) or {}
-        changed = {node: left for node, left in placed.items() if left is not self._left[node]}
-        self._left = {**self._left, **changed}
-        nodes_left.admitted(None if job.runs else job, changed=changed)
+        key = (job.demand_key, off_aside)
+        if not self._fitted.get(key, True):
+            return False
+        nodes_left = self._nodes_left = self._nodes_left or self._follow_nodes()
+        changed = self._room.take(job.groups, scarce=job.scarce, but=self._aside_rows)
+        if changed is None and not off_aside and self._aside_rows is not None:
+            changed = self._room.take(job.groups, scarce=job.scarce)
+        if changed is None:
+            self._fitted[key] = False
+            return False
+        if leave := nodes_left.of(job, aside=self._aside, urgent=urgent):
+            self._leave[job.uid] = leave
+        nodes_left.admitted(job, changed=changed, room=self._room)
         self._allowances.take(job.key[0], job.charges)
         self._places.take(job.key, job.access)
-        growth = job.growth
-        if not job.runs:
-            self._admitted.append(job)
-            if growth is not None:
-                self._workers[job.uid] = growth.base
-        elif growth is not None:
-            self._workers[job.uid] = growth.base + 1
-            pods = replace(growth.pods, count=growth.pods.count - 1)
-            job = replace(job, growth=replace(growth, base=growth.base + 1, pods=pods))
-        growing = job.growing()
-        if growing is not None:
-            growing = replace(growing, passed=int(job.runs))  # whether it has passed the others in this pass
-            self._queue.append(growing)
-            self._queue.sort(key=lambda one: one.order)
-        if job.charges or job.access or (growing is not None and growing.charges):
-            self._queue = self._limited(self._queue)
+        self._admitted.append(job)
+        self._look_at_places(job)
+        self._look_at_window(job)
+        if job.growth is not None:
+            self._workers[job.uid] = job.growth.base
+        if (growing := job.growing()) is not None:
+            heapq.heappush(queue, (growing.order, len(self._jobs) + len(self._admitted), growing))
+        self._passed_by(job)
+        return True
 
-    def _limited(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
-        return _within_limits(queue, self._allowances, self._places, max_passes=self._max_passes)
+    def _grow(self, job: QueuedJob, *, off_aside: bool) -> None:
+        """Give an elastic job as many more workers as there are room and quota for, in one step."""
+        if job.growth is None:
+            return
+        growth, asked = job.growth, job.growth.pods.count
+        affordable = self._allowances.most(job.key[0], growth.charges, count=asked)
+        but = self._aside_rows if self._holder is not None else None
+        found, changed = 0, list[str]()
+        # A job of higher priority than the one that nodes are set aside for goes there last.
+        for rows in (but,) if off_aside or but is None else (but, None):
+            pods = replace(growth.pods, count=affordable - found)
+            more, nodes = self._room.take_most([pods], scarce=job.scarce, but=rows)
+            found, changed = found + more, [*changed, *nodes]
+        if self._nodes_left is not None:
+            self._nodes_left.admitted(None, changed=changed, room=self._room)
+        for charge in growth.charges:
+            takes = {resource: found * value for resource, value in charge.takes.items()}
+            self._allowances.take(job.key[0], [replace(charge, takes=takes)])
+        self._look_at_window(job)
+        if found:
+            self._workers[job.uid] = growth.base + found
+            self._passed_by(job)
+        if found < asked:
+            pods = replace(growth.pods, count=asked - found)
+            job = replace(job, growth=replace(growth, base=growth.base + found, pods=pods))
+            self._left_over.append(job)
+
+    def _passed_by(self, job: QueuedJob) -> None:
+        """All that were left over before it were passed by a job once more."""
+        for other in self._passes.passed_by(job):
+            self._starves(other)
+
+    def _follow_nodes(self) -> NodesLeft:
+        return NodesLeft(
+            room=self._room,
+            capacity=self._nodes.capacity,
+            running=self._running,
+            waiting=[job for job in self._window.values() if self._is_ready(job)],
+        )
+
+    def _look_at_window(self, by: QueuedJob) -> None:
+        """A job has taken quota or places: the first of the queue that lack some now have no nodes left to them."""
+        self._window.pop(by.uid, None)
+        if self._nodes_left is not None and (by.access or by.charges):
+            for job in self._window.values():
+                self._nodes_left.wait(job, ready=self._is_ready(job))
+
+    def _look_at_places(self, by: QueuedJob) -> None:
+        """A job has taken places: jobs that were left over for lack of room may lack one now, and are passed by others
+        from now on."""
+        for mount in {request.mount for request in by.access} & self._limited.keys():
+            for request in list(self._limited[mount]):
+                left = self._places.left(request)
+                if left is not None and left <= self._kept.places.count(request):
+                    jobs = self._limited[mount].pop(request)
+                    self._limited[mount].setdefault(request, []).extend(
+                        [job for job in jobs if not self._lacks_place(job)]
+                    )
+
+    def _lacks_place(self, job: QueuedJob) -> bool:
+        """Whether a job that was left over lacks a place by now."""
+        short = self._shortage(job)
+        if short is None:
+            return False
+        job = replace(job, short=short)
+        if self._passes.lacks_now(job):
+            self._starves(job)
+        return True
+
+    def _final(self) -> tuple[QueuedJob, ...]:
+        """Those that wait on, in order, each with what keeps it out now and how often it was passed."""
+        waiting = [
+            replace(job, passed=self._passes.of(job))
+            for job in sorted(self._left_over, key=lambda job: job.order)
+        ]
+        self._kept = KeptShares()
+        found = []
+        for job in waiting:
+            short = self._shortage(job)
+            found.append(job if job.short == short else replace(job, short=short))
+            if job.passed >= self._max_passes and job.data_ready and job.possible and not job.runs:
+                self._kept.keep(found[-1], self._allowances)
+        return tuple(found)
 
     def _set_aside(self, job: QueuedJob, *, kept: frozenset[str]) -> frozenset[str]:
         """The fewest nodes that hold the job once its fellows have left them; of all nodes, if others must leave, too.
@@ -247,19 +376,23 @@ class _Pass:
     def _fewest(
         self, job: QueuedJob, sizes: Mapping[str, Amounts], *, kept: frozenset[str]
     ) -> frozenset[str]:
+        one = [replace(group, count=1) for group in job.groups]
+        there = set(self._room.names)
         usable = {
             node: size
             for node, size in sizes.items()
-            if node in self._left
-            and any(most_that_fit(group=replace(group, count=1), free={node: size}) for group in job.groups)
+            if node in there and any(most_that_fit(group=group, free={node: size}) for group in one)
         }
 
         def holds(nodes: Sequence[str]) -> bool:
-            return _placed(job, {node: usable[node] for node in nodes}) is not None
+            return (
+                place(groups=job.groups, free={node: usable[node] for node in nodes}, scarce=job.scarce)
+                is not None
+            )
 
         return frozenset(
             nodes_to_set_aside(
-                free={node: self._left[node].get(job.scarce, 0) for node in usable},
+                free={node: self._room.left(node, job.scarce) for node in usable},
                 sizes={node: size.get(job.scarce, 0) for node, size in usable.items()},
                 holds=holds,
                 kept=kept & usable.keys(),
@@ -267,95 +400,19 @@ class _Pass:
         )
 
 
-class _Room:
-    """Whether jobs fit on these nodes; jobs of one demand are looked at once."""
+class _Empty:
+    """Whether jobs would fit on empty nodes; jobs of one demand are looked at once."""
 
-    def __init__(self, free: Mapping[str, Amounts]) -> None:
-        self._free = free
+    def __init__(self, capacity: Mapping[str, Amounts]) -> None:
+        self._room = RoomTable(capacity)
         self._known: dict[DemandKey, bool] = {}
 
     def holds(self, job: QueuedJob) -> bool:
         key = job.demand_key
         if key not in self._known:
-            self._known[key] = fits(job, self._free)
+            self._known[key] = self._room.fits(job.groups, scarce=job.scarce)
         return self._known[key]
 
 
 def fits(job: QueuedJob, free: Mapping[str, Amounts]) -> bool:
-    return _placed(job, free) is not None
-
-
-def _placed(job: QueuedJob, free: Mapping[str, Amounts]) -> dict[str, Amounts] | None:
-    """What is left once a job has its pods; None when it does not fit."""
-    return place(groups=job.groups, free=free, scarce=job.scarce)
-
-
-def _within_limits(
-    queue: Sequence[QueuedJob], allowances: Allowances, places: Places, *, max_passes: int
-) -> list[QueuedJob]:
-    """The jobs, each with what keeps it out now: a quota that is too small, or a dataset without a place for it.
-
-    A job that was passed too often closes the quotas of its namespace to those behind it, until they are large enough
-    for it; unless they never will be. It closes the places at its datasets likewise.
-    """
-    kept = _Kept()
-    return [
-        job if job.short == short else replace(job, short=short)
-        for job in queue
-        for short in (_shortage(job, allowances, places, kept, max_passes=max_passes),)
-    ]
-
-
-@dataclass(slots=True)
-class _Kept:
-    """What is kept for jobs that were passed too often: the quotas of namespaces, and places at sources."""
-
-    quotas: dict[str, str] = field(default_factory=dict)
-    places: KeptPlaces = field(default_factory=KeptPlaces)
-
-
-def _shortage(
-    job: QueuedJob, allowances: Allowances, places: Places, kept: _Kept, *, max_passes: int
-) -> Shortage | None:
-    namespace, found = job.key[0], None
-    starves = job.data_ready and job.possible and job.passed >= max_passes
-    if job.charges:
-        text = allowances.short(namespace, job.charges)
-        if text and starves and allowances.ever(namespace, job.charges):
-            kept.quotas.setdefault(namespace, "/".join(job.key))
-        elif not text and namespace in kept.quotas:
-            text = (
-                f"the quotas of namespace {namespace} are kept for {kept.quotas[namespace]}, passed too often"
-            )
-        if text:
-            text = f"{text}: it waits for others to end, or for a larger quota"
-            found = Shortage(reason=Reason.QUOTA, message=text)
-    if job.access:
-        missing = missing_place(job.access, places=places, kept=kept.places)
-        if missing is not None:
-            request, text = missing
-            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, mount=request.mount)
-        if starves:
-            kept.places.keep(job.key, job.access)
-    return found
-
-
-def _passed(job: QueuedJob, *, by: QueuedJob) -> QueuedJob:
-    """A job that another one was admitted before; one that lacks quota or a place, only by those who take of the same.
-
-    One that runs and waits for more workers is passed freely; and one that grows by several workers passes the others
-    once, with the first of them.
-    """
-    if job.runs or (by.runs and by.passed):
-        return job
-    waits = job.ready or (job.data_ready and job.possible and _are_rivals(job, by=by))
-    return replace(job, passed=job.passed + 1) if waits else job
-
-
-def _are_rivals(job: QueuedJob, *, by: QueuedJob) -> bool:
-    """Whether the other one takes of what this one lacks."""
-    if job.short is None:
-        return False
-    if job.short.mount:
-        return takes_place_at(job.short.mount, by.access)
-    return bool(by.charges) and job.key[0] == by.key[0]
+    return place(groups=job.groups, free=free, scarce=job.scarce) is not None

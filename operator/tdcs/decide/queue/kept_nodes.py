@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from itertools import islice
 
 from tdcs.api import names
-from tdcs.decide.queue.gang_fit import Gang, PodGroup, empty_nodes, nodes_to_leave
+from tdcs.decide.queue.gang_fit import empty_nodes, leaves
 from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model.pod_resources import Amounts
 
 NodesToLeave = Mapping[int, frozenset[str]]
@@ -16,92 +17,159 @@ LEAVE_MOST = 256
 """Nodes that are named to a pod at most: every pod carries them in an annotation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Running:
-    """The pods of all jobs of one priority that run."""
-
-    priority: int
-    groups: tuple[PodGroup, ...]
-    ready: bool = True
+_PodKind = tuple[int, int, frozenset[str] | None]
+"""Priority of a job, GPUs of a pod, and the nodes that it may run on."""
 
 
 class NodesLeft:
-    """Follows the empty nodes, and the pods that run, while jobs are admitted: all nodes and jobs are read once.
+    """Follows the empty nodes, and the pods that run or wait, while jobs are admitted. Nodes and jobs are read once.
+
+    The rule is that of :func:`tdcs.decide.queue.gang_fit.nodes_to_leave`.
 
     Args:
-        free: what each node has left.
+        room: what nodes have left.
         capacity: what each has when it is empty.
         running: the jobs that were admitted before and have not ended, with all their pods.
+        waiting: jobs that have nodes left to them.
     """
 
     def __init__(
         self,
         *,
-        free: Mapping[str, Amounts],
+        room: RoomTable,
         capacity: Mapping[str, Amounts],
         running: Iterable[QueuedJob],
+        waiting: Iterable[QueuedJob],
     ) -> None:
         gpus = names.GPU_RESOURCE
         self._sizes = {node: size.get(gpus, 0) for node, size in capacity.items()}
-        left = {node: amounts.get(gpus, 0) for node, amounts in free.items()}
-        self._empty = empty_nodes(free=left, sizes=self._sizes)
-        self._pods: dict[int, Counter[tuple[int, frozenset[str] | None]]] = {}
+        there = set(room.names)
+        self._empty = empty_nodes(
+            free={node: room.left(node, gpus) for node in self._sizes if node in there}, sizes=self._sizes
+        )
+        self._pods: Counter[_PodKind] = Counter()
+        self._counted: set[str] = set()
+        self._aside = frozenset[str]()
+        self._candidates: dict[tuple[int, frozenset[frozenset[str] | None]], _Candidates] = {}
         for job in running:
-            self._count(job)
+            self._pods += _kinds(job)
+        for job in waiting:
+            self.wait(job, ready=True)
 
-    def of(
-        self, job: QueuedJob, *, waiting: Collection[QueuedJob], aside: frozenset[str], urgent: bool
-    ) -> NodesToLeave:
+    def of(self, job: QueuedJob, *, aside: frozenset[str], urgent: bool) -> NodesToLeave:
         """What the pods of a job keep off that is admitted: nodes that are set aside, and empty ones that larger pods
         need; of both at most `LEAVE_MOST`, those that are set aside first.
 
         Args:
             job: before its pods take their room.
-            waiting: those that have nodes left to them.
-            aside: the nodes that are set aside for one of these.
+            aside: the nodes that are set aside for a job.
             urgent: whether the job has a higher priority than that one.
         """
         if job.scarce != names.GPU_RESOURCE:
             return {}
-        empty = {size: nodes - aside for size, nodes in self._empty.items() if not nodes <= aside}
-        running = [_Running(priority=priority, groups=_groups(pods)) for priority, pods in self._pods.items()]
-        others: list[Gang] = [*waiting, *running]
-        found = nodes_to_leave(job=job, others=others, empty=empty, scarce=names.GPU_RESOURCE)
+        if aside != self._aside:
+            self._aside = aside
+            self._candidates.clear()
         first = frozenset[str]() if urgent else aside
-        sizes = set(job.pods) if first else found.keys()
-        return {gpus: _limited(first, found.get(gpus, frozenset())) for gpus in sizes}
+        found = self._to_larger(job)
+        sizes = {group.request.get(names.GPU_RESOURCE, 0) for group in job.groups} if first else found.keys()
+        return {gpus: _limited(first, found.get(gpus, ())) for gpus in sizes}
 
-    def admitted(self, job: QueuedJob | None, *, changed: Mapping[str, Amounts]) -> None:
+    def _to_larger(self, job: QueuedJob) -> dict[int, list[str]]:
+        """The empty nodes that the pods of a job leave to larger ones, by the GPUs of a pod; of many nodes some."""
+        mine = _kinds(job)
+        own = {gpus for _, gpus, _ in mine}
+        if not own or min(own) >= max(self._empty, default=0):
+            return {}
+        counted = mine if job.uid in self._counted else Counter[_PodKind]()
+        found: dict[int, list[str]] = {}
+        for gpus in own:
+            left: list[str] = []
+            for size in self._empty:
+                large = {
+                    kind: count - counted[kind]
+                    for kind, count in self._pods.items()
+                    if kind[0] >= job.priority
+                    and leaves(gpus, other=kind[1], size=size)
+                    and count > counted[kind]
+                }
+                if not large:
+                    continue
+                kept = self._candidates_of(size, frozenset(nodes for _, _, nodes in large))
+                if sum(large.values()) + mine.total() > len(kept.nodes):
+                    left += kept.first(LEAVE_MOST)
+            if left:
+                found[gpus] = sorted(left)
+        return found
+
+    def admitted(self, job: QueuedJob | None, *, changed: Iterable[str], room: RoomTable) -> None:
         """A job has got its room.
 
         Args:
             job: which runs from now on; None for one that was counted before, and has grown.
-            changed: what the nodes have left that it takes room of.
+            changed: the nodes that it takes room of.
+            room: what nodes have left.
         """
-        for node, amounts in changed.items():
+        for node in changed:
             size = self._sizes.get(node, 0)
-            if amounts.get(names.GPU_RESOURCE, 0) != size and size in self._empty:
+            if size in self._empty and room.left(node, names.GPU_RESOURCE) != size:
                 self._empty[size].discard(node)
                 if not self._empty[size]:
                     del self._empty[size]
+                for (its_size, _), candidates in self._candidates.items():
+                    if its_size == size:
+                        candidates.nodes.discard(node)
         if job is not None:
-            self._count(job)
+            self.wait(job, ready=True)
 
-    def _count(self, job: QueuedJob) -> None:
-        pods = self._pods.setdefault(job.priority, Counter())
-        for group in job.groups:
-            if gpus := group.request.get(names.GPU_RESOURCE, 0):
-                pods[gpus, group.nodes] += group.count
+    def wait(self, job: QueuedJob, *, ready: bool) -> None:
+        """A job waits that has nodes left to it while it is ready."""
+        if ready and job.uid not in self._counted:
+            self._counted.add(job.uid)
+            self._pods += _kinds(job)
+        elif not ready and job.uid in self._counted:
+            self._counted.remove(job.uid)
+            self._pods -= _kinds(job)
+
+    def _candidates_of(self, size: int, places: frozenset[frozenset[str] | None]) -> "_Candidates":
+        if (size, places) not in self._candidates:
+            nodes = self._empty[size] - self._aside
+            if None not in places:
+                nodes &= frozenset[str]().union(*(each for each in places if each is not None))
+            self._candidates[size, places] = _Candidates(nodes)
+        return self._candidates[size, places]
 
 
-def _groups(pods: Mapping[tuple[int, frozenset[str] | None], int]) -> tuple[PodGroup, ...]:
-    return tuple(
-        PodGroup(count=count, request={names.GPU_RESOURCE: gpus}, nodes=nodes)
-        for (gpus, nodes), count in pods.items()
-    )
+class _Candidates:
+    """Empty nodes on which some larger pods may run, in the order of their names."""
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.nodes = set(nodes)
+        self._order = sorted(self.nodes)
+        self._begin = 0
+
+    def first(self, count: int) -> list[str]:
+        """The first so many of those that are still empty."""
+        while self._begin < len(self._order) and self._order[self._begin] not in self.nodes:
+            self._begin += 1
+        return list(
+            islice(
+                (node for node in islice(self._order, self._begin, None) if node in self.nodes),
+                count,
+            )
+        )
 
 
-def _limited(first: frozenset[str], others: frozenset[str]) -> frozenset[str]:
-    if len(first | others) <= LEAVE_MOST:
-        return first | others
-    return frozenset([*sorted(first), *sorted(others - first)][:LEAVE_MOST])
+def _kinds(job: QueuedJob) -> Counter[_PodKind]:
+    """The pods of a job that have GPUs."""
+    found: Counter[_PodKind] = Counter()
+    for group in job.groups:
+        if gpus := group.request.get(names.GPU_RESOURCE, 0):
+            found[job.priority, gpus, group.nodes] += group.count
+    return found
+
+
+def _limited(first: frozenset[str], others: Collection[str]) -> frozenset[str]:
+    if len(first) + len(others) <= LEAVE_MOST:
+        return first.union(others)
+    return frozenset([*sorted(first), *others][:LEAVE_MOST])

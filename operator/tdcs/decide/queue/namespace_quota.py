@@ -105,6 +105,15 @@ class Allowances:
             for resource, asked in charge.takes.items()
         )
 
+    def most(self, namespace: str, charges: Sequence[QuotaCharge], *, count: int) -> int:
+        """How many pods that take these charges each the quotas have left for; at most `count`."""
+        for charge in charges:
+            left = self._left.get((namespace, charge.quota), {})
+            for resource, asked in charge.takes.items():
+                if asked > 0 and resource in left:
+                    count = min(count, max(left[resource], 0) // asked)
+        return count
+
     def take(self, namespace: str, charges: Iterable[QuotaCharge]) -> None:
         for charge in charges:
             left = self._left.get((namespace, charge.quota), {})

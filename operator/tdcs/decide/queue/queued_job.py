@@ -14,6 +14,9 @@ from tdcs.model.pod_resources import CPU
 DemandKey = tuple[tuple[int, frozenset[tuple[str, int]], frozenset[str] | None], ...]
 """What makes two jobs equal as far as room goes."""
 
+Order = tuple[int, bool, float, str, str]
+"""Sorts the queue."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
@@ -83,7 +86,7 @@ class QueuedJob:
         return self.data_ready and self.possible and self.short is None
 
     @property
-    def order(self) -> tuple[int, bool, float, str, str]:
+    def order(self) -> Order:
         """Sorts the queue: priority; of one priority who waits to start before who grows; age.
 
         Times of creation are whole seconds: jobs that came at once are in the order of their names, which outlives a

@@ -9,8 +9,10 @@ import pytest
 from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
 from tdcs.decide.queue.kept_nodes import LEAVE_MOST
+from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
+from tdcs.decide.queue.room_table import RoomTable
 from tdcs.decide.queue.wait_message import waiting_admission
 
 GPU = "nvidia.com/gpu"
@@ -348,3 +350,52 @@ def test_nodes_and_running_jobs_are_looked_at_once_however_many_jobs_are_admitte
         "small-4": {2: frozenset("bc")},
     }
     assert sorted(looks) == ["job", "nodes"]
+
+
+def test_an_elastic_job_grows_in_one_step_however_many_workers_it_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+    rooms = RoomTable._rooms
+
+    def counted(self: RoomTable, pods: PodGroup, but: Any) -> Any:
+        looks.append(pods.count)
+        return rooms(self, pods, but)
+
+    monkeypatch.setattr(RoomTable, "_rooms", counted)
+    free = {f"n{number:04}": {GPU: 8, "cpu": 96_000, "pods": 110} for number in range(200)}
+    found = line(*(elastic(f"train-{i}", least=1, most=1000, age=i) for i in range(8)), free=free)
+    assert sum(found.workers.values()) == 1600
+    assert len(looks) < 100  # and not one for each of 1,600 workers
+
+
+def test_quota_bounds_growth_in_one_step() -> None:
+    quotas = {("team", "gpus"): {"spec": {"hard": {"requests.nvidia.com/gpu": "5"}}}}
+    charge = QuotaCharge(quota="gpus", takes={f"requests.{GPU}": 1})
+    grows = elastic("train", least=2, most=64)
+    assert grows.growth is not None
+    grows = replace(
+        grows,
+        charges=(replace(charge, takes={f"requests.{GPU}": 2}),),
+        growth=replace(grows.growth, charges=(charge,)),
+    )
+    found = line(grows, free=nodes(64), allowances=Allowances(quotas))
+    assert found.workers == {"train": 5}
+    assert waiting_admission(found, "train").reason is Reason.QUOTA
+
+
+def test_of_jobs_that_wait_each_demand_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    fits = RoomTable.take
+
+    def counted(self: RoomTable, *args: Any, **more: Any) -> Any:
+        looks.append(1)
+        return fits(self, *args, **more)
+
+    monkeypatch.setattr(RoomTable, "take", counted)
+    jobs = [job(f"job-{number:04}", group(8, gpus=1 + number % 4), age=number) for number in range(2000)]
+    capacity = {f"n{number}": {GPU: 8, "cpu": 96_000, "pods": 110} for number in range(9)}
+    full = {name: {**amounts, GPU: 0} for name, amounts in capacity.items()}
+    found = line(*jobs, free=full, capacity=capacity)
+    assert len(found.waiting) == 2000
+    assert len(looks) <= 2 * 4

@@ -1,0 +1,95 @@
+"""How often a job that waits was passed by later ones, counted for the whole queue at once.
+
+A job counts those that are admitted after it was looked at: all of them while it lacks room only, and while it lacks
+quota or a place those that take of the same. So a few counters serve all jobs, however many wait.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+
+from tdcs.decide.queue.queued_job import Order, QueuedJob
+
+_Key = tuple[str, str]
+"""What is counted: all that are admitted, those of a namespace that take of its quotas, or those at a source."""
+
+_ALL: _Key = ("all", "")
+
+
+class Passes:
+    """The passes of one pass over the queue.
+
+    Args:
+        max_passes: how often a job may be passed.
+    """
+
+    def __init__(self, *, max_passes: int) -> None:
+        self._max = max_passes
+        self._counts: Counter[_Key] = Counter()
+        self._since: dict[str, tuple[_Key, int]] = {}
+        self._due: dict[_Key, list[tuple[int, Order, QueuedJob]]] = {}
+        self._early: set[str] = set()
+
+    def moved_up(self, jobs: Iterable[QueuedJob]) -> None:
+        """A job that stands behind these was admitted before they were looked at."""
+        self._early = {job.uid for job in jobs if not job.runs}
+
+    def wait(self, job: QueuedJob) -> bool:
+        """A job was looked at, and waits on; gives whether it was passed too often already. One that runs, and waits
+        for more workers, is passed freely; one that waits for its data, too."""
+        key = _counted(job)
+        if key is None:
+            return False
+        early = int(key == _ALL and job.uid in self._early)
+        self._since[job.uid] = (key, self._counts[key] - early)
+        left = self._max - job.passed - early
+        if left <= 0:
+            return True
+        due = self._due.setdefault(key, [])
+        heapq.heappush(due, (self._counts[key] + left, job.order, job))
+        return False
+
+    def lacks_now(self, job: QueuedJob) -> bool:
+        """A job that waits, and lacked room only, lacks quota or a place from now on; gives whether it was passed too
+        often already."""
+        key, known = _counted(job), self._since.get(job.uid)
+        if key is None or known is None or known[0] == key:
+            return False
+        passed = self._counts[known[0]] - known[1]
+        self._since[job.uid] = (key, self._counts[key] - passed)
+        left = self._max - job.passed - passed
+        if left <= 0:
+            return True
+        heapq.heappush(self._due.setdefault(key, []), (self._counts[key] + left, job.order, job))
+        return False
+
+    def passed_by(self, job: QueuedJob) -> list[QueuedJob]:
+        """A job was admitted, or grows: those that it passes once too often, the first of the queue first."""
+        keys = {_ALL, *(("source", request.mount) for request in job.access)}
+        if job.charges:
+            keys.add(("namespace", job.key[0]))
+        found: list[QueuedJob] = []
+        for key in keys:
+            self._counts[key] += 1
+            due = self._due.get(key, [])
+            while due and due[0][0] <= self._counts[key]:
+                other = heapq.heappop(due)[2]
+                if self._since[other.uid][0] == key:
+                    found.append(other)
+        return sorted(found, key=lambda one: one.order)
+
+    def of(self, job: QueuedJob) -> int:
+        """How often a job was passed so far, in earlier passes over the queue, too."""
+        if job.runs or job.uid not in self._since:
+            return job.passed
+        key, before = self._since[job.uid]
+        return job.passed + self._counts[key] - before
+
+
+def _counted(job: QueuedJob) -> _Key | None:
+    """Which admissions pass a job that waits; None: none do."""
+    if job.runs or not (job.data_ready and job.possible):
+        return None
+    if job.short is None:
+        return _ALL
+    return ("source", job.short.mount) if job.short.mount else ("namespace", job.key[0])

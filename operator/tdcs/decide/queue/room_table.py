@@ -1,0 +1,196 @@
+"""What the nodes have left, as a table: whether the pods of a job fit at once, in a few passes over columns.
+
+The rule is that of :func:`tdcs.decide.queue.gang_fit.place`: groups with the largest request first, each node filled
+before the next, and of those that have room the one with the least of the scarce resource left first. A pass over the
+queue asks for thousands of jobs and nodes, whose numbers users choose: a loop over nodes would take minutes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.decide.queue.gang_fit import Amounts, PodGroup
+
+_MOST = 1 << 62
+"""Amounts beyond it count as so much: a quantity of Kubernetes may be any number, a cell of the table may not."""
+
+_MOST_PODS = 1 << 40
+"""So many pods of a group are looked for at most: the sum over all nodes stays in a cell."""
+
+_Rows = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+
+Taken = Sequence[tuple[int, int]]
+"""Rows of nodes, and how many pods each takes."""
+
+
+class RoomTable:
+    """Amounts by node and resource; what is taken is gone for those that ask later.
+
+    Args:
+        free: what each node has left.
+    """
+
+    def __init__(self, free: Mapping[str, Amounts]) -> None:
+        self.names = sorted(free)
+        self._row = {name: row for row, name in enumerate(self.names)}
+        resources = sorted({resource for amounts in free.values() for resource in amounts})
+        self._column = {resource: column for column, resource in enumerate(resources)}
+        self._free = np.zeros((len(resources), len(self.names)), dtype=np.int64)
+        for row, name in enumerate(self.names):
+            for resource, amount in free[name].items():
+                self._free[self._column[resource], row] = max(min(amount, _MOST), -_MOST)
+        self._masks: dict[frozenset[str], _Mask] = {}
+        self._totals = {resource: self._sum(resource) for resource in resources}
+
+    def mask(self, nodes: Iterable[str]) -> _Mask:
+        """The rows of these nodes."""
+        found = np.zeros(len(self.names), dtype=np.bool_)
+        found[[self._row[name] for name in nodes if name in self._row]] = True
+        return found
+
+    def fits(self, groups: Sequence[PodGroup], *, scarce: str, but: _Mask | None = None) -> bool:
+        """Whether all pods fit at once.
+
+        Args:
+            groups: the pods.
+            scarce: the resource that decides which node is fullest.
+            but: rows that are not for them.
+        """
+        return self.take(groups, scarce=scarce, but=but, keep=True) is not None
+
+    def take(
+        self, groups: Sequence[PodGroup], *, scarce: str, but: _Mask | None = None, keep: bool = False
+    ) -> list[str] | None:
+        """Take the room of all pods; gives the nodes, or None, and takes nothing, when they do not fit at once.
+
+        Args:
+            groups: the pods.
+            scarce: the resource that decides which node is fullest.
+            but: rows that are not for them.
+            keep: only look, take nothing.
+        """
+        if any(self._lacks(group) for group in groups):
+            return None
+        if len(groups) == 1 and keep:
+            (group,) = groups
+            return [] if self._count(group, but) >= group.count else None
+        before = self._free
+        self._free = before.copy() if len(groups) > 1 or keep else before
+        taken: list[tuple[PodGroup, Taken]] = []
+        for group in sorted(
+            groups, key=lambda group: (-group.request.get(scarce, 0), -sum(group.request.values()))
+        ):
+            found = self._fill(group, scarce=scarce, but=but, partly=False)
+            if found is None:
+                self._free = before
+                return None
+            taken.append((group, found))
+        if keep:
+            self._free = before
+            return []
+        return self._note(taken)
+
+    def take_most(
+        self, groups: Iterable[PodGroup], *, scarce: str, but: _Mask | None = None
+    ) -> tuple[int, list[str]]:
+        """Take the room of those pods that find some; gives their number, and the nodes."""
+        taken = []
+        for group in groups:
+            found = self._fill(group, scarce=scarce, but=but, partly=True)
+            taken.append((group, found or ()))
+        return sum(count for _, rows in taken for _, count in rows), self._note(taken)
+
+    def left(self, node: str, resource: str) -> int:
+        """What a node has left of a resource."""
+        column = self._column.get(resource)
+        return 0 if column is None else int(self._free[column, self._row[node]])
+
+    def amounts(self) -> dict[str, Amounts]:
+        """What each node has left."""
+        columns = [(resource, self._free[column].tolist()) for resource, column in self._column.items()]
+        return {
+            name: {resource: values[row] for resource, values in columns}
+            for row, name in enumerate(self.names)
+        }
+
+    def _sum(self, resource: str) -> int:
+        # As Python's numbers, which do not overflow.
+        return sum(value for value in self._free[self._column[resource]].tolist() if value > 0)
+
+    def _lacks(self, group: PodGroup) -> bool:
+        """Whether all nodes together have too little: most of a full cluster's jobs are told so, without a look."""
+        return any(
+            asked > 0 and group.count * asked > self._totals.get(resource, 0)
+            for resource, asked in group.request.items()
+        )
+
+    def _rooms(self, group: PodGroup, but: _Mask | None) -> _Rows | None:
+        """How many of a group's pods each row has room for, at most all of them; None: none has any."""
+        rooms: _Rows = np.full(len(self.names), min(group.count, _MOST_PODS), dtype=np.int64)
+        for resource, asked in group.request.items():
+            if asked <= 0:
+                continue
+            column = self._column.get(resource)
+            if column is None or asked > _MOST:
+                return None
+            if group.count == 1:  # a comparison takes a fifth of a division
+                rooms &= self._free[column] >= asked
+            else:
+                np.minimum(rooms, self._free[column] // asked, out=rooms)
+        np.maximum(rooms, 0, out=rooms)
+        if group.nodes is not None:
+            if group.nodes not in self._masks:
+                self._masks[group.nodes] = self.mask(group.nodes)
+            rooms *= self._masks[group.nodes]
+        if but is not None:
+            rooms[but] = 0
+        return rooms
+
+    def _count(self, group: PodGroup, but: _Mask | None) -> int:
+        rooms = self._rooms(group, but)
+        return 0 if rooms is None else int(rooms.sum())
+
+    def _fill(self, group: PodGroup, *, scarce: str, but: _Mask | None, partly: bool) -> Taken | None:
+        if group.count <= 0:
+            return ()
+        rooms = self._rooms(group, but)
+        if rooms is None or (not partly and int(rooms.sum()) < group.count):
+            return None
+        rows = np.flatnonzero(rooms)
+        column = self._column.get(scarce)
+        if column is not None and len(rows) > 1:
+            fullest = self._free[column, rows]
+            if group.count < len(rows):  # no more nodes are sorted than there are pods
+                limit = np.partition(fullest, group.count - 1)[group.count - 1]
+                some = fullest <= limit
+                rows, fullest = rows[some], fullest[some]
+            # Rows are in the order of names, and each has room for a pod at least.
+            rows = rows[np.argsort(fullest, kind="stable")][: group.count]
+        taken: list[tuple[int, int]] = []
+        missing = group.count
+        for row in rows.tolist():
+            count = min(int(rooms[row]), missing)
+            taken.append((row, count))
+            missing -= count
+            if not missing:
+                break
+        used = np.array([row for row, _ in taken], dtype=np.int64)
+        counts = np.array([count for _, count in taken], dtype=np.int64)
+        for resource, asked in group.request.items():
+            if asked > 0:
+                self._free[self._column[resource], used] -= counts * asked
+        return taken
+
+    def _note(self, taken: Iterable[tuple[PodGroup, Taken]]) -> list[str]:
+        rows: dict[int, None] = {}
+        for group, found in taken:
+            pods = 0
+            for row, count in found:
+                rows[row] = None
+                pods += count
+            for resource, asked in group.request.items():
+                if asked > 0 and pods:
+                    self._totals[resource] -= pods * asked
+        return [self.names[row] for row in rows]

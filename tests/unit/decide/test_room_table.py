@@ -1,0 +1,78 @@
+"""The table of what nodes have left says the same as a loop over the nodes."""
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tdcs.decide.queue.gang_fit import PodGroup, place, place_most
+from tdcs.decide.queue.room_table import RoomTable
+
+NAMES = [f"n{number}" for number in range(6)]
+NODES = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.dictionaries(st.sampled_from(["gpu", "cpu", "memory"]), st.integers(-2, 9), max_size=3),
+)
+GROUPS = st.lists(
+    st.builds(
+        PodGroup,
+        count=st.integers(0, 5),
+        request=st.dictionaries(st.sampled_from(["gpu", "cpu", "other"]), st.integers(0, 4), max_size=3),
+        nodes=st.none() | st.frozensets(st.sampled_from([*NAMES, "gone"])),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def plain(free: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Without what is zero: a table has a cell for each resource of each node."""
+    return {
+        node: {resource: value for resource, value in sorted(amounts.items()) if value}
+        for node, amounts in free.items()
+    }
+
+
+def now(table: RoomTable) -> dict[str, dict[str, int]]:
+    return plain({node: dict(amounts) for node, amounts in table.amounts().items()})
+
+
+@settings(max_examples=300)
+@given(nodes=NODES, groups=GROUPS, but=st.frozensets(st.sampled_from(NAMES)))
+def test_a_gang_fits_and_is_placed_as_node_by_node(
+    nodes: dict[str, dict[str, int]], groups: Sequence[PodGroup], but: frozenset[str]
+) -> None:
+    table = RoomTable(nodes)
+    rows = table.mask(but)
+    open_nodes = {node: amounts for node, amounts in nodes.items() if node not in but}
+    left = place(groups=groups, free=open_nodes, scarce="gpu")
+    assert table.fits(groups, scarce="gpu", but=rows) == (left is not None)
+    assert now(table) == plain(nodes)
+    taken = table.take(groups, scarce="gpu", but=rows)
+    assert (taken is not None) == (left is not None)
+    wanted = {**nodes, **{node: dict(amounts) for node, amounts in (left or {}).items()}}
+    assert now(table) == plain(wanted)
+    # What is told to be taken is all that is taken, and later questions know of it.
+    assert {node for node in nodes if plain(nodes)[node] != plain(wanted)[node]} <= set(taken or ())
+    again = place(groups=groups, free={node: wanted[node] for node in open_nodes}, scarce="gpu")
+    assert table.fits(groups, scarce="gpu", but=rows) == (again is not None)
+
+
+@settings(max_examples=200)
+@given(nodes=NODES, groups=GROUPS)
+def test_as_many_pods_find_room_as_node_by_node(
+    nodes: dict[str, dict[str, int]], groups: Sequence[PodGroup]
+) -> None:
+    table, free = RoomTable(nodes), {node: dict(amounts) for node, amounts in nodes.items()}
+    place_most(groups=groups, free=free, scarce="gpu")  # type: ignore[arg-type]
+    table.take_most(groups, scarce="gpu")
+    assert now(table) == plain(free)
+
+
+def test_amounts_beyond_all_measure_overflow_nothing() -> None:
+    table = RoomTable({"a": {"memory": 10**40, "gpu": 8}, "b": {"memory": 1 << 40, "gpu": 8}})
+    huge = PodGroup(count=10**12, request={"memory": 10**30})
+    assert not table.fits([huge], scarce="gpu")
+    assert not table.fits([PodGroup(count=2, request={"memory": 10**30, "gpu": 1})], scarce="gpu")
+    assert table.fits([PodGroup(count=10**12, request={})], scarce="gpu")  # pods that ask for nothing
+    assert table.take([PodGroup(count=9, request={"memory": 1 << 30, "gpu": 1})], scarce="gpu") == ["a", "b"]
