@@ -133,6 +133,9 @@ PINNED_BEYOND_QUOTA = "PinnedBeyondQuota"
 POD_FAILED = "PodFailed"
 """A pod of a job failed, and is made anew."""
 
+POD_LOST = "PodLost"
+"""A pod of a job was evicted, or is gone, and all pods are restarted, as the others cannot go on without it."""
+
 PRELOAD_DISABLED = "PreloadDisabled"
 """A Dataset is cached as jobs read it."""
 
@@ -184,6 +187,7 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         NO_ROOM_FOR_CLONE,
         PINNED_BEYOND_QUOTA,
         POD_FAILED,
+        POD_LOST,
         QUOTA_EXCEEDED,
         SCHEDULE_NEVER_FIRES,
         TTL_SHORTER_THAN_LOAD,

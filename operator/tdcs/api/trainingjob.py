@@ -10,6 +10,7 @@ from tdcs.api.base import Model, defaulted, list_map, own_namespace_rule, rule, 
 from tdcs.api.durations import Duration
 from tdcs.api.podtemplate import PodTemplate
 from tdcs.api.readers import READERS_PATTERN, is_reader, parse_readers
+from tdcs.api.run_policy import RUN_POLICY_RULES, RunPolicy
 from tdcs.api.trainingjob_status import TrainingJobStatus
 
 Framework = Literal["TensorFlow", "PyTorch", "Horovod", "None"]
@@ -159,31 +160,19 @@ class Elastic(Model):
     """The most workers."""
 
 
-class RunPolicy(Model):
-    """How the job runs, ends and is cleaned up."""
-
-    suspend: bool = False
-    """True: no pod exists, running ones are removed; set to false to start or go on."""
-    backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """How many failed pods of a role are replaced before the job fails; 6 when left out. Pods that were evicted
-    or preempted do not count, unless their restartPolicy is OnFailure: only of pods with Never does the API say
-    why they failed. With OnFailure restarts of a container in its pod count as well."""
-    active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
-    """Seconds after its start at which a job that still runs fails; a resumed job starts anew."""
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
-    """Seconds after its end at which the TrainingJob and its pods are deleted; left out, they are kept."""
-    clean_pod_policy: Literal["Running", "All", "None"] = "Running"
-    """What becomes of the pods when the job has ended. Running: those that still run are ended, finished ones
-    stay for their logs. All: all pods are deleted. None: nothing is ended; without a Chief or Launcher the job then
-    ends when all its workers have."""
-
-
 PRIORITY_CLASSES_DIFFER = (
     "the priorityClassName of a template differs from scheduling.priorityClassName, or from that of another role: the "
     "job has one place in the queue, so set scheduling.priorityClassName and leave it out of the templates"
 )
 
 
+RESTART_NEEDS_NEVER = (
+    "failurePolicy.restart All needs restartPolicy Never in all templates, which is the default: with OnFailure the "
+    "kubelet restarts a container in its pod"
+)
+EXIT_CODES_NEED_NEVER = (
+    "failurePolicy.onExitCodes needs restartPolicy Never in all templates, which is the default"
+)
 NO_WORKER = "a job needs workers: add an item with the name Worker"
 REPLICAS_OF_WORKERS = (
     "the number of workers is spec.workers, which kubectl scale can set: remove replicas from the item Worker"
@@ -215,6 +204,17 @@ def _class_of(one: str) -> str:
     spec = f"{one}.template.spec"
     named = "(has(self.scheduling.priorityClassName) ? self.scheduling.priorityClassName : '')"
     return f"(has({spec}.priorityClassName) && {spec}.priorityClassName != '' ? {spec}.priorityClassName : {named})"
+
+
+def _failure_policy(field: str, *, of: str = "self") -> str:
+    """CEL: the job says this of what is restarted."""
+    return f"(has({of}.runPolicy.failurePolicy) && has({of}.runPolicy.failurePolicy.{field}))"
+
+
+_ALL_NEVER = (
+    "self.replicaSpecs.all(one, !has(one.template.spec.restartPolicy) || "
+    "one.template.spec.restartPolicy == 'Never')"
+)
 
 
 _SPEC_RULES = rules(
@@ -301,6 +301,25 @@ _SPEC_RULES = rules(
     # On the field itself they would be asked about its default, {}, which has none of its own defaults yet.
     rule("self.scheduling.mode == oldSelf.scheduling.mode", _FROZEN, field=".scheduling.mode"),
     _frozen("scheduling.priorityClassName"),
+    rule(
+        f"!{_failure_policy('restart')} || {_ALL_NEVER} || self.runPolicy.failurePolicy.restart != 'All'",
+        RESTART_NEEDS_NEVER,
+        field=".runPolicy.failurePolicy",
+    ),
+    rule(
+        f"!{_failure_policy('onExitCodes')} || {_ALL_NEVER} || size(self.runPolicy.failurePolicy.onExitCodes) == 0",
+        EXIT_CODES_NEED_NEVER,
+        field=".runPolicy.failurePolicy",
+    ),
+    *(
+        rule(
+            f"{_failure_policy(each)} == {_failure_policy(each, of='oldSelf')} && (!{_failure_policy(each)} || "
+            f"self.runPolicy.failurePolicy.{each} == oldSelf.runPolicy.failurePolicy.{each})",
+            _FROZEN,
+            field=".runPolicy.failurePolicy",
+        )
+        for each in ("restart", "onExitCodes")
+    ),
 )
 
 _ROLE_RULES = rules(
@@ -353,7 +372,7 @@ class TrainingJobSpec(Model):
     elastic: Elastic | None = None
     """The bounds in which the number of workers may change while the job runs (kubectl scale, an autoscaler).
     Left out, it is fixed."""
-    run_policy: RunPolicy = defaulted(RunPolicy)
+    run_policy: RunPolicy = defaulted(RunPolicy, **RUN_POLICY_RULES)
     """How the job runs, ends and is cleaned up."""
 
     @property
@@ -399,6 +418,18 @@ class TrainingJobSpec(Model):
         workers = self.workers if self.elastic is None else self.elastic.min_replicas
         if any(max(parse_readers(readers)) >= workers for readers in limited):
             raise ValueError(READERS_BEYOND_WORKERS)
+        return self
+
+    @model_validator(mode="after")
+    def _restarts_fit_the_templates(self) -> "TrainingJobSpec":
+        policy = self.run_policy.failure_policy
+        never = all(
+            (each.template["spec"].get("restartPolicy") or "Never") == "Never" for each in self.replica_specs
+        )
+        if policy is not None and policy.restart == "All" and not never:
+            raise ValueError(RESTART_NEEDS_NEVER)
+        if policy is not None and policy.on_exit_codes and not never:
+            raise ValueError(EXIT_CODES_NEED_NEVER)
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,9 @@ JobState = Literal[
     "Waiting", "Queued", "Suspended", "Starting", "Running", "Restarting", "Succeeded", "Failed"
 ]
 
+NODE_FAILURES_LIMIT = 16
+"""Nodes of which a status says that the job failed there."""
+
 
 class ReplicaStatus(Model):
     """The pods of one role, counted."""
@@ -45,6 +48,15 @@ class CopyUse(Model):
     """The Dataset."""
     copy_id: Annotated[str, Field(alias="copy")]
     """The copy's id."""
+
+
+class NodeFailures(Model):
+    """How often the job failed on a node."""
+
+    node: str
+    """The node."""
+    failures: int
+    """Failures of its pods there, after each of which all pods of the job were restarted."""
 
 
 class PredictionCheck(Model):
@@ -94,7 +106,8 @@ class TrainingJobStatus(Model):
     conditions: Conditions = Field(default=[])
     """DataReady: its datasets can be read and are cached as far as asked, and the PersistentVolumeClaims that its
     templates name exist. Queued: it waits for its turn, and for room for all its pods. Admitted: its pods may exist.
-    Running: all pods are ready. Restarting: a pod failed and is made anew. Suspended: as runPolicy.suspend asks.
+    Running: all pods are ready. Restarting: a pod failed and is made anew, alone or with all others
+    (runPolicy.failurePolicy). Suspended: as runPolicy.suspend asks.
     Succeeded and Failed: how it ended."""
     replica_statuses: Annotated[list[ReplicaStatus], Field(json_schema_extra=list_map("name"))] = Field(
         default=[]
@@ -127,6 +140,20 @@ class TrainingJobStatus(Model):
     passed: int | None = None
     """How many jobs that came later were admitted before it, while it waited for room. When there were too many, nodes
     are set aside for it."""
+    restarts: int | None = None
+    """How often all pods of the job were restarted (runPolicy.failurePolicy)."""
+    restarts_count_towards_max: int | None = None
+    """How many of these count towards maxRestarts: those after failures of the job's own."""
+    node_failures: Annotated[
+        list[NodeFailures], Field(max_length=NODE_FAILURES_LIMIT, json_schema_extra=list_map("node"))
+    ] = Field(default=[])
+    """On which nodes the job failed, and how often; the newest ones."""
+    avoided_nodes: Annotated[
+        list[str], Field(max_length=NODE_FAILURES_LIMIT, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = Field(default=[])
+    """Nodes on which the job failed repeatedly, and which its pods avoid since its last restart."""
+    running_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When all pods of the job were ready for the first time since it was admitted; empty before that."""
     start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """When the pods were first allowed to exist."""
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None

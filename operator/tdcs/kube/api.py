@@ -95,11 +95,18 @@ class KubeApi(Protocol):
         ...
 
     async def delete(
-        self, resource: Resource, *, name: str, namespace: str | None = None, uid: str | None = None
+        self,
+        resource: Resource,
+        *,
+        name: str,
+        namespace: str | None = None,
+        uid: str | None = None,
+        foreground: bool = False,
     ) -> bool:
         """Delete an object and, in the background, what it owns.
 
-        With `uid` only that incarnation. Returns False when there was nothing to delete.
+        With `uid` only that incarnation. `foreground`: the object is there until what it owns is gone. Returns False
+        when there was nothing to delete.
         """
         ...
 

@@ -205,9 +205,16 @@ class KubernetesClient:
         )
 
     async def delete(
-        self, resource: Resource, *, name: str, namespace: str | None = None, uid: str | None = None
+        self,
+        resource: Resource,
+        *,
+        name: str,
+        namespace: str | None = None,
+        uid: str | None = None,
+        foreground: bool = False,
     ) -> bool:
-        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        policy = "Foreground" if foreground else "Background"
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
         if uid:
             body["preconditions"] = {"uid": uid}
         try:

@@ -1,7 +1,7 @@
 """What the pods of a job tell: where they are, how they ended, and why they do not run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tdcs.api import names
@@ -63,7 +63,9 @@ class PodView:
         created, finished: times, empty when unknown.
         waiting: why it does not run yet; None when it runs, or starts as every pod does.
         failure: how it failed; None when it did not.
-        disrupted: whether the cluster ended it (an eviction, a preemption), rather than its own containers.
+        disruption: why the cluster ended it (an eviction, a preemption), by the reason of its condition
+            DisruptionTarget; empty where it was ended by its own containers.
+        exit_codes: of its containers that failed, by their names.
         going: whether it is being deleted.
         uid: distinguishes it from another pod of the same name.
         scheduler: which scheduler is to place it.
@@ -80,7 +82,8 @@ class PodView:
     finished: str = ""
     waiting: PodProblem | None = None
     failure: PodProblem | None = None
-    disrupted: bool = False
+    disruption: str = ""
+    exit_codes: Mapping[str, int] = field(default_factory=dict)
     going: bool = False
     uid: str = ""
     scheduler: str = ""
@@ -90,6 +93,11 @@ class PodView:
     def number(self) -> int | None:
         """Its number in its role; None when it is not known."""
         return int(self.index) if self.index.isdecimal() else None
+
+    @property
+    def disrupted(self) -> bool:
+        """Whether the cluster ended it, rather than its own containers."""
+        return bool(self.disruption)
 
     @property
     def starting(self) -> bool:
@@ -111,7 +119,8 @@ def pod_view(pod: Object) -> PodView:
         finished=_finished(status),
         waiting=_waiting(status) if phase in {"Pending", "Running"} else None,
         failure=_failure(status) if phase == "Failed" else None,
-        disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
+        disruption=_disruption(status),
+        exit_codes=_exit_codes(status),
         going=bool(metadata.get("deletionTimestamp")),
         uid=metadata.get("uid", ""),
         scheduler=str(pod["spec"].get("schedulerName") or ""),
@@ -174,6 +183,19 @@ def _waiting(status: Mapping[str, Any]) -> PodProblem | None:
         if reason not in WAITING_AS_USUAL:
             return PodProblem(reason=reason, message=quoted(waits.get("message")))
     return None
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    found = _condition(status, "DisruptionTarget")
+    return str(found.get("reason") or "DisruptionTarget") if found.get("status") == "True" else ""
+
+
+def _exit_codes(status: Mapping[str, Any]) -> dict[str, int]:
+    ended = {
+        str(container.get("name", "")): (container.get("state") or {}).get("terminated") or {}
+        for container in _containers(status)
+    }
+    return {name: int(each["exitCode"]) for name, each in ended.items() if each.get("exitCode")}
 
 
 def _failure(status: Mapping[str, Any]) -> PodProblem:

@@ -19,7 +19,9 @@ BACKOFF_LIMIT = 6
 class JobView:
     """What the Job controller says of the Indexed Job of a role.
 
-    `first_succeeded`: whether index 0 has; `failure` is empty unless the Job has failed.
+    `first_succeeded`: whether index 0 has; `failure` is empty unless the Job has failed. `attempt`: how often all pods
+    had been restarted when it was made; None: an operator made it that restarted pods one by one. `going`: whether it
+    is being deleted.
     """
 
     exists: bool = False
@@ -34,6 +36,8 @@ class JobView:
     completion_time: str | None = None
     start_time: str | None = None
     uid: str = ""
+    attempt: int | None = None
+    going: bool = False
 
     @property
     def finished(self) -> bool:
@@ -125,7 +129,7 @@ def predicted_seconds(annotations: Mapping[str, Any] | None) -> int | None:
 def job_view(job: Mapping[str, Any] | None) -> JobView:
     if job is None:
         return JobView()
-    status = job.get("status") or {}
+    status, metadata = job.get("status") or {}, job.get("metadata") or {}
     conditions = {
         found["type"]: found for found in status.get("conditions") or () if found.get("status") == "True"
     }
@@ -147,5 +151,12 @@ def job_view(job: Mapping[str, Any] | None) -> JobView:
         failure=failure,
         completion_time=status.get("completionTime") or ending.get("lastTransitionTime"),
         start_time=status.get("startTime"),
-        uid=(job.get("metadata") or {}).get("uid", ""),
+        uid=metadata.get("uid", ""),
+        attempt=_attempt(metadata.get("annotations") or {}),
+        going=bool(metadata.get("deletionTimestamp")),
     )
+
+
+def _attempt(annotations: Mapping[str, Any]) -> int | None:
+    text = str(annotations.get(names.ANNOTATION_RESTART_ATTEMPT, ""))
+    return int(text) if text.isascii() and text.isdecimal() else None

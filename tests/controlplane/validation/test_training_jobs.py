@@ -128,3 +128,55 @@ def test_a_framework_that_lists_its_workers_at_the_start_cannot_be_elastic(
     with pytest.raises(KubeRequestError) as refused:
         installed.create(job)
     assert "their number cannot change: remove elastic" in str(refused.value)
+
+
+NEVER_NEEDED = "needs restartPolicy Never in all templates"
+REFUSED_POLICIES: dict[str, tuple[Object, str, str]] = {
+    "two bounds": ({"backoffLimit": 1, "failurePolicy": {"maxRestarts": 1}}, "Never", "are the same bound"),
+    "none, and some": (
+        {"failurePolicy": {"restart": "None", "maxRestarts": 1}},
+        "Never",
+        "with failurePolicy.restart None nothing is restarted",
+    ),
+    "all, and in place": ({"failurePolicy": {"restart": "All"}}, "OnFailure", NEVER_NEEDED),
+    "exit codes, and in place": (
+        {"failurePolicy": {"onExitCodes": [{"action": "Ignore", "values": [3]}]}},
+        "OnFailure",
+        NEVER_NEEDED,
+    ),
+    "a word that is none": ({"failurePolicy": {"restart": "Everything"}}, "Never", "Unsupported value"),
+    "the exit code of success": (
+        {"failurePolicy": {"onExitCodes": [{"action": "Ignore", "values": [0]}]}},
+        "Never",
+        "should be greater than or equal to 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", REFUSED_POLICIES)
+def test_a_failure_policy_that_contradicts_itself_or_the_templates_is_refused(
+    installed: Kube, shared_namespace: str, policy: str
+) -> None:
+    run_policy, restart, sentence = REFUSED_POLICIES[policy]
+    job = training_job(namespace=shared_namespace)
+    job["spec"]["runPolicy"] = run_policy
+    role_of(job)["template"]["spec"]["restartPolicy"] = restart
+    with pytest.raises(KubeRequestError) as refused:
+        installed.create(job)
+    assert sentence in str(refused.value)
+
+
+def test_how_often_a_job_is_restarted_can_be_changed_and_what_is_restarted_cannot(
+    installed: Kube, namespace: str
+) -> None:
+    job = training_job(namespace=namespace)
+    job["spec"]["runPolicy"] = {"failurePolicy": {"maxRestarts": 1}}
+    name = installed.create(job)["metadata"]["name"]
+
+    def change(**policy: object) -> None:
+        patch = {"spec": {"runPolicy": {"failurePolicy": policy}}}
+        installed.patch("TrainingJob", name, patch, namespace=namespace)
+
+    change(maxRestarts=5)
+    with pytest.raises(KubeRequestError, match="cannot be changed once created"):
+        change(restart="Pod")

@@ -21,6 +21,7 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS
 from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.node_usage import Usage, trimmed
+from tdcs.decide.queue.node_eligibility import may_run
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
@@ -49,6 +50,21 @@ class JobServer(Server):
 
     def play(self, resource: Resource, made: Object) -> None:
         pass
+
+    async def delete(
+        self,
+        resource: Resource,
+        *,
+        name: str,
+        namespace: str | None = None,
+        uid: str | None = None,
+        foreground: bool = False,
+    ) -> bool:
+        known = self.store(resource).get((namespace or "", name))
+        if known is not None and foreground:
+            # As the garbage collector has it; the test plays that one, too.
+            known["metadata"]["finalizers"] = ["foregroundDeletion"]
+        return await super().delete(resource, name=name, namespace=namespace, uid=uid)
 
 
 class Mortal:
@@ -110,6 +126,7 @@ class Jobs:
                 "status": {"allocatable": {GPU: str(count), "cpu": "96", "pods": "110"}},
             }
         self._work: list[asyncio.Task[None]] = []
+        self._known_jobs: set[str] = set()
         self.refuses: Callable[[Object], bool] = lambda pod: False
         self._ahead = 0.0
 
@@ -220,9 +237,13 @@ class Jobs:
 
     async def play(self, *, schedule: bool = True) -> None:
         """One round of the Job controller and the scheduler: pods are made and deleted, and get nodes with room."""
+        await self._collect_garbage()
         for (namespace, name), job in list(self.server.store(JOBS).items()):
+            if job["metadata"].get("deletionTimestamp"):
+                continue
             own = [pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == name]
             over = any(each["type"] in {"Complete", "Failed"} for each in conditions_of(job))
+            over = over or failures(own) > job["spec"].get("backoffLimit", 6)
             wanted = 0 if job["spec"]["suspend"] or over else job["spec"]["completions"]
             for pod in own:
                 if phase_of(pod) not in {"Succeeded", "Failed"} and index_of(pod) >= wanted:
@@ -235,6 +256,17 @@ class Jobs:
         for pod in self.pods() if schedule else ():
             if not pod["spec"].get("nodeName"):
                 await self._place(pod)
+
+    async def _collect_garbage(self) -> None:
+        """Pods go with their Job, which goes after them where it was deleted in the foreground."""
+        jobs = {job["metadata"]["uid"]: job for job in self.server.store(JOBS).values()}
+        going = {uid for uid, job in jobs.items() if job["metadata"].get("deletionTimestamp")}
+        gone, self._known_jobs = self._known_jobs - jobs.keys(), self._known_jobs | jobs.keys()
+        for pod in self.pods():
+            if pod["metadata"]["ownerReferences"][0]["uid"] in going | gone:
+                await self.server.delete(PODS, name=pod["metadata"]["name"], namespace="n")
+        for uid in going:
+            await self._merge(JOBS, jobs[uid], {"metadata": {"finalizers": None}})
 
     async def kubelet(self) -> None:
         """One round of a kubelet whose pods run and end well: each that has a node goes one step on."""
@@ -268,6 +300,8 @@ class Jobs:
             return  # nobody looks at it
         asked = trimmed(pod)["takes"].get(GPU, 0)
         for (_, node), obj in self.server.store(NODES).items() if not self.refuses(pod) else ():
+            if not may_run(pod["spec"], obj):
+                continue
             free = int(obj["status"]["allocatable"][GPU]) - self.usage.taken(node).get(GPU, 0)
             if free >= asked:
                 await self._merge(PODS, pod, {"spec": {"nodeName": node}, "status": {"conditions": []}})
@@ -296,7 +330,7 @@ class Jobs:
     async def _count_pods(self, job: Object) -> None:
         own = [pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]]
         done = sorted(index_of(pod) for pod in own if phase_of(pod) == "Succeeded")
-        failed = sum(phase_of(pod) == "Failed" for pod in own)
+        failed = failures(own)
         status: Object = {
             "active": sum(phase_of(pod) in {"Pending", "Running"} for pod in own),
             "succeeded": len(done),
@@ -320,6 +354,11 @@ class Jobs:
             if pod["spec"].get("nodeName") and phase_of(pod) == "Pending":
                 ready = {"type": "Ready", "status": "True"}
                 await self._merge(PODS, pod, {"status": {"phase": "Running", "conditions": [ready]}})
+
+    async def evict(self, pod: Object, *, reason: str = "EvictionByEvictionAPI") -> None:
+        """The cluster ends a pod."""
+        disrupted = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+        await self._merge(PODS, pod, {"status": {"phase": "Failed", "conditions": [disrupted]}})
 
     async def end(self, pod: Object, *, code: int = 0) -> None:
         """A pod ends."""
@@ -434,6 +473,14 @@ def role(replicas: int, *, gpus: int = 0) -> Object:
 
 def phase_of(pod: Object) -> str:
     return str(pod["status"]["phase"])
+
+
+def failures(pods: list[Object]) -> int:
+    """How many pods failed in a way that counts to the backoffLimit of their Job."""
+    return sum(
+        phase_of(pod) == "Failed" and all(each["type"] != "DisruptionTarget" for each in conditions_of(pod))
+        for pod in pods
+    )
 
 
 def index_of(pod: Object) -> int:

@@ -112,7 +112,13 @@ class Server:
         return await self.merge(resource, name=name, namespace=namespace, patch=patch)
 
     async def delete(
-        self, resource: Resource, *, name: str, namespace: str | None = None, uid: str | None = None
+        self,
+        resource: Resource,
+        *,
+        name: str,
+        namespace: str | None = None,
+        uid: str | None = None,
+        foreground: bool = False,
     ) -> bool:
         key = (namespace or "", name)
         known = self.store(resource).get(key)

@@ -105,7 +105,13 @@ class ScriptedApi:
         return self.objects[resource.plural, namespace or "", name] | dict(patch)
 
     async def delete(
-        self, resource: Resource, *, name: str, namespace: str | None = None, uid: str | None = None
+        self,
+        resource: Resource,
+        *,
+        name: str,
+        namespace: str | None = None,
+        uid: str | None = None,
+        foreground: bool = False,
     ) -> bool:
         return self.objects.pop((resource.plural, namespace or "", name), None) is not None
 

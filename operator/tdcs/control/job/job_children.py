@@ -8,6 +8,7 @@ from tdcs.api import names
 from tdcs.api.durations import time_after
 from tdcs.api.trainingjob import READING_ROLES, DatasetUse, Role, TrainingJobSpec
 from tdcs.control.job.framework_rendezvous import environment, port_of
+from tdcs.decide.job.failure_policy import job_backoff_limit, pod_failure_policy
 from tdcs.decide.job.kueue_nodes import Placement, template_changes
 from tdcs.kube.apply import owner_reference
 from tdcs.model.dataset_copies import FIRST_COPY
@@ -27,19 +28,6 @@ With a queue's name each role's Job would be queued alone by Kueue, and a job of
 LEAVE_SECONDS = 60.0
 """How long pods keep off the nodes that they leave to larger ones, from the moment in which they may exist. A pod that
 is made anew later finds other nodes empty."""
-
-IGNORE_DISRUPTIONS = {
-    "rules": [
-        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-    ]
-}
-"""A pod that was evicted or preempted is replaced without counting as a failure of the training."""
-
-
-def ignores_disruptions(template: Mapping[str, Any]) -> bool:
-    """Whether pods of a template that are evicted or preempted are replaced without counting as failures: the API
-    allows that policy only for pods that are never restarted in place."""
-    return bool(template["spec"].get("restartPolicy", "Never") == "Never")
 
 
 def passed_on(owner: Object, field: str) -> dict[str, str]:
@@ -98,26 +86,29 @@ def job(
     scheduler_name: str = names.SCHEDULER_NAME,
     preferred: list[Object] | None = None,
     copies: Mapping[str, str] | None = None,
+    attempt: int = 0,
 ) -> Object:
     """The Indexed Job of a role, as it is created; `changes` says what may follow.
 
-    `replicas`: how many pods, where that is not what the spec says.
+    `replicas`: how many pods, where that is not what the spec says. `attempt`: how often all pods were restarted.
     """
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
     replicas = replicas or spec.by_role()[role].replicas
     template = pod_template(
         owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred, copies=copies
     )
+    number = {names.ANNOTATION_RESTART_ATTEMPT: str(attempt)}
+    template["metadata"]["annotations"] |= number
     made: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": replicas,
         "parallelism": replicas,
         "suspend": suspended,
-        **_limits(spec),
+        **_limits(spec, limit=job_backoff_limit(spec)),
         "template": template,
     }
-    if ignores_disruptions(template):
-        made["podFailurePolicy"] = IGNORE_DISRUPTIONS
+    if (policy := pod_failure_policy(spec, template)) is not None:
+        made["podFailurePolicy"] = policy
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -125,7 +116,7 @@ def job(
             "name": names.role_job_name(job=name, role=role),
             "namespace": namespace,
             "labels": {**passed_on(owner, "labels"), **labels_of(job=name, role=role)},
-            "annotations": passed_on(owner, "annotations"),
+            "annotations": {**passed_on(owner, "annotations"), **number},
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": made,
@@ -154,12 +145,13 @@ def changes(
     """
     replicas = replicas or spec.by_role()[role].replicas
     found: Mapping[str, Any] = live["spec"]
-    wanted: dict[str, Any] = {"suspend": suspended, **_limits(spec)}
+    limit = job_backoff_limit(spec) if _is_of_this_version(live) else spec.run_policy.backoff_limit
+    wanted: dict[str, Any] = {"suspend": suspended, **_limits(spec, limit=limit)}
     if spec.elastic is not None and role == "Worker":
         wanted |= {"completions": replicas, "parallelism": replicas}
     differing = {field: value for field, value in wanted.items() if found.get(field) != value}
     # Nobody asks for a limit any more: the API's own default for the one, none for the other.
-    if spec.run_policy.backoff_limit is None and found.get("backoffLimit", BACKOFF_LIMIT) != BACKOFF_LIMIT:
+    if limit is None and found.get("backoffLimit", BACKOFF_LIMIT) != BACKOFF_LIMIT:
         differing["backoffLimit"] = BACKOFF_LIMIT
     if spec.run_policy.active_deadline_seconds is None and found.get("activeDeadlineSeconds") is not None:
         differing["activeDeadlineSeconds"] = None
@@ -210,9 +202,13 @@ def leaving(nodes: Collection[str], *, now: str) -> dict[str, str]:
     return {names.ANNOTATION_LEAVE_NODES: json.dumps(left, separators=(",", ":"))}
 
 
-def _limits(spec: TrainingJobSpec) -> dict[str, Any]:
-    policy = spec.run_policy
-    asked = {"backoffLimit": policy.backoff_limit, "activeDeadlineSeconds": policy.active_deadline_seconds}
+def _is_of_this_version(live: Object) -> bool:
+    """Whether a Job was made by an operator that restarts jobs: others replace their pods one by one to the end."""
+    return names.ANNOTATION_RESTART_ATTEMPT in (live["metadata"].get("annotations") or {})
+
+
+def _limits(spec: TrainingJobSpec, *, limit: int | None) -> dict[str, Any]:
+    asked = {"backoffLimit": limit, "activeDeadlineSeconds": spec.run_policy.active_deadline_seconds}
     return {field: value for field, value in asked.items() if value is not None}
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.base import Model
-from tdcs.api.conditions import Finding, finding
+from tdcs.api.conditions import POD_FAILED, Finding, finding
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
@@ -19,14 +19,17 @@ from tdcs.control.job.admitter import PodNodes
 from tdcs.control.job.admitters import Admitters
 from tdcs.control.job.elastic_growth import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.framework_rendezvous import too_long
+from tdcs.control.job.job_restarts import EARLIER_JOBS_CHECK, JobRestarts
 from tdcs.control.job.pod_events import PodEvents
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
-from tdcs.decide.job import role_order
+from tdcs.decide.job import job_restart, role_order
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
+from tdcs.decide.job.job_restart import JobRestart, restart_of
+from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
@@ -66,6 +69,7 @@ class TrainingJobController:
         self._services: dict[Key, tuple[str, float]] = {}
         self._context = context
         self._admitters = Admitters(context=context, gangs=gangs)
+        self._restarts = JobRestarts(context=context)
         self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
         self._pod_events = PodEvents(context=context)
         self._template_claims = template_claims.TemplateClaims(api=context.api, clock=clock)
@@ -86,6 +90,8 @@ class TrainingJobController:
             # Whatever the status holds may be what does not parse: it is replaced.
             await self._invalid(obj, TrainingJobStatus(), explain_invalid(error))
             return None
+        avoided = job.status.avoided_nodes if job.status is not None else ()
+        job = job.model_copy(update={"spec": avoiding(job.spec, avoided)})
         live = await self._live(obj, job)
         seen = self._observe(obj, job, live)
         self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
@@ -100,6 +106,11 @@ class TrainingJobController:
             await self._clean(obj, seen, live)
             await self._admitters.end(obj, seen)
             return await self._expire(obj, seen)
+        if await self._restarts.end_earlier(seen, live):
+            return EARLIER_JOBS_CHECK
+        if (restart := restart_of(seen)) is not None:
+            await self._restart(obj, seen, live, restart)
+            return EARLIER_JOBS_CHECK
         refusal = "" if seen.was_admitted else too_long(job=key.name, namespace=key.namespace, spec=job.spec)
         if refusal:
             await self._invalid(obj, seen.known, refusal)
@@ -129,6 +140,32 @@ class TrainingJobController:
             again = _soonest(again, LOOK_SECONDS)
         # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
         return 0.0 if outcome is not None else _soonest(again, turn.due(now=now), self._due(seen, now=now))
+
+    async def _restart(
+        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None], restart: JobRestart
+    ) -> None:
+        """Say that all pods are restarted, and delete the Jobs. An operator that is killed in between finds Jobs of an
+        earlier number, and goes on."""
+        now = self._context.now()
+        decision = replace(
+            decisions.decision_of(seen=seen, data=decisions.data(seen, now=now)),
+            copies={use.dataset: use.copy_id for use in seen.known.copies},
+            queue=seen.known.queue_name or "",
+            restart=restart,
+        )
+        status = job_status.status_of(seen, decision=decision, outcome=None, now=now, stall=self._stall(obj))
+        avoided = self._restarts.avoided_nodes(seen, status.node_failures)
+        published = await self._publish(
+            obj,
+            status.model_copy(update={"avoided_nodes": avoided}),
+            job_status.findings_of(seen, decision=decision, outcome=None),
+        )
+        if job_restart.is_restarting(seen):  # so no condition changes, which would make an event
+            await self._context.recorder.record(
+                about=obj, reason=POD_FAILED, message=restart.message, type_="Warning"
+            )
+        again = TrainingJobStatus.model_validate(published.get("status") or {})
+        await self._restarts.end_earlier(replace(seen, known=again), live)
 
     async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
         """What is asked for cannot be made: only a change helps."""
@@ -252,7 +289,8 @@ class TrainingJobController:
             wanted = job_children.service(owner=obj, spec=seen.spec)
             await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
             self._services[key] = (metadata["uid"], self._clock())
-        admitted = seen.was_admitted and not seen.spec.run_policy.suspend
+        # Jobs of a restart get their order and their places as those of a job that is admitted.
+        admitted = seen.was_admitted and not seen.spec.run_policy.suspend and not seen.known.restarts
         copies = {use.dataset: use.copy_id for use in seen.known.copies}
         found = {}
         for role, known in live.items():
@@ -268,6 +306,7 @@ class TrainingJobController:
                     scheduler_name=context.settings.scheduler_name,
                     preferred=self._preferred(seen, copies) if admitted else None,
                     copies=copies,
+                    attempt=seen.known.restarts or 0,
                 )
                 known = await context.applier.apply(JOBS, wanted=made, live=None, owner=obj)
             found[role] = known

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tdcs.api import names
-from tdcs.api.conditions import NO_RETRY_LEFT, POD_FAILED, Finding, finding, is_true
+from tdcs.api.conditions import NO_RETRY_LEFT, POD_FAILED, POD_LOST, Finding, finding, is_true
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import (
@@ -16,17 +16,20 @@ from tdcs.api.trainingjob_status import (
     ReplicaStatus,
     TrainingJobStatus,
 )
-from tdcs.control.job.job_children import ignores_disruptions, selector_of
+from tdcs.control.job.job_children import selector_of
 from tdcs.control.job.stalled_reads import status_of_stall
 from tdcs.decide.job.failure_message import is_told
+from tdcs.decide.job.failure_policy import max_restarts, restart_policy, restarts_never_in_place
 from tdcs.decide.job.job_phase import Decision, JobOutcome, suspended_seconds
+from tdcs.decide.job.job_restart import is_restarting, is_whole
+from tdcs.decide.job.node_failures import counted
 from tdcs.decide.place.data_location import held
 from tdcs.decide.place.node_score import bytes_on_node, local_share, locality
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs.model.job_pods import newest, problem_of
-from tdcs.model.observed_job import BACKOFF_LIMIT, Observed
+from tdcs.model.observed_job import Observed
 
 IN_THE_QUEUE = frozenset(
     {
@@ -87,6 +90,9 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
         }
         state = states.get(decision.reason, "Waiting")
         return Headline(state=state, reason=decision.reason.value, message=decision.message)
+    if decision.restart is not None:
+        reason = POD_FAILED if decision.restart.failed else POD_LOST
+        return Headline(state="Restarting", reason=reason, message=decision.restart.message)
     found = running(seen)
     if found.status == "True":
         more = f"; {decision.growth.message}" if decision.growth is not None else ""
@@ -99,9 +105,19 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
     if decision.shortage and found.reason == "PodsStarting":
         text = f"{found.message}; it is tried again: {decision.shortage} the last time"
         return Headline(state="Starting", reason=Reason.REQUEUED.value, message=text)
-    return Headline(
-        state="Restarting" if failed is not None else "Starting", reason=found.reason, message=found.message
-    )
+    told = _restarting(seen)
+    if told is not None and found.reason == "PodsStarting":
+        return Headline(state="Restarting", reason=told.reason, message=told.message)
+    again = failed is not None or told is not None
+    return Headline(state="Restarting" if again else "Starting", reason=found.reason, message=found.message)
+
+
+def _restarting(seen: Observed) -> Finding | None:
+    """Why all pods were restarted, until all run; None when they were not."""
+    if not is_restarting(seen):
+        return None
+    known = next(each for each in seen.known.conditions if each.type == names.RESTARTING)
+    return finding(names.RESTARTING, True, known.reason, known.message)
 
 
 def _state_before(seen: Observed) -> JobState:
@@ -149,22 +165,29 @@ def last_failure(seen: Observed) -> PodFailure | None:
     if not failed:
         return None
     pod = max(failed, key=lambda pod: (pod.finished, pod.created, pod.name))
-    asked = seen.spec.run_policy.backoff_limit
-    limit = BACKOFF_LIMIT if asked is None else asked
+    limit, restart = max_restarts(seen.spec), restart_policy(seen.spec)
     text = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
-    if pod.disrupted and ignores_disruptions(seen.spec.by_role()[pod.role].template):
+    if restart == "None":
+        none = "nothing is restarted (runPolicy.failurePolicy.restart None), so the job fails"
+        return PodFailure(text=f"{text}; {none}", is_final=True)
+    if is_whole(seen):
+        done = seen.known.restarts_count_towards_max or 0
+        left = "no restart is left" if done >= limit else "a restart does not help (onExitCodes)"
+        return PodFailure(text=f"{text}; {left} ({done} of at most {limit}), so the job fails", is_final=True)
+    if pod.disrupted and restarts_never_in_place(seen.spec.by_role()[pod.role].template):
         return PodFailure(text=f"{text}; it is made anew, which counts as no retry")
     retries = max(_failures(seen, pod.role), 1)
     if retries > limit and pod in newest(seen.pods):
         return PodFailure(
-            text=f"{text}; no retry is left (runPolicy.backoffLimit {limit}), so the job fails", is_final=True
+            text=f"{text}; no retry is left (at most {limit}, see runPolicy.failurePolicy), so the job fails",
+            is_final=True,
         )
     return PodFailure(text=f"{text}; retry {min(retries, limit)} of at most {limit} before the job fails")
 
 
 def _failures(seen: Observed, role: Role) -> int:
     """How many pods of a role have failed in a way that counts to its Job's backoffLimit."""
-    ignores = ignores_disruptions(seen.spec.by_role()[role].template)
+    ignores = restarts_never_in_place(seen.spec.by_role()[role].template)
     there = sum(
         pod.role == role and pod.phase == "Failed" and not (ignores and pod.disrupted) for pod in seen.pods
     )
@@ -203,6 +226,8 @@ def status_of(
         near, share = _nearness(seen, places)
     shown = headline(seen, decision=decision, outcome=outcome)
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
+    restart, ran = decision.restart, outcome is None and running(seen).status == "True"
+    first_ran = known.running_time or (now if ran else None)
     start = known.start_time or min(starts, default=now if decision.admitted else None)
     completion = known.completion_time or (None if outcome is None else outcome.time or now)
     return TrainingJobStatus(
@@ -221,6 +246,13 @@ def status_of(
         copies=[CopyUse(dataset=name, copy_id=copy) for name, copy in decision.copies.items()],
         queue_name=decision.queue or None,
         passed=decision.passed or None,
+        restarts=(known.restarts or 0) + (restart is not None) or None,
+        restarts_count_towards_max=(known.restarts_count_towards_max or 0)
+        + (restart is not None and restart.counts)
+        or None,
+        node_failures=counted(known.node_failures, node=restart.failed_node if restart is not None else ""),
+        avoided_nodes=known.avoided_nodes,
+        running_time=first_ran if decision.admitted else None,
         start_time=start,
         completion_time=completion,
         prediction=known.prediction or _prediction(seen, outcome=outcome, start=start, completion=completion),
@@ -292,9 +324,16 @@ def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | Non
         ]
     if not decision.admitted:
         return [*found, finding(names.RUNNING, False, "NotAdmitted", decision.message)]
+    if (restart := decision.restart) is not None:
+        reason = POD_FAILED if restart.failed else POD_LOST
+        found.append(finding(names.RESTARTING, True, reason, restart.message))
+        return [*found, finding(names.RUNNING, False, "PodsStarting", restart.message)]
     now = running(seen)
     failed = None if now.status == "True" else last_failure(seen)
-    if failed is not None:
+    told = None if now.status == "True" else _restarting(seen)
+    if failed is None and told is not None:
+        found.append(told)
+    elif failed is not None:
         reason = NO_RETRY_LEFT if failed.is_final else POD_FAILED
         found.append(finding(names.RESTARTING, not failed.is_final, reason, failed.text))
     elif names.RESTARTING in known:

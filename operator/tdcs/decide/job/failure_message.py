@@ -26,6 +26,7 @@ def failed(
     limit: int,
     pods: Sequence[PodView],
     namespace: str,
+    restarts: int | None = None,
     known: Iterable[Condition],
 ) -> str:
     """Which pod a role's Job failed by, and how; the Job's own words where that is not known, or not the cause.
@@ -34,6 +35,7 @@ def failed(
         limit: how many failed pods of the role are replaced.
         pods: those of the role that are still there.
         namespace: theirs.
+        restarts: how often all pods of the job were restarted; None where pods are replaced one by one.
         known: the conditions of the TrainingJob: a pod that is gone may be described there.
     """
     if verdict.startswith(DEADLINE):
@@ -46,15 +48,17 @@ def failed(
         restarting = next((one.message for one in known if one.type == names.RESTARTING and is_told(one)), "")
         before = f"; before that, {restarting}" if restarting else ""
         return f"{role}: {verdict}{before}; the logs of its pods, which status.placement names, say why"
-    retries = _retries(pod, pods, limit)
+    retries = _retries(pod, pods, limit) if restarts is None else 0
     after = f" after {retries} {'retry' if retries == 1 else 'retries'}" if retries > 0 else ""
+    if restarts:
+        after = f" after {restarts} {'restart' if restarts == 1 else 'restarts'} of all pods"
     where = f" on node {pod.node}" if pod.node else ""
     container = f" -c {problem.container}" if problem.container else ""
     see = f"see kubectl logs -n {namespace} {pod.name}{container}"
     if problem.reason in NEVER_RAN:
         see = f"container {problem.container} has no log, as it never ran: check its command and image"
     who = f"{role.lower()} {pod.index} (pod {pod.name}{where})"
-    return f"{who} failed with {_ending(problem)}{after} ({verdict}); {see}"
+    return f"{who} failed with {ending_of(problem)}{after} ({verdict}); {see}"
 
 
 def _last_failure(pods: Iterable[PodView]) -> tuple[PodView | None, PodProblem | None]:
@@ -72,7 +76,7 @@ def _retries(pod: PodView, pods: Iterable[PodView], limit: int) -> int:
     return max(0, min(limit, failures - 1))
 
 
-def _ending(problem: PodProblem) -> str:
+def ending_of(problem: PodProblem) -> str:
     """Such as ``exit code 137 (OOMKilled)``."""
     if problem.code is None:
         return str(problem)

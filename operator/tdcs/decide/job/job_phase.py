@@ -10,18 +10,17 @@ from tdcs.api.durations import seconds_between, seconds_since, time_after, to_se
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
 from tdcs.decide.cache.wants import seconds_until
 from tdcs.decide.job.failure_message import failed
+from tdcs.decide.job.failure_policy import max_restarts
+from tdcs.decide.job.job_restart import LEADERS, JobRestart, is_whole
 from tdcs.decide.queue.pod_admission import Admission, DatasetReadiness, Reason, decide
 from tdcs.model.job_pods import newest
-from tdcs.model.observed_job import BACKOFF_LIMIT, Observed
+from tdcs.model.observed_job import Observed
 
 ENDING_GRACE = 30.0
 """Seconds that the other workers get to end by themselves, once worker 0 has succeeded."""
 
 REFUSED_SECONDS = 600.0
 """How long the API server must refuse a job's template in the same words before the job fails."""
-
-LEADERS: tuple[Role, ...] = ("Chief", "Launcher")
-"""Roles of one pod each that decide how a job ends that has one of them."""
 
 NOT_UNDERSTOOD = "it cannot be understood; its own status says which fields are wrong"
 
@@ -37,6 +36,7 @@ class Decision:
         growth: what an elastic job that runs waits for before it gets more workers.
         shortage: how many pods of a gang found no place when it was tried last, and why; empty once they have.
         queue: the LocalQueue of Kueue that decides; empty: the own queue does.
+        restart: why all pods are being restarted; None when they are not.
     """
 
     admitted: bool
@@ -48,6 +48,7 @@ class Decision:
     growth: Admission | None = None
     shortage: str = ""
     queue: str = ""
+    restart: JobRestart | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +234,7 @@ def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
 
     As in Kubeflow the chief (or launcher) decides, else worker 0; the other workers then have a little time to end
     by themselves. Without a framework every worker has its own work, and all must succeed. A role whose Job fails
-    for good fails the whole.
+    for good fails the whole: whether all pods are restarted instead has been asked before (`restart_of`).
     """
     role = deciding_role(seen.spec)
     decider = seen.job(role)
@@ -246,13 +247,13 @@ def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
         if left <= 0 or decider.failure:
             text = "worker 0 succeeded, and so did the job"
             return JobOutcome(succeeded=True, reason="Completed", message=text)
-    limit = seen.spec.run_policy.backoff_limit
     for each, job in seen.jobs.items():
         if job.failure:
             text = failed(
                 role=each,
                 verdict=job.failure,
-                limit=BACKOFF_LIMIT if limit is None else limit,
+                limit=max_restarts(seen.spec),
+                restarts=seen.known.restarts or 0 if is_whole(seen) else None,
                 pods=[pod for pod in seen.pods if pod.role == each],
                 namespace=seen.namespace,
                 known=seen.known.conditions,

@@ -16,6 +16,7 @@ from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (
     DATASETS,
     JOBS,
+    NODES,
     RESOURCE_FLAVORS,
     TRAINING_JOBS,
     WORKLOAD_PRIORITY_CLASSES,
@@ -183,6 +184,8 @@ async def test_preempted_it_gives_quota_back_once_its_pods_are_gone_and_starts_a
                 "metadata": {"name": name},
                 "spec": {"nodeLabels": {name: "yes"}, "tolerations": [{"key": name, "operator": "Exists"}]},
             }
+            for node in jobs.server.store(NODES).values():
+                node["metadata"]["labels"][name] = "yes"
         await jobs.create(labels=QUEUE)
         await jobs.until(kueue.there)
         await kueue.admit(flavor="old")

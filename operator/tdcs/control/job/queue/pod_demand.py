@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.control.context import Stores
+from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.queue.namespace_quota import quota_amounts
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, pod_requests
@@ -14,9 +15,10 @@ from tdcs.model.pod_resources import Amounts, pod_requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDemand:
-    """What of a job's spec the queue needs, parsed once for each generation."""
+    """What of a job's spec the queue needs, parsed once for each generation, and for each choice of avoided nodes."""
 
     generation: int
+    avoided: tuple[str, ...]
     spec: TrainingJobSpec
     requests: Mapping[Role, Amounts]
     charges: Mapping[Role, Amounts]
@@ -34,15 +36,17 @@ class PodDemands:
     def of(self, obj: Object) -> PodDemand | None:
         """The parsed spec of a job; None when it cannot be understood."""
         uid, generation = obj["metadata"].get("uid", ""), int(obj["metadata"].get("generation", 0))
+        avoided = tuple(map(str, (obj.get("status") or {}).get("avoidedNodes") or ()))
         known = self._known.get(uid)
-        if known is None or known.generation != generation:
+        if known is None or (known.generation, known.avoided) != (generation, avoided):
             try:
-                spec = TrainingJobSpec.model_validate(obj.get("spec"))
+                spec = avoiding(TrainingJobSpec.model_validate(obj.get("spec")), avoided)
             except (ValidationError, RecursionError):
                 return None  # its own pass says what is wrong
             pods = {role: each.template["spec"] for role, each in spec.by_role().items()}
             known = self._known[uid] = PodDemand(
                 generation=generation,
+                avoided=avoided,
                 spec=spec,
                 requests={
                     role: pod_requests(pod, overhead=self._overhead(pod)) for role, pod in pods.items()

@@ -169,12 +169,13 @@ def test_whether_worker_0_succeeded_is_read_from_the_completed_indexes(indexes: 
 
 
 def test_a_limit_that_nobody_asks_for_any_more_is_lifted() -> None:
-    limited = job_spec(runPolicy={"backoffLimit": 2, "activeDeadlineSeconds": 60})
+    limited = job_spec(framework="None", runPolicy={"backoffLimit": 2, "activeDeadlineSeconds": 60})
     made = job_children.job(owner=JOB_OBJECT, spec=limited, role="Worker", suspended=False)
     lifted = {"spec": {"backoffLimit": 6, "activeDeadlineSeconds": None}}
-    assert job_children.changes(live=made, spec=job_spec(), role="Worker", suspended=False) == lifted
+    lasting = job_spec(framework="None")
+    assert job_children.changes(live=made, spec=lasting, role="Worker", suspended=False) == lifted
     defaulted = {**made, "spec": {**made["spec"], "backoffLimit": 6, "activeDeadlineSeconds": None}}
-    assert job_children.changes(live=defaulted, spec=job_spec(), role="Worker", suspended=False) == {}
+    assert job_children.changes(live=defaulted, spec=lasting, role="Worker", suspended=False) == {}
 
 
 def test_a_list_of_pods_that_no_program_could_be_given_is_refused() -> None:
@@ -198,4 +199,5 @@ def test_only_an_elastic_jobs_size_follows() -> None:
         "spec": {"completions": 3, "parallelism": 3}
     }
     fixed = roles("PyTorch", Worker=3)
+    made = job_children.job(owner=JOB_OBJECT, spec=roles("PyTorch", Worker=2), role="Worker", suspended=False)
     assert job_children.changes(live=made, spec=fixed, role="Worker", suspended=False) == {}

@@ -125,6 +125,12 @@ def test_a_job_that_exists_is_changed_only_where_it_may_be() -> None:
     assert job_children.changes(live=made, spec=job_spec(), role="Worker", suspended=True) == {}
     limited = job_spec(runPolicy={"backoffLimit": 2, "activeDeadlineSeconds": 60})
     assert job_children.changes(live=made, spec=limited, role="Worker", suspended=False) == {
+        "spec": {"suspend": False, "activeDeadlineSeconds": 60}
+    }
+    # Made by an operator that replaced pods one by one: it goes on so.
+    before = {**made, "metadata": {**made["metadata"], "annotations": {}}}
+    before["spec"] = {key: value for key, value in made["spec"].items() if key != "backoffLimit"}
+    assert job_children.changes(live=before, spec=limited, role="Worker", suspended=False) == {
         "spec": {"suspend": False, "backoffLimit": 2, "activeDeadlineSeconds": 60}
     }
     live = {**made, "spec": {**made["spec"], "activeDeadlineSeconds": 60}}
@@ -138,7 +144,7 @@ def test_what_tdcs_adds_to_a_bare_template() -> None:
     spec = job["spec"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (2, 2, "Indexed")
     assert spec["suspend"] is True
-    assert "backoffLimit" not in spec
+    assert spec["backoffLimit"] == 0  # all pods are restarted together
     pod = spec["template"]["spec"]
     assert (pod["schedulerName"], pod["restartPolicy"], pod["subdomain"]) == (
         "tdcs-scheduler",
@@ -215,7 +221,7 @@ def test_labels_and_annotations_of_a_job_reach_its_children_and_ours_win() -> No
     made = job_children.job(owner=owner, spec=spec, role="Worker", suspended=True)
     ours = job_children.labels_of(job="train", role="Worker")
     assert made["metadata"]["labels"] == {"team": "vision", **ours}
-    assert made["metadata"]["annotations"] == {"bill": "vision"}
+    assert made["metadata"]["annotations"] == {"bill": "vision", "tdcs.io/restart-attempt": "0"}
     pods = made["spec"]["template"]["metadata"]
     assert pods["labels"] == {"team": "speech", **ours}  # the template's own win over the job's
     assert {"bill": "vision", "own": "1"}.items() <= pods["annotations"].items()

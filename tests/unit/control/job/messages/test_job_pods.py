@@ -143,7 +143,9 @@ def test_a_pod_that_fails_with_no_retry_left_is_not_told_to_restart() -> None:
     failed = pod(1, node="b", phase="Failed", **container(terminated={"exitCode": 1, "finishedAt": NOW}))
     last = shown(pod(0, node="a", **RUNNING), failed, backoffLimit=0)
     assert (last.state, last.reason) == ("Running", "PodFailed")
-    assert last.message.endswith("; no retry is left (runPolicy.backoffLimit 0), so the job fails")
+    assert last.message.endswith(
+        "; no retry is left (at most 0, see runPolicy.failurePolicy), so the job fails"
+    )
     first = shown(pod(0, node="a", **RUNNING), failed, backoffLimit=1)
     assert (first.state, first.reason) == ("Restarting", "PodFailed")
     assert first.message.endswith("; retry 1 of at most 1 before the job fails")

@@ -7,7 +7,8 @@ import pytest
 from tests.unit.control.builders import NOW, dataset, job_spec
 from tests.unit.control.job.builders import ADMITTED, decided, reading
 
-from tdcs.api.trainingjob import Role, RunPolicy
+from tdcs.api.run_policy import RunPolicy
+from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
 from tdcs.control.job import job_status
 from tdcs.decide.job import job_phase as decisions

@@ -1,0 +1,76 @@
+"""Deletes the Jobs of a TrainingJob whose pods are all restarted, and says which nodes its new pods avoid."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tdcs.api import names
+from tdcs.api.trainingjob import Role
+from tdcs.api.trainingjob_status import NodeFailures
+from tdcs.control.context import Context
+from tdcs.decide.job.node_failures import avoided_nodes
+from tdcs.decide.queue.gang_fit import PodGroup, place
+from tdcs.decide.queue.node_eligibility import may_run
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import JOBS
+from tdcs.model.observed_job import Observed
+from tdcs.model.pod_resources import amounts, pod_requests
+
+EARLIER_JOBS_CHECK = 5.0
+"""Seconds until it is looked whether the Jobs before a restart are gone; their end wakes the job as well."""
+
+
+class JobRestarts:
+    """The Jobs that a restart replaces."""
+
+    def __init__(self, *, context: Context) -> None:
+        self._context = context
+
+    async def end_earlier(self, seen: Observed, live: Mapping[Role, Object | None]) -> bool:
+        """Delete the Jobs that were made before the last restart; whether one of them is still there.
+
+        A Job goes when its pods have: the new ones have their names, and are found by their peers by these.
+        """
+        attempt, waits = seen.known.restarts or 0, False
+        for role, job in seen.jobs.items():
+            found = live.get(role)
+            if not job.exists or found is None or job.attempt is None or job.attempt >= attempt:
+                continue
+            waits, metadata = True, found["metadata"]
+            if not job.going:
+                await self._context.api.delete(
+                    JOBS,
+                    name=metadata["name"],
+                    namespace=metadata["namespace"],
+                    uid=metadata["uid"],
+                    foreground=True,
+                )
+        return waits
+
+    def avoided_nodes(self, seen: Observed, failures: Sequence[NodeFailures]) -> list[str]:
+        """The nodes that the new pods of a job avoid."""
+        used = {pod.node for pod in seen.pods if pod.node}
+        return avoided_nodes(
+            failures, used=len(used), fits_without=lambda nodes: self._fits_without(seen, nodes)
+        )
+
+    def _fits_without(self, seen: Observed, nodes: Collection[str]) -> bool:
+        """Whether all pods of a job would fit on other nodes than these, beside pods of nobody's job."""
+        stores = self._context.stores
+        others = {name: node for (_, name), node in stores.nodes.items() if name not in nodes}
+        free = {
+            name: {
+                resource: value - stores.usage.foreign(name).get(resource, 0)
+                for resource, value in amounts((node.get("status") or {}).get("allocatable")).items()
+            }
+            for name, node in others.items()
+        }
+        groups = [
+            PodGroup(
+                count=seen.replicas(role),
+                request=pod_requests(each.template["spec"]),
+                nodes=frozenset(
+                    name for name, node in others.items() if may_run(each.template["spec"], node)
+                ),
+            )
+            for role, each in seen.spec.by_role().items()
+        ]
+        return place(groups=groups, free=free, scarce=names.GPU_RESOURCE) is not None
