@@ -10,7 +10,7 @@ from tests.support.twins.engine import MemoryEngine
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
-from tdcs.model.listing_limit import CheckSize, uncounted
+from tdcs.model.listing_limit import CheckSize
 
 
 class MemoryCaches(CachePool):
@@ -18,13 +18,13 @@ class MemoryCaches(CachePool):
 
     Args:
         engine: the cache.
-        check_size: counts sources before they are mounted.
+        check_size: counts sources before they are mounted; the engine's own count when left out.
 
     Attributes:
         agents: what a test looks into, or makes fail.
     """
 
-    def __init__(self, engine: MemoryEngine, *, check_size: CheckSize = uncounted) -> None:
+    def __init__(self, engine: MemoryEngine, *, check_size: CheckSize | None = None) -> None:
         # A listing of an operator that was killed may write on for a moment, in its thread.
         self._disk = tempfile.TemporaryDirectory(prefix="tdcs-manifests-", ignore_cleanup_errors=True)
         folder = ManifestFolder(Path(self._disk.name))
@@ -34,7 +34,7 @@ class MemoryCaches(CachePool):
             engine=engine,
             agents=self.agents,
             lister=lister,
-            check_size=check_size,
+            check_size=check_size or engine.count_source,
             check_keys=engine.check_keys,
         )
         super().__init__(make=lambda _: cache, folder=folder)

@@ -145,6 +145,9 @@ QUOTA_EXCEEDED = "QuotaExceeded"
 SCHEDULE_NEVER_FIRES = "ScheduleNeverFires"
 """A cron line has no time to come."""
 
+SOURCE_SHRUNK = "SourceShrunk"
+"""A source has far less than the version that is served, and is not believed yet."""
+
 TTL_SHORTER_THAN_LOAD = "TtlShorterThanLoad"
 """A Dataset leaves after a shorter time than its load takes."""
 
@@ -190,6 +193,7 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         POD_LOST,
         QUOTA_EXCEEDED,
         SCHEDULE_NEVER_FIRES,
+        SOURCE_SHRUNK,
         TTL_SHORTER_THAN_LOAD,
         UNKNOWN_POLICY,
         "AmountTooSmall",

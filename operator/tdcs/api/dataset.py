@@ -190,6 +190,11 @@ class SourceSpec(Model):
     """How often the source is listed for files that were added, changed or removed, such as 30s, 5m or 1h; at
     least 10s, and 0s for never. A new value of the annotation tdcs.io/refresh has it listed at once. Large
     sources are listed for at most a twentieth of the time, so they may be checked less often."""
+    loss_percent: Annotated[int, Field(ge=0, le=100)] = 90
+    """The share of its files, or of their bytes, that the source may have lost since the version that is served. When
+    it has lost more, or all, that version stays (SourceShrunk) until the source has been the same for an hour, or for
+    a day when it is empty, or until the annotation tdcs.io/accept-loss has the digest that the condition names. 100:
+    whatever the source has is taken over at once. Of several Datasets of a source the least counts."""
 
 
 class Preload(Selection):

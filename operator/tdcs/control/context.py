@@ -11,6 +11,7 @@ from tdcs.api import names
 from tdcs.control.cache_registry import Caches
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.release_certificates import Certificates
+from tdcs.decide.source_loss import CONFIRM_SECONDS
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder, utc_now
@@ -92,6 +93,7 @@ class Settings:
         progress_seconds: how often a load's progress is written to the status.
         survey_seconds: how soon what has failed at a cache is tried again, and how often its mounts are looked through.
         listing_seconds: after so long a listing counts as stuck, and lets others go on.
+        loss_confirm_seconds: how long a source that has lost much must be so before that is believed.
         keys_check_seconds: how often each Dataset's source is asked whether it still takes the Dataset's keys.
         learning_seconds: a new operator assigns nothing before it knows all mounts, or for so long at most.
         absence_seconds: how long an agent may be away before what it holds stops to count as readable. A process that
@@ -161,6 +163,7 @@ class Settings:
         chart="operator.workerReturnSeconds",
     )
     keys_check_seconds: float = 600.0
+    loss_confirm_seconds: float = CONFIRM_SECONDS
     revoked_seconds: float = option(
         "How long a Dataset that is mounted may have no keys that its source takes, before its volume goes, which "
         f"pods that run keep. Sources are asked as often, and every {keys_check_seconds:.0f} s at least.",

@@ -48,14 +48,17 @@ async def ask(session: aiohttp.ClientSession, url: str) -> AsyncIterator[aiohttp
         yield answer
 
 
-def page_url(source: Source, uri: SourceUri, *, names: int, token: str = "") -> str:
-    """The signed address of a page with at most so many names."""
+def page_url(
+    source: Source, uri: SourceUri, *, names: int, token: str = "", prefix: str | None = None
+) -> str:
+    """The signed address of a page with at most so many names. `prefix`: of all of them; None: that of the source."""
     options, keys = source.reached_options, source.credentials
     endpoint = options.get("endpoint", "")
+    below = prefix if prefix is not None else f"{uri.path}/" if uri.path else ""
     query: Mapping[str, str] = {
         "list-type": "2",
         "max-keys": str(names),
-        **({"prefix": f"{uri.path}/"} if uri.path else {}),
+        **({"prefix": below} if below else {}),
         **({"continuation-token": token} if token else {}),
     }
     return object_url(

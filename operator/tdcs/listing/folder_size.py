@@ -17,9 +17,12 @@ _OF_ONE_NAMESPACE: Final = 2
 """So many counts are of one namespace at most. An agent has twice as many places: slow folders of one namespace keep
 no other namespace waiting."""
 
+_NODES: Final = 4
+"""So many nodes are asked before what they say is taken for the folder's state: each may have to look through it."""
+
 
 class FolderSize:
-    """Asks an agent of the cache: `CheckSize` for folders. Other sources are left to another one.
+    """Asks agents of the cache: `CheckSize` for folders. Other sources are left to another one.
 
     Args:
         agents: of the cache, each of which sees the folder at the same place.
@@ -32,16 +35,18 @@ class FolderSize:
         self._others: Final = others
         self._seconds: Final = seconds
         self._share: Final = NamespaceShare(_OF_ONE_NAMESPACE)
+        self._counts = -1
 
     async def __call__(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
-    ) -> SourcesSize:
+    ) -> SourcesSize | None:
         """See `CheckSize`.
 
         Raises:
             LimitExceededError: It has more.
-            SourceError: It was not counted to its end in time, or is no folder that may be counted.
-            EngineUnavailableError: No agent could count it now.
+            SourceError: No node that was asked has counted it to its end in time, or it is no folder that may be
+                counted.
+            EngineUnavailableError: No agent could be asked now.
         """
         uri = parse_source_uri(source.uri)
         if uri.scheme != "file":
@@ -53,37 +58,68 @@ class FolderSize:
     async def _count(
         self, asked: FolderLimit, source: Source, limit: ListingLimit, *, path: str
     ) -> SourcesSize:
+        """What one node counts whose answer can be taken alone, else the most that any node sees.
+
+        A node that cannot count, or sees an empty folder, may be the only one: its mount is stale, or not there. Each
+        count begins with another node, so that what is counted again is not seen by the same one only.
+        """
         clock = asyncio.get_running_loop().time
-        begin, last = clock(), "no agent of the cache is there"
-        for node in sorted(self._agents.states()):
+        begin, unasked = clock(), "no agent of the cache is there"
+        refused: SourceError | None = None
+        empty, slow = 0, 0
+        for node in self._in_turn():
             try:
                 found = await self._agents.count(node=node, limit=asked)
             except AgentError as error:
                 if clock() - begin >= self._seconds:  # it would be as slow for the next one
                     raise _slow(source, str(error), path=path) from error
-                last = str(error)
+                unasked = str(error)
                 continue
-            if found.failure:
-                raise SourceError(
-                    attempted=f"count the files of {source.uri}",
-                    reason=f"{found.failure} (node {node})",
-                    remedy=_remedy(found),
-                    path=path,
-                )
+            if found.failure or found.cut_off:
+                refused = refused or _refused(source, found, node=node, seconds=self._seconds, path=path)
+                slow += found.cut_off
+                if slow > 1:
+                    break
+                continue
+            if not found.counted and not found.folders:
+                empty += 1
+                continue
             count = LimitCount(limit, what=source.uri, path=path)
             count.add(files=found.counted, size=found.bytes, folders=found.folders, largest=found.largest)
-            if found.cut_off:
-                seen = f"node {node} has seen {found.files} of them"
-                reason = f"{seen} after {self._seconds:.0f} s, and there are more"
-                raise _slow(source, reason, path=path)
             return count.size
+        if refused is not None:
+            raise refused
+        if empty and (empty > 1 or len(self._agents.states()) == 1):
+            return SourcesSize()
+        if empty:
+            unasked = f"one node sees an empty folder, and another one could not be asked: {unasked}"
         raise EngineUnavailableError(
             attempted=f"count the files of {source.uri}",
-            reason=last,
+            reason=unasked,
             remedy="It is tried again; see `kubectl get pods` in the namespace of the cache if it goes on",
             path=path,
             retryable=True,
         )
+
+    def _in_turn(self) -> list[str]:
+        """The nodes to ask, one after the other."""
+        nodes = sorted(self._agents.states())
+        self._counts += 1
+        first = self._counts % max(len(nodes), 1)
+        return [*nodes[first:], *nodes[:first]][:_NODES]
+
+
+def _refused(source: Source, found: FolderCount, *, node: str, seconds: float, path: str) -> SourceError:
+    """Why what a node has counted is not all that is there."""
+    if found.cut_off and not found.failure:
+        seen = f"node {node} has seen {found.files} of them"
+        return _slow(source, f"{seen} after {seconds:.0f} s, and there are more", path=path)
+    return SourceError(
+        attempted=f"count the files of {source.uri}",
+        reason=f"{found.failure} (node {node})",
+        remedy=_remedy(found),
+        path=path,
+    )
 
 
 def _remedy(found: FolderCount) -> str:

@@ -5,6 +5,8 @@ An Alluxio master that lists a source keeps all names of it, and has no memory l
 """
 
 import asyncio
+import copy
+import functools
 import html
 import re
 from typing import Final, NamedTuple
@@ -12,17 +14,14 @@ from typing import Final, NamedTuple
 import aiohttp
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
-from tdcs.listing.bucket_pages import ask, open_session, page_url
+from tdcs.listing.bucket_pages import open_session
 from tdcs.listing.namespace_share import NamespaceShare
+from tdcs.listing.page_requests import PAGE, PageError, PageRequests
 from tdcs.model.cache_engine import Source, SourceError
 from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count
 from tdcs.model.file_folders import FolderCounter
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 
-_PAGE: Final = 1000
-"""Names in a page: the most that S3 gives."""
-_LARGEST_PAGE: Final = 16 << 20
-"""Bytes: a thousand names of 1,024 bytes, each of them escaped, and what is said of each."""
 _EMPTY_PAGES: Final = 100
 """So many pages that name nothing new are no listing."""
 _AT_ONCE: Final = 64
@@ -38,7 +37,7 @@ _SECONDS_OF_A_PAGE: Final = 2.0
 
 _FOUND: Final = re.compile(
     rb"<Size>(\d{1,19})</Size>|<NextContinuationToken>([^<]{1,8192})</NextContinuationToken>"
-    rb"|<Key>([^<]{1,8192})</Key>|<Contents>"
+    rb"|<Key>([^<]{1,8192})</Key>|<Contents>|<IsTruncated>(true|false)</IsTruncated>|(</ListBucketResult>)"
 )
 _LONGEST: Final = 8300
 """Bytes: no match is longer."""
@@ -72,9 +71,8 @@ class SourceSize:
 
     async def __call__(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
-    ) -> SourcesSize:
-        """Count the objects of a bucket and their folders, as far as the limit. A folder of nodes is not counted here,
-        and of a store that gives no listing the cache's own says why.
+    ) -> SourcesSize | None:
+        """Count the objects of a bucket and their folders, as far as the limit; None for a folder of nodes.
 
         Args:
             source: with its keys.
@@ -83,38 +81,47 @@ class SourceSize:
 
         Raises:
             LimitExceededError: It has more.
-            SourceError: Its store gives pages, but not all of them in time.
+            SourceError: Its store does not give all pages in time, each of them whole.
         """
         uri = parse_source_uri(source.uri)
         if uri.scheme != "s3":
-            return SourcesSize()
-        seconds = self._seconds + _SECONDS_OF_A_PAGE * limit.files / _PAGE
-        count = LimitCount(limit, what=source.uri, path=path)
+            return None
+        seconds = self._seconds + _SECONDS_OF_A_PAGE * limit.files / PAGE
+        counted = [LimitCount(limit, what=source.uri, path=path)]
         # In this order: who waits for others of its namespace takes no place from anybody.
         async with self._share.of(namespace), self._places:
             try:
                 async with asyncio.timeout(seconds):
-                    await self._count(source, uri, count)
+                    await self._count(source, uri, counted)
             except TimeoutError:
                 raise SourceError(
                     attempted=f"count the objects of {source.uri}",
-                    reason=f"its store has named {count.names} of them in {seconds:.0f} s, and there are more",
+                    reason=f"its store has named {counted[-1].names} of them in {seconds:.0f} s, and there are more",
                     remedy="See why the store lists so slowly, or name a folder with fewer files in spec.source.uri",
                     path=path,
                 ) from None
-        return count.size
+        return counted[-1].size
 
-    async def _count(self, source: Source, uri: SourceUri, count: LimitCount) -> None:
+    async def _count(self, source: Source, uri: SourceUri, counted: list[LimitCount]) -> None:
+        """Put the count after each page in place of the one before: of a page that is asked for again counts only what
+        came in the end."""
         async with open_session(self._timeout) as session:
+            requests = PageRequests(session, source, uri, path=counted[-1].path)
             token, empty = "", 0
-            counter = FolderCounter(below=_below(uri))
+            folders = FolderCounter(below=_below(uri))
             while empty < _EMPTY_PAGES:
-                before = count.files
-                url = page_url(source, uri, names=_PAGE, token=token)
-                token = await _count_page(session, url, count, counter)
+                page, token = await requests.page(token, functools.partial(CountedPage, counted[-1], folders))
+                # Objects, and folders without any.
+                empty = 0 if page.count.files > counted[-1].files else empty + 1
+                counted[:], folders = [page.count], page.folders
                 if not token:
                     return
-                empty = 0 if count.files > before else empty + 1  # objects, and folders without any
+        raise SourceError(
+            attempted=f"count the objects of {source.uri}",
+            reason=f"its store gives {_EMPTY_PAGES} pages without an object in turn, and says that there are more",
+            remedy="See what is wrong with the store, or name a folder with files in spec.source.uri",
+            path=counted[-1].path,
+        )
 
 
 def _below(uri: SourceUri) -> bytes:
@@ -122,27 +129,28 @@ def _below(uri: SourceUri) -> bytes:
     return f"{uri.path}/".encode() if uri.path else b""
 
 
-async def _count_page(
-    session: aiohttp.ClientSession, url: str, count: LimitCount, folders: FolderCounter
-) -> str:
-    """Count what a page names, as it comes; gives the token of the next one, empty when none is to be had.
+class CountedPage:
+    """A page that is counted as it comes, beside what was counted before it.
 
-    Follows no redirection.
+    Attributes:
+        count: with this page.
+        folders: those of the keys so far.
     """
-    page, length = ListingPage(folders), 0
-    try:
-        async with ask(session, url) as answer:
-            if answer.status != 200:
-                return ""
-            async for part in answer.content.iter_any():
-                length += len(part)
-                if length > _LARGEST_PAGE:
-                    break
-                found = page.add(part)
-                count.add_sizes(found.sizes, folders=found.folders, largest=page.largest)
-    except (aiohttp.ClientError, TimeoutError, ValueError):
-        return ""  # away, too slow, no HTTP, or no address
-    return page.token
+
+    def __init__(self, count: LimitCount, folders: FolderCounter) -> None:
+        self.count: Final = copy.copy(count)
+        self.folders: Final = copy.copy(folders)
+        self._page: Final = ListingPage(self.folders)
+
+    def add(self, part: bytes) -> None:
+        """Raises LimitExceededError."""
+        found = self._page.add(part)
+        self.count.add_sizes(found.sizes, folders=found.folders, largest=self._page.largest)
+
+    def finish(self) -> str:
+        if not self._page.is_whole:
+            raise PageError("a page was cut off")
+        return self._page.token
 
 
 class Objects(NamedTuple):
@@ -166,6 +174,8 @@ class ListingPage:
     def __init__(self, folders: FolderCounter) -> None:
         self.token = ""
         self.largest = NO_LARGE_FILE
+        self._truncated = False
+        self._ended = False
         self._counter: Final = folders
         self._name = ""
         """Of the object that is being read; empty where its size comes first."""
@@ -173,12 +183,17 @@ class ListingPage:
         """Whether it is a name of a folder that was not counted before."""
         self._rest = b""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its text has come, with the token of the next page if there is one."""
+        return self._ended and (bool(self.token) or not self._truncated)
+
     def add(self, part: bytes) -> Objects:
         """Take in a further part of the text; gives what it completes."""
         text, end, sizes, folders = self._rest + part, 0, [], 0
         for found in _FOUND.finditer(text):
             end = found.end()
-            size, token, key = found.groups()
+            size, token, key, truncated, ended = found.groups()
             if size is not None:
                 if self._marker and not int(size):
                     continue  # consoles make these for folders: the cache's master has the folder alone
@@ -192,6 +207,10 @@ class ListingPage:
                 further = self._counter.add(self._name.encode())
                 self._marker = further > 0 and self._name.endswith("/")
                 folders += further
+            elif truncated is not None:
+                self._truncated = truncated == b"true"
+            elif ended is not None:
+                self._ended = True
             else:
                 self._name, self._marker = "", False
         self._rest = text[max(end, len(text) - _LONGEST) :]

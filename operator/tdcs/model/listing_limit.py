@@ -72,18 +72,24 @@ class CheckSize(Protocol):
 
     async def __call__(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
-    ) -> SourcesSize:
-        """What it has, 0 of what cannot be counted; raises LimitExceededError when it has more than the limit.
+    ) -> SourcesSize | None:
+        """What it has, all of it; None where nobody can count it.
 
         Args:
             source: with its keys.
+
+        Raises:
+            LimitExceededError: It has more than the limit.
+            EngineError: It could not be counted to its end, which says nothing of what it has.
         """
         ...
 
 
-async def uncounted(source: Source, limit: ListingLimit, *, path: str, namespace: str = "") -> SourcesSize:
+async def uncounted(
+    source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
+) -> SourcesSize | None:
     """`CheckSize` for a cache without real sources."""
-    return SourcesSize()
+    return None
 
 
 class LimitCount:
@@ -92,6 +98,7 @@ class LimitCount:
     Args:
         limit: None: nothing is too much.
         what: is listed, for the message.
+        path: its place in the cache, likewise.
 
     Attributes:
         names: files that came one by one, each of which is one here.
@@ -101,7 +108,7 @@ class LimitCount:
     def __init__(self, limit: ListingLimit | None, *, what: str, path: str) -> None:
         self._limit = limit
         self._what = what
-        self._path = path
+        self.path = path
         self.names = 0
         self.files = 0
         self.bytes = 0
@@ -171,5 +178,5 @@ class LimitCount:
             remedy="Name a folder with less in spec.source.uri, pack small files together, give them names with fewer "
             "folders, or ask the administrator of the CacheCluster for a higher limit, for which its master may need a "
             "larger heap (spec.master.jvmOptions)",
-            path=self._path,
+            path=self.path,
         )

@@ -27,6 +27,9 @@ from tdcs.model.cache_engine import (
     SourceError,
     WorkerInfo,
 )
+from tdcs.model.file_blocks import large_file
+from tdcs.model.file_folders import FolderCounter
+from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.source_paths import (
     canonical_uri,
     check_mountable,
@@ -274,6 +277,21 @@ class MemoryEngine:
                 path=path,
             )
         return held() if callable(held) else held
+
+    async def count_source(
+        self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
+    ) -> SourcesSize | None:
+        """What a source has now, as `CheckSize`; None where that is not known before it is listed."""
+        uri = canonical_uri(source.uri)
+        held = self.sources.get(uri)
+        files = self._below(uri) if held is None else None if callable(held) else held
+        if files is None or not self.available:
+            return None
+        count = LimitCount(limit, what=uri, path=path)
+        folders = FolderCounter()
+        for name, length in sorted(files.items()):
+            count.add_sizes([length], folders=folders.add(name.encode()), largest=large_file(length, name))
+        return count.size
 
     async def check_keys(self, source: Source, *, namespace: str = "") -> bool:
         """Whether a source takes its keys; raises KeysRefusedError when it refuses them."""

@@ -49,7 +49,9 @@ def page(keys: Iterable[str], *, size_first: bool = False) -> bytes:
 
 def counted(text: bytes, limit: ListingLimit = DEFAULT) -> SourcesSize:
     with Store(page=lambda _: (200, {}, text)) as store:
-        return asyncio.run(SourceSize()(store.source, limit, path=PATH))
+        found = asyncio.run(SourceSize()(store.source, limit, path=PATH))
+    assert found is not None
+    return found
 
 
 async def listed(folder: ManifestFolder, names: Iterable[str], limit: ListingLimit = DEFAULT) -> SourcesSize:
@@ -150,6 +152,7 @@ def test_pages_that_name_nothing_but_folders_are_no_end_of_a_listing() -> None:
 
     with Store(page=pages) as store:
         size = asyncio.run(SourceSize()(store.source, DEFAULT, path=PATH))
+        assert size is not None
         assert size.files == 150 + 11 * 100
         with pytest.raises(LimitExceededError, match="more than 1000 files"):
             asyncio.run(SourceSize()(store.source, ListingLimit(files=1000), path=PATH))

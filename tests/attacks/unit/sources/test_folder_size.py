@@ -197,7 +197,7 @@ async def agents(tmp_path: Path) -> AsyncIterator[HttpAgents]:
         await client.close()
 
 
-async def check(agents: HttpAgents, folder: Path, **allowed: int) -> SourcesSize:
+async def check(agents: HttpAgents, folder: Path, **allowed: int) -> SourcesSize | None:
     size = FolderSize(agents, others=uncounted)
     return await size(Source(uri=f"file://{folder}"), ListingLimit(**allowed), path=PATH, namespace="n")  # type: ignore[arg-type]
 
@@ -294,7 +294,7 @@ async def test_folders_that_hang_keep_no_other_from_being_counted(
         try:
             size = FolderSize(client, others=uncounted)
 
-            async def count(at: Path, namespace: str) -> SourcesSize:
+            async def count(at: Path, namespace: str) -> SourcesSize | None:
                 source = Source(uri=f"file://{at}")
                 return await size(source, ListingLimit(files=FILES + FOLDERS), path=PATH, namespace=namespace)
 
@@ -330,3 +330,64 @@ async def test_a_folder_that_hangs_is_asked_of_one_agent_only(folder: Path) -> N
     with pytest.raises(SourceError, match="no answer in time"):
         await size(Source(uri=f"file://{folder}"), ListingLimit(files=FILES), path=PATH)
     assert hanging.asked == 1
+
+
+class Nodes(HttpAgents):
+    """Three nodes, of which the first sees the folder otherwise than the others."""
+
+    def __init__(self, first: FolderCount, *, others: FolderCount | None = None) -> None:
+        super().__init__()
+        self._counts = {"a": first, "b": others or FolderCount(files=10, counted=10, bytes=10)}
+        self.asked: list[str] = []
+
+    def states(self) -> dict[str, AgentState]:
+        return {node: AgentState(node=node, instance="i", revision=0) for node in ("a", "b", "c")}
+
+    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+        self.asked.append(node)
+        return self._counts.get(node, self._counts["b"])
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        FolderCount(failure="below /mnt/nfs: Stale file handle"),
+        FolderCount(failure="user 65532 may not read /mnt/nfs", unreadable=True),
+        FolderCount(),
+        FolderCount(files=3, counted=3, cut_off=True),
+    ],
+    ids=["stale", "closed", "not mounted", "slow"],
+)
+async def test_one_node_alone_decides_nothing_of_a_folder(first: FolderCount, folder: Path) -> None:
+    for _ in range(3):
+        nodes = Nodes(first)
+        with pytest.raises(LimitExceededError):
+            await check(nodes, folder, files=5)
+        assert await check(nodes, folder, files=10) == SourcesSize(files=10, bytes=10)
+
+
+async def test_a_folder_is_empty_when_several_nodes_see_it_so(folder: Path) -> None:
+    nodes = Nodes(FolderCount(), others=FolderCount())
+    assert await check(nodes, folder, files=5) == SourcesSize()
+    assert sorted(nodes.asked) == ["a", "b", "c"]
+
+
+async def test_a_folder_that_one_node_sees_empty_and_no_other_answers_for_is_not_counted(
+    folder: Path,
+) -> None:
+    class Away(Nodes):
+        async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+            if node != "a":
+                raise AgentError(f"{node} is away", node=node)
+            return await super().count(node=node, limit=limit)
+
+    with pytest.raises(EngineUnavailableError, match="one node sees an empty folder"):
+        await check(Away(FolderCount()), folder, files=5)
+
+
+async def test_each_count_of_a_folder_begins_with_another_node(folder: Path) -> None:
+    nodes = Nodes(FolderCount(files=10, counted=10, bytes=10))
+    size = FolderSize(nodes, others=uncounted)
+    for _ in range(3):
+        await size(Source(uri=f"file://{folder}"), ListingLimit(files=10), path=PATH)
+    assert nodes.asked == ["a", "b", "c"]

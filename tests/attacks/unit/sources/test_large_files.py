@@ -130,6 +130,7 @@ async def test_an_agent_counts_them_and_the_file_is_named(folder: Path, tmp_path
         size = FolderSize(client, others=uncounted)
         source = Source(uri=f"file://{folder}")
         found = await size(source, ListingLimit(files=8193), path=PATH, namespace="n")
+        assert found is not None
         assert (found.files, found.folders, found.bytes) == (8193, 1, 8 * TIB)
         with pytest.raises(
             LimitExceededError, match=rf"'deep/l\ufffd' of {8 * TIB} bytes as 8192.*spec\.limits"

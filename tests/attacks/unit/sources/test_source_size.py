@@ -22,12 +22,14 @@ from tdcs.alluxio import profile
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
+from tdcs.listing import page_requests
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.result import Failed
 from tdcs.listing.source_size import ListingPage, SourceSize
 from tdcs.model.cache_engine import (
     EngineUnavailableError,
+    KeysRefusedError,
     LimitExceededError,
     Source,
     SourceError,
@@ -42,8 +44,13 @@ MB = 1_000_000
 PATH = "/datasets/1f"
 
 
-def check(store: Store, **limit: int) -> None:
-    asyncio.run(SourceSize()(store.source, ListingLimit(**limit), path=PATH))  # type: ignore[arg-type]
+def count_of(store: Store, **limit: int) -> SourcesSize:
+    found = asyncio.run(SourceSize()(store.source, ListingLimit(**limit), path=PATH))  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+check = count_of
 
 
 def test_of_a_bucket_with_names_without_end_no_more_pages_are_asked_for_than_the_limit_takes() -> None:
@@ -63,28 +70,85 @@ def test_a_bucket_within_its_limits_passes_and_its_last_page_is_the_last_that_is
         assert len(store.asked) == 3
 
 
-@pytest.mark.parametrize("status", [301, 307, 403, 500])
-def test_a_store_that_gives_no_listing_is_left_to_the_cache_and_no_redirection_is_followed(
-    status: int,
+@pytest.mark.parametrize(
+    ("status", "text", "said"),
+    [
+        (301, b"", "another host.*spec.source.options.endpoint"),
+        (307, b"", "another host.*spec.source.options.endpoint"),
+        (403, b"", "refused the credentials.*secretRef"),
+        (403, b"<Code>RequestTimeTooSkewed</Code>", "clocks.*NTP"),
+        (404, b"<Code>NoSuchBucket</Code>", "no such bucket"),
+        (404, b"", "no object store"),
+        (400, b"<Code>NotImplemented</Code>", "no listing.*NotImplemented.*ListObjectsV2"),
+    ],
+)
+def test_a_store_that_gives_no_listing_is_no_empty_one_and_no_redirection_is_followed(
+    status: int, text: bytes, said: str
 ) -> None:
+    """What follows would be a cache that lists it without a limit."""
     with (
         Store(page=lambda number: (200, {}, listing(number))) as elsewhere,
-        Store(page=lambda _: (status, {"Location": elsewhere.source.options["endpoint"]}, b"")) as store,
+        Store(page=lambda _: (status, {"Location": elsewhere.source.options["endpoint"]}, text)) as store,
     ):
-        check(store, files=10)
+        with pytest.raises(SourceError, match=said) as caught:
+            check(store, files=10)
+        assert isinstance(caught.value, KeysRefusedError) == ("credentials" in said)
         assert (len(store.asked), len(elsewhere.asked)) == (1, 0)
 
 
-def test_a_store_that_gives_pages_without_names_for_ever_ends_the_count() -> None:
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_page_that_a_busy_store_does_not_give_is_asked_for_again(status: int) -> None:
+    """With the pages before it the count would end, as if that were all."""
+    busy = iter([False, True, False, True, False])
+
+    def page(number: int) -> tuple[int, dict[str, str], bytes]:
+        text = b"<Error><Code>SlowDown</Code></Error>"
+        return (status, {}, text) if next(busy) else (200, {}, listing(number, more=number < 2))
+
+    with Store(page=page) as store:
+        assert count_of(store, files=5000).files == 3000
+        assert len(store.asked) == 5
+
+
+def test_a_store_that_stays_busy_in_the_middle_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_requests, "_FIRST_PAUSE", 0.001)
+    with Store(page=lambda number: (200, {}, listing(0)) if not number else (503, {}, b"")) as store:
+        with pytest.raises(SourceError, match="busy"):
+            check(store, files=5000)
+        assert len(store.asked) == 9
+
+
+def test_a_page_that_is_cut_off_counts_only_when_it_comes_whole() -> None:
+    """Also where no length was announced, so that the connection ends as it does after a whole one."""
+    whole = listing(1, more=False)
+    pages = iter([listing(0), whole[: len(whole) // 2], whole[: whole.rindex(b"<")], whole])
+    with Store(page=lambda _: (200, {}, next(pages))) as store:
+        assert count_of(store, files=5000) == SourcesSize(files=2000, bytes=10_000)
+
+
+def test_a_page_that_says_that_there_are_more_and_names_none_is_not_the_last() -> None:
+    text = listing(0, more=False).replace(b"<Contents>", b"<IsTruncated>true</IsTruncated><Contents>", 1)
+    with (
+        Store(page=lambda _: (200, {}, text)) as store,
+        pytest.raises(SourceError, match="cut off"),
+    ):
+        check(store, files=5000)
+
+
+def test_a_store_that_gives_pages_without_names_for_ever_has_no_listing() -> None:
     with Store(page=lambda number: (200, {}, listing(number, names=0))) as store:
-        check(store, files=10)
+        with pytest.raises(SourceError, match="100 pages without an object"):
+            check(store, files=10)
         assert len(store.asked) == 100
 
 
 def test_a_page_without_end_is_read_no_further_than_a_page_can_be() -> None:
-    """Takes as long as 16 MiB take on loopback."""
+    """Takes as long as 16 MiB take on loopback, twice."""
     text = b"<Size>1</Size>" + b"x" * (24 << 20)
-    with Store(page=lambda _: (200, {}, text)) as store:
+    with (
+        Store(page=lambda _: (200, {}, text)) as store,
+        pytest.raises(SourceError, match="more than 16777216 bytes"),
+    ):
         check(store, files=10)
 
 
@@ -124,10 +188,11 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_store_that_never_ends_its_answer_passes_when_the_time_of_a_page_is_over() -> None:
+async def test_a_store_that_never_ends_its_answer_is_given_up_when_the_time_of_a_page_is_over() -> None:
     with dripping() as (source, open_):
         async with asyncio.timeout(10):
-            await SourceSize(page_seconds=0.1)(source, ListingLimit(files=10), path=PATH)
+            with pytest.raises(SourceError, match="takes too long"):
+                await SourceSize(page_seconds=0.1)(source, ListingLimit(files=10), path=PATH)
         await until(lambda: not open_)
 
 
@@ -186,7 +251,7 @@ async def test_the_slow_stores_of_one_namespace_keep_no_other_namespace_waiting(
         await until(lambda: len(open_) == 8)
         async with asyncio.timeout(20):
             found = await check_size(store.source, limit, path=PATH, namespace="victim")
-        assert found.files == 3000
+        assert found == SourcesSize(files=3000, bytes=15_000)
         assert len(open_) == 8
         for attack in attacks:
             attack.cancel()
@@ -194,7 +259,7 @@ async def test_the_slow_stores_of_one_namespace_keep_no_other_namespace_waiting(
 
 
 def test_a_size_of_thousands_of_digits_is_no_size() -> None:
-    text = b"<Size>" + b"9" * 5000 + b"</Size>" + b"<Size>7</Size>" * 2
+    text = b"<Size>" + b"9" * 5000 + b"</Size>" + b"<Size>7</Size>" * 2 + b"</ListBucketResult>"
     with Store(page=lambda _: (200, {}, text)) as store:
         check(store, files=2, bytes=14)
         with pytest.raises(LimitExceededError):
@@ -209,14 +274,17 @@ def test_names_count_wherever_a_page_is_cut_as_it_comes(length: int) -> None:
     assert page.token == "1"
 
 
-def test_an_endpoint_that_is_away_passes() -> None:
+def test_an_endpoint_that_is_away_is_not_counted() -> None:
     with Store(page=lambda number: (200, {}, listing(number))) as store:
         source = store.source
-    asyncio.run(SourceSize()(source, ListingLimit(files=1), path=PATH))
+    with pytest.raises(
+        SourceError, match=r"no connection with 127\.0\.0\.1.*spec\.source\.options\.endpoint"
+    ):
+        asyncio.run(SourceSize()(source, ListingLimit(files=1), path=PATH))
 
 
 def test_a_folder_is_not_counted_here() -> None:
-    asyncio.run(SourceSize()(Source(uri="file:///nfs"), ListingLimit(files=1), path=PATH))
+    assert asyncio.run(SourceSize()(Source(uri="file:///nfs"), ListingLimit(files=1), path=PATH)) is None
 
 
 async def test_a_listing_ends_at_its_limit_and_writes_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tdcs.control.dataset import claimants
 from tdcs.control.dataset.bandwidth import store_of, worth
 from tdcs.control.dataset.mount import listing_times, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
+from tdcs.control.dataset.mount.loss_guard import loss_rule
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import LastPass, MountDecision, MountReport
 from tdcs.control.dataset.mount.mount_snapshot import UNHEARD_SECONDS, MountRequest, Snapshot, rests
@@ -287,6 +288,7 @@ class MountPass:
             asked={user.key: listing_times.asked_of(user) for user in self.users},
             namespaces=frozenset(user.key.namespace for user in self.users),
             limit=self._limit,
+            rule=loss_rule(users=self.users, confirm_seconds=world.context.settings.loss_confirm_seconds),
         )
 
     def _limit(self) -> ListingLimit:

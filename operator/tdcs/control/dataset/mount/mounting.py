@@ -149,17 +149,18 @@ class Mounting:
         """The source has refused a listing with the keys that the mount has: those of another user are worth a try."""
         self._suspect = True
 
-    async def count(self, limit: ListingLimit) -> None:
-        """Count the source as it is mounted, before it is listed again: it may have grown since. The listing right
-        after a mount goes by the count that was made for the mount.
+    async def count(self, limit: ListingLimit) -> SourcesSize | None:
+        """Count the source as it is mounted, before it is listed again: it may have grown since, or lost much. None
+        when it is not counted now: the listing right after a mount goes by the count that was made for the mount.
 
         Raises:
             LimitExceededError: It has more than the limit.
             SourceError: It was not counted to its end in time.
         """
         counted_now, self._counted_now = self._counted_now, False
-        if self.source is not None and not counted_now:
-            await self.check_size(self.source, limit, path=self.path, namespace=self._namespace)
+        if self.source is None or counted_now:
+            return None
+        return await self.check_size(self.source, limit, path=self.path, namespace=self._namespace)
 
     def advance(self, *, user: MountUser, mounts: Mapping[str, str]) -> MountOutcome:
         """Begin to mount what is not mounted, or not with the keys that its user has changed."""
@@ -256,7 +257,7 @@ class Mounting:
                 self.counted = None
                 size = await self.check_size(source, by.limit(), path=self.path, namespace=by.key.namespace)
                 # Others may have been counted meanwhile. No further one is between this look and the next line.
-                LimitCount(by.limit(), what=source.uri, path=self.path).add_size(size)
+                LimitCount(by.limit(), what=source.uri, path=self.path).add_size(size or SourcesSize())
                 self.counted = size
             try:
                 await self.engine.mount(path=self.path, source=source)

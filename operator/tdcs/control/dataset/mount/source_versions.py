@@ -17,6 +17,9 @@ from tdcs.control.background_task import BackgroundTask
 from tdcs.control.cache_registry import Caches, Published
 from tdcs.control.dataset.dataset_conditions import HeldUpBy
 from tdcs.control.dataset.mount.listing_gate import ListingGate, ListingTurn
+from tdcs.control.dataset.mount.loss_guard import LossGuard, SourceLossError
+from tdcs.decide.relisting import relisting_pause
+from tdcs.decide.source_loss import PLAIN_RULE, LossRule
 from tdcs.listing.folder import is_digest
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
@@ -32,6 +35,10 @@ LISTING_SHARE = 20.0
 
 CHANGED_SHARE = 2.0
 """One that agents found changed, or that could not be listed, is listed for at most one part in so many of the time."""
+
+RELISTED_AFTER = 6 * 3600.0
+"""One that agents find changed, and that is the same each time it is listed, is listed after so many seconds at the
+latest."""
 
 FETCH_SECONDS = 5.0
 """So long a pass waits for a manifest that the operator has lost."""
@@ -73,9 +80,11 @@ class ManifestView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """A listing under way: of the source itself or of what the cache remembers, for whom, and since when."""
+    """A listing under way: of the source itself or of what the cache remembers, only because agents found files changed
+    (`again`) or not, for whom, and since when."""
 
     refresh: bool
+    again: bool
     answers: Mapping[object, str | None]
     began: float
     work: BackgroundTask[Listed]
@@ -103,7 +112,7 @@ class MountManifests:
     caches: Caches
     published: Callable[[str], Published | None]
     lister: Lister
-    count: Callable[[ListingLimit], Awaitable[None]]
+    count: Callable[[ListingLimit], Awaitable[SourcesSize | None]]
     gate: ListingGate
     pause: float
     now: Callable[[], str]
@@ -121,6 +130,14 @@ class MountManifests:
     _met: ListingLimit | None = field(default=None, init=False)
     _answered: dict[object, str | None] = field(default_factory=dict, init=False)
     _totals: dict[tuple[str, ...], Totals] = field(default_factory=dict, init=False)
+    _guard: LossGuard = field(init=False)
+    _unchanged: int = field(default=0, init=False)
+    """How often it was listed in turn because agents found files changed, and had none that had."""
+    _changed_files: int = field(default=0, init=False)
+    """How many files these were the last time."""
+
+    def __post_init__(self) -> None:
+        self._guard = LossGuard(clock=self.clock)
 
     def view(self) -> ManifestView:
         """What is known now; takes in a listing that has ended."""
@@ -148,31 +165,36 @@ class MountManifests:
         self,
         *,
         due: bool,
-        changed: bool,
+        changed: int,
         digest: str,
         urls: tuple[str, ...],
         unheard: bool,
         asked: Mapping[object, str | None],
         namespaces: frozenset[str],
         limit: Callable[[], ListingLimit],
+        rule: LossRule = PLAIN_RULE,
     ) -> None:
         """Begin to list the source when that is due.
 
         Args:
             due: whether its interval is over, or somebody asks.
-            changed: whether agents have met files that are others than in the last version.
+            changed: how many files agents have met that are others than in the last version.
             digest: of the last version, as the cache knows it; empty when it knows none.
             urls: where its manifest may be had.
             unheard: whether agents that may have it have not been heard of yet.
             asked: of each Dataset the value of the annotation with which its user asks for a listing.
             namespaces: of the Datasets that read it.
             limit: how large the source may be. A higher one than that which a listing met is tried at once.
+            rule: how much the source may have lost. A source that had lost too much is looked at at once when this
+                changes.
         """
         self._namespaces = namespaces
         if self._turn is not None:
             self.gate.join(self._turn, namespaces)
         if self._met is not None and limit().exceeds(self._met):
             self._again_at, self._met = -math.inf, None
+        if self._guard.allow(rule):
+            self._again_at = -math.inf
         now, known = self.clock(), self._known
         if self._listing is not None or now < self._again_at:
             return
@@ -183,11 +205,21 @@ class MountManifests:
             self._start(self._recover(digest=digest, urls=urls))
             return
         age = now - known.checked_at if known.checked_at is not None else math.inf
-        changed = changed and age >= max(CHANGED_SHARE * known.took, self.pause / 2)
-        if known.listed is None or due or changed:
+        if changed != self._changed_files:
+            self._unchanged = 0
+        pause = relisting_pause(self._unchanged, first=self.pause / 2, most=RELISTED_AFTER)
+        again = changed > 0 and age >= max(CHANGED_SHARE * known.took, pause)
+        doubted = self._guard.loss is not None
+        if known.listed is None or due or again or doubted:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
-            refresh = due or changed or not is_digest(digest)
-            self._start(self._count_and_list(refresh=refresh, limit=limit), refresh=refresh, asked=asked)
+            refresh = due or again or doubted or not is_digest(digest)
+            self._changed_files = changed
+            self._start(
+                self._count_and_list(refresh=refresh, limit=limit),
+                refresh=refresh,
+                asked=asked,
+                again=again and not due,
+            )
 
     async def totals(
         self, selections: Iterable[tuple[str, ...]], *, urls: tuple[str, ...]
@@ -218,7 +250,8 @@ class MountManifests:
         return found
 
     def forget(self) -> None:
-        """The mount is gone: the next one may have other ids of blocks."""
+        """The mount is gone: the next one may have other ids of blocks. How much its source had is remembered: one that
+        is empty then is no more to be believed than before."""
         self._known = ManifestView(checked=self._known.checked)
         self._recovered, self._totals, self._again_at = True, {}, -math.inf
         self.size = None
@@ -260,7 +293,10 @@ class MountManifests:
         begun = self.clock()
         if refresh:
             self._asked = limit()
-            await self.count(self._asked)
+            counted = await self.count(self._asked)
+            if counted is not None:
+                # Before the cache lists it: what it does not find any more it forgets.
+                self._guard.check(counted)
         seconds = self.clock() - begun
         self._turn = ListingTurn(namespaces=self._namespaces, since=self.clock())
         try:
@@ -276,6 +312,7 @@ class MountManifests:
         found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
         self._asked = limit()
         LimitCount(self._asked, what=self.path, path=self.path).add_size(found.size)
+        self._guard.check(found.size)
         self.size = found.size
         return found
 
@@ -285,9 +322,10 @@ class MountManifests:
         *,
         refresh: bool = False,
         asked: Mapping[object, str | None] = MappingProxyType({}),
+        again: bool = False,
     ) -> None:
         task = BackgroundTask(work, name=f"list {self.path}", on_done=self.on_done)
-        self._listing = _Listing(refresh=refresh, answers=asked, began=self.clock(), work=task)
+        self._listing = _Listing(refresh=refresh, again=again, answers=asked, began=self.clock(), work=task)
 
     def _take(self) -> None:
         done = self._listing
@@ -298,18 +336,36 @@ class MountManifests:
             found = done.work.result()
         except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
             return  # it is lost: the source is listed
+        except SourceLossError:
+            self._shrunk(done)
+            return
         except (EngineError, OSError) as error:
             self._failed(error, done)
             return
-        if self._known.listed is None or self._known.listed.digest != found.digest:
+        changed = self._known.listed is None or self._known.listed.digest != found.digest
+        if changed:
             self._totals = {}
+        self._unchanged = self._unchanged + done.again if not changed else 0
         self._known = replace(self._known, listed=found, problem=None)
+        self._guard.accept(version=found.digest, size=found.size)
         if done.refresh:
-            at, began = self.clock(), done.began
-            self._known = replace(
-                self._known, trouble=None, checked_at=at, asked_at=began, checked=self.now()
-            )
-            self._answered.update(done.answers)
+            self._known = replace(self._known, trouble=None)
+            self._checked(done)
+
+    def _checked(self, done: _Listing) -> None:
+        """The source itself has been looked at."""
+        at, began = self.clock(), done.began
+        self._known = replace(self._known, checked_at=at, asked_at=began, checked=self.now())
+        self._answered.update(done.answers)
+
+    def _shrunk(self, done: _Listing) -> None:
+        """The source has lost too much: the last version stays, and the source is looked at again."""
+        pause = self._guard.pause(max(self.pause, CHANGED_SHARE * (self.clock() - done.began)))
+        self._again_at = self.clock() + pause
+        cause = self._guard.problem(retry_after=pause)
+        first = self._known.listed is None
+        self._known = replace(self._known, trouble=cause, problem=cause if first else None)
+        self._checked(done)
 
     def _failed(self, error: EngineError | OSError, done: _Listing) -> None:
         """A listing has failed: by the source, the cache, or this operator's own disk and processes."""

@@ -29,12 +29,16 @@ class SourceFailureError(Exception):
     Attributes:
         code: why, for the operator.
         common: it concerns the source as a whole as a rule, not the one file.
+        certain: it is known to concern all of it: no time must pass before that is said.
     """
 
-    def __init__(self, code: FailureCode, reason: str, *, common: bool = False) -> None:
+    def __init__(
+        self, code: FailureCode, reason: str, *, common: bool = False, certain: bool = False
+    ) -> None:
         super().__init__(reason)
         self.code = code
         self.common = common
+        self.certain = certain
 
 
 Write = Callable[[memoryview], None]

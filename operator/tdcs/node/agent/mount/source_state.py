@@ -73,10 +73,8 @@ class FolderReader:
         if error.errno in (errno.ELOOP, errno.EXDEV):
             return SourceFailureError("Denied", "it is a symbolic link that leads out of the source's folder")
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            if not os.path.isdir(self._folder):
-                return SourceFailureError(
-                    "SourceAway", "the source's folder is away on this node", common=True
-                )
+            if away := self._why_away():
+                return SourceFailureError("SourceAway", away, common=True, certain=True)
             return SourceFailureError("Missing", "the file is not at the source any more")
         if error.errno in (errno.EACCES, errno.EPERM):
             return SourceFailureError(
@@ -89,6 +87,19 @@ class FolderReader:
         if error.errno in _AWAY:
             return SourceFailureError("SourceAway", f"the source does not answer: {reason}", common=True)
         return SourceFailureError("Unreadable", f"the file cannot be read: {reason}")
+
+    def _why_away(self) -> str:
+        """Why no file of the folder is there, if that says nothing of the files: what is not mounted on a node is an
+        empty folder there, which has none of the files that were listed."""
+        try:
+            with os.scandir(self._folder) as entries:
+                if next(entries, None) is not None:
+                    return ""
+        except NotADirectoryError:
+            return "the source's folder is no folder on this node"
+        except OSError as error:
+            return f"the source's folder is away on this node: {error.strerror}"
+        return "the source's folder is empty on this node: see whether it is mounted there"
 
 
 def _compare(found: os.stat_result, extent: Extent) -> None:
@@ -234,7 +245,7 @@ class SourceState:
         alone = self.unanswered.note(identity, now=now)
         if alone:
             self.unanswered.ended(identity)
-        if self.unanswered.away(now=now):
+        if error.certain or self.unanswered.away(now=now):
             self.failure = FileFailure(path=path, code=error.code, reason=str(error))
         if error.common and now >= self.until:
             self.failures += 1

@@ -1,0 +1,128 @@
+"""Is a source believed that has far less than its last version?
+
+A folder that is not mounted where it is listed, a mirror that is being replaced and a store that lost a part of its
+index look like a source whose files were deleted. What they lost would leave the cache, and come again from the source
+an hour later. So a version that lacks more than a set share of the files, or of the bytes, of the last one is taken
+only when it was found again and again for a while, or when somebody says that it is right.
+
+As many files with fewer bytes are no loss: they were replaced, and what the cache has of the old ones is of no use.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tdcs.model.humanize import counted, duration, human
+from tdcs.model.listing_limit import SourcesSize
+
+LOSS_PERCENT: Final = 90
+"""What a version may lack where a Dataset says nothing else: whoever replaces most of a Dataset waits for nothing."""
+
+CONFIRM_SECONDS: Final = 3600.0
+"""So long the source must have been the same before it is believed: longer than a node or a server takes to start."""
+
+EMPTY_FACTOR: Final = 24
+"""An empty source must have been so for so many times as long: people take a day to see that a folder is not mounted,
+and nobody needs the room of a Dataset without files sooner."""
+
+CONFIRMATIONS: Final = 3
+"""So often at least it must have been found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRule:
+    """How much a source may lose.
+
+    Attributes:
+        percent: share of the files, or of the bytes, that a version may lack; 100: any, also all.
+        confirm_seconds: for so long a source that lost more must be the same before it is believed.
+        accepted: digests of versions of which somebody says that what followed may have lost anything.
+    """
+
+    percent: int = LOSS_PERCENT
+    confirm_seconds: float = CONFIRM_SECONDS
+    accepted: frozenset[str] = frozenset()
+
+
+PLAIN_RULE: Final = LossRule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLoss:
+    """A source that has lost more than it may, and since when.
+
+    Attributes:
+        version: digest of the last version that was taken.
+        before: how large that was.
+        now: how large the source is.
+        since: when it was first found so, by the clock of the caller.
+        times: how often it was found so since.
+    """
+
+    version: str
+    before: SourcesSize
+    now: SourcesSize
+    since: float
+    times: int = 1
+
+    @property
+    def is_empty(self) -> bool:
+        return self.now.files == 0
+
+    def confirmed_at(self, rule: LossRule) -> float:
+        """When it has been so for long enough."""
+        return self.since + rule.confirm_seconds * (EMPTY_FACTOR if self.is_empty else 1)
+
+
+def loss_of(
+    *,
+    version: str,
+    before: SourcesSize,
+    now: SourcesSize,
+    rule: LossRule,
+    clock: float,
+    last: SourceLoss | None,
+) -> SourceLoss | None:
+    """What a source has lost if it is not believed yet; None when it is.
+
+    Args:
+        version: digest of the last version that was taken.
+        before: how large that was.
+        now: how large the source is, all of it.
+        clock: seconds that only grow.
+        last: what was found the last time; None when it had lost nothing then.
+    """
+    if version in rule.accepted or not _has_lost(before=before, now=now, percent=rule.percent):
+        return None
+    same = (
+        last is not None
+        and last.version == version
+        and (last.now.files, last.now.bytes) == (now.files, now.bytes)
+    )
+    if last is None or not same:
+        return SourceLoss(version=version, before=before, now=now, since=clock)
+    found = SourceLoss(version=version, before=before, now=now, since=last.since, times=last.times + 1)
+    if found.times >= CONFIRMATIONS and clock >= found.confirmed_at(rule):
+        return None
+    return found
+
+
+def _has_lost(*, before: SourcesSize, now: SourcesSize, percent: int) -> bool:
+    if percent >= 100 or not before.files:
+        return False
+    if not now.files or (before.bytes and not now.bytes):
+        return True
+    kept = 100 - percent
+    fewer = 100 * now.files < kept * before.files
+    return fewer or (now.files < before.files and 100 * now.bytes < kept * before.bytes)
+
+
+def loss_text(loss: SourceLoss, *, rule: LossRule, annotation: str) -> str:
+    """What is said of it to people. `annotation`: with which somebody says that it is right."""
+    before = f"{counted(loss.before.files, 'file')} ({human(loss.before.bytes)})"
+    now = "is empty" if loss.is_empty else f"has {counted(loss.now.files, 'file')} ({human(loss.now.bytes)})"
+    seconds = rule.confirm_seconds * (EMPTY_FACTOR if loss.is_empty else 1)
+    return (
+        f"the source {now} and had {before} in the version that is served: nothing is removed from the cache, and that "
+        f"version stays. See whether the source is whole (a folder that is not mounted looks empty). It is believed "
+        f"when it has been so for {duration(seconds)}, or at once with the annotation {annotation}={loss.version}"
+    )

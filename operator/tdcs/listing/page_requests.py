@@ -1,0 +1,146 @@
+"""Asks a store for the pages of a bucket's listing, each until it has come whole.
+
+A page that did not come whole is no page: what it named is forgotten, and it is asked for again. A listing that ends
+early, because a store was busy or a proxy cut an answer off, would look like files that were deleted.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Protocol, TypeVar
+
+import aiohttp
+
+from tdcs.api.source_uri import SourceUri
+from tdcs.listing.bucket_pages import ask, page_url
+from tdcs.listing.store_answers import LONGEST_ANSWER, Refusal, error_of, no_answer, refusal
+from tdcs.model.cache_engine import Source
+
+PAGE: Final = 1000
+"""Names in a page: the most that S3 gives."""
+LARGEST_PAGE: Final = 16 << 20
+"""Bytes: a thousand names of 1,024 bytes, each of them escaped, and what is said of each."""
+
+_FIRST_TRIES: Final = 2
+"""For the first page, before which nothing was done that would be lost: the caller tries again by its own rhythm."""
+_TRIES: Final = 8
+_FIRST_PAUSE: Final = 0.2
+_MOST_PAUSE: Final = 20.0
+
+
+class PageError(Exception):
+    """What came is no whole page, or none that follows the one before. The text says why, for people."""
+
+
+class PageSink(Protocol):
+    """Takes in the text of one page, part by part."""
+
+    def add(self, part: bytes) -> None: ...
+
+    def finish(self) -> str:
+        """The page has come to its end: the token of the next one, empty for the last; raises PageError."""
+        ...
+
+
+Sink = TypeVar("Sink", bound=PageSink)
+
+
+class PageRequests:
+    """The requests of one listing.
+
+    Args:
+        session: with the store.
+        path: of the mount, for messages.
+        prefix: what all names begin with; None: that of the source.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        source: Source,
+        uri: SourceUri,
+        *,
+        path: str,
+        prefix: str | None = None,
+    ) -> None:
+        self._session: Final = session
+        self._source = source
+        self._uri: Final = uri
+        self._path: Final = path
+        self._prefix: Final = prefix
+        self._pages = 0
+        self._chance: Final = random.Random()  # noqa: S311 - spreads requests, and keeps no secret
+
+    async def page(self, token: str, sink: Callable[[], Sink]) -> tuple[Sink, str]:
+        """The page of a token, as a sink took it in, and the token of the next page.
+
+        Args:
+            token: empty for the first page.
+            sink: gives an empty one, once for each try.
+
+        Raises:
+            SourceError: The store gives no such page.
+        """
+        tries = _TRIES if self._pages else _FIRST_TRIES
+        for attempt in itertools.count(1):
+            taken, wait = sink(), 0.0
+            try:
+                refused = await self._try(token, taken)
+                if refused is None:
+                    after = taken.finish()
+                    if after and after == token:
+                        raise PageError("it names itself as the next page")
+                    self._pages += 1
+                    return taken, after
+                failure, wait = error_of(refused, uri=self._source.uri, path=self._path), refused.retry_after
+                if not refused.passes:
+                    raise failure
+            except (aiohttp.ClientError, TimeoutError, PageError, ValueError) as error:
+                failure = no_answer(_plain(error), uri=self._source.uri, path=self._path)
+            if attempt == tries:
+                raise failure
+            most = min(_FIRST_PAUSE * 2.0**attempt, _MOST_PAUSE)
+            await asyncio.sleep(max(wait, self._chance.uniform(most / 2, most)))
+        raise AssertionError("it is counted without end")
+
+    async def _try(self, token: str, sink: PageSink) -> Refusal | None:
+        """Ask once; why there is no page, None when it came."""
+        refused = await self._ask(token, sink)
+        if refused is not None and refused.region and "region" not in self._source.options:
+            # A bucket is known in its own region only, which Amazon says of any bucket.
+            self._source = replace(self._source, options={**self._source.options, "region": refused.region})
+            refused = await self._ask(token, sink)
+        return refused
+
+    async def _ask(self, token: str, sink: PageSink) -> Refusal | None:
+        url = page_url(self._source, self._uri, names=PAGE, token=token, prefix=self._prefix)
+        async with ask(self._session, url) as answer:
+            if answer.status != 200:
+                return refusal(
+                    answer.status,
+                    await answer.content.read(LONGEST_ANSWER),
+                    region=answer.headers.get("x-amz-bucket-region", ""),
+                    retry_after=answer.headers.get("Retry-After", ""),
+                )
+            length = 0
+            async for part in answer.content.iter_any():
+                length += len(part)
+                if length > LARGEST_PAGE:
+                    raise PageError(f"a page has more than {LARGEST_PAGE} bytes")
+                sink.add(part)
+        return None
+
+
+def _plain(error: Exception) -> str:
+    """What went wrong, without the address that was asked for: it is signed."""
+    if isinstance(error, PageError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "it takes too long"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return (
+            f"no connection with {error.host}:{error.port}: {error.strerror or type(error.os_error).__name__}"
+        )
+    return type(error).__name__

@@ -1,0 +1,207 @@
+"""A source that has far less than before: the version that is served stays, and says so, until that is believed."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
+from tests.unit.control.cluster import Cluster
+
+from tdcs.api import names
+from tdcs.model.kube_resources import DATASETS, EVENTS
+
+MB = 1_000_000
+URI = "s3://pictures"
+FILES = {f"{number:03d}": MB for number in range(50)}
+HALF_AN_HOUR = 1800.0
+
+
+class Story:
+    """A Dataset that is loaded onto two nodes, and what its cache does with blocks after that."""
+
+    def __init__(self, cluster: Cluster, engine: MemoryEngine) -> None:
+        self.cluster = cluster
+        self.engine = engine
+        self.done = Counter[str]()
+        engine.before = self._note
+
+    async def _note(self, operation: Operation) -> None:
+        if operation.name in {"put", "drop"}:
+            self.done[operation.name] += 1
+
+    async def has(self, files: dict[str, int], *, value: str) -> None:
+        """The source has these files, and is looked at."""
+        self.engine.sources[URI] = files
+        await self.cluster.annotate("pictures", refresh=value)
+
+    async def looked_at(self, value: str) -> None:
+        """The source is looked at once more."""
+        await self.cluster.annotate("pictures", refresh=value)
+        await self.cluster.until(lambda: self.cluster.status().get("refreshed") == value)
+
+    @property
+    def version(self) -> str:
+        return next(iter(self.engine.known_versions.values()))
+
+    async def shrunk(self) -> str:
+        """The Dataset says that its source has shrunk, and is served as before; gives the sentence."""
+        await self.cluster.until(
+            lambda: self.cluster.condition("SourceReachable").get("reason") == "SourceShrunk"
+        )
+        assert self.cluster.condition("Ready")["status"] == "True"
+        assert self.cluster.status()["totalFiles"] == len(FILES)
+        assert not self.done, "no block was dropped, and none was read again"
+        return str(self.cluster.condition("SourceReachable")["message"])
+
+
+class Clock:
+    """The operator's clock; a test moves it."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def story(clock: Clock) -> AsyncIterator[Story]:
+    engine = MemoryEngine(sources={URI: dict(FILES)}, workers=dict.fromkeys("ab", 1000 * MB))
+    async with Cluster(engine=engine, nodes={node: {} for node in "ab"}, clock=clock) as made:
+        await made.create_cache()
+        await made.create_keys()
+        placement = {"mode": "Replicate", "nodeCount": 2}
+        await made.create_dataset(placement=placement, source={"checkInterval": "0s"})
+        await made.until_state("Ready")
+        yield Story(made, engine)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "the source is empty and had 50 files"),
+        (dict(list(FILES.items())[:4]), r"the source has 4 files"),
+        (dict.fromkeys(list(FILES)[:49], MB // 20), r"the source has 49 files \(2.5 MB\)"),
+    ],
+    ids=["empty", "files", "bytes"],
+)
+async def test_a_source_that_has_lost_more_than_nine_tenths_costs_no_cached_byte(
+    story: Story, files: dict[str, int], said: str
+) -> None:
+    await story.has(files, value="1")
+    text = await story.shrunk()
+    assert story.cluster.status()["state"] == "Degraded"
+    assert re.search(said, text)
+    assert f"{names.ANNOTATION_ACCEPT_LOSS}={story.version}" in text
+    events = [one for one in story.cluster.server.store(EVENTS).values() if one["reason"] == "SourceShrunk"]
+    assert {one["type"] for one in events} == {"Warning"}
+
+    await story.has(dict(FILES), value="2")
+    await story.cluster.until(lambda: story.cluster.condition("SourceReachable").get("status") == "True")
+    await story.cluster.until_state("Ready")
+    assert not story.done
+
+
+async def test_a_source_that_has_lost_nine_tenths_is_believed_at_once(story: Story) -> None:
+    await story.has(dict(list(FILES.items())[:5]), value="1")
+    await story.cluster.until(lambda: story.cluster.status()["totalFiles"] == 5)
+    assert story.cluster.condition("SourceReachable")["status"] == "True"
+
+
+async def test_a_file_that_is_replaced_by_a_shorter_one_is_no_loss(story: Story) -> None:
+    await story.has(dict.fromkeys(FILES, MB // 100), value="1")
+    await story.cluster.until(lambda: story.cluster.status()["totalBytes"] == 50 * (MB // 100))
+
+
+async def test_a_dataset_may_ask_for_a_closer_look(story: Story) -> None:
+    await story.cluster.change(DATASETS, "pictures", source={"lossPercent": 10})
+    await story.has(dict(list(FILES.items())[:44]), value="1")
+    await story.shrunk()
+
+
+async def test_a_loss_that_somebody_accepts_is_taken_over_and_the_next_one_is_not(story: Story) -> None:
+    few = dict(list(FILES.items())[:4])
+    await story.has(few, value="1")
+    await story.shrunk()
+    await story.cluster.annotate("pictures", **{"accept-loss": "of-another-version"})
+    await story.cluster.quiet()
+    await story.shrunk()
+    await story.cluster.annotate("pictures", **{"accept-loss": story.version})
+    await story.cluster.until(lambda: story.cluster.status()["totalFiles"] == 4)
+    await story.cluster.until_state("Ready")
+
+    await story.has({}, value="2")
+    await story.cluster.until(
+        lambda: story.cluster.condition("SourceReachable").get("reason") == "SourceShrunk"
+    )
+    assert story.cluster.status()["totalFiles"] == 4
+
+
+async def test_a_loss_is_believed_when_it_was_found_again_for_an_hour(story: Story, clock: Clock) -> None:
+    await story.has(dict(list(FILES.items())[:4]), value="1")
+    await story.shrunk()
+    clock.ahead += HALF_AN_HOUR
+    await story.cluster.annotate("pictures", refresh="2")
+    await story.cluster.until(lambda: story.cluster.status().get("refreshed") == "2")
+    await story.shrunk()
+    clock.ahead += HALF_AN_HOUR + 1
+    await story.cluster.annotate("pictures", refresh="3")
+    await story.cluster.until(lambda: story.cluster.status()["totalFiles"] == 4)
+
+
+async def test_an_empty_source_is_not_believed_for_a_day(story: Story, clock: Clock) -> None:
+    await story.has({}, value="1")
+    await story.shrunk()
+    for value in ("2", "3", "4"):
+        clock.ahead += 3600.0
+        await story.looked_at(value)
+    await story.shrunk()
+    clock.ahead += 24 * 3600.0
+    await story.cluster.annotate("pictures", refresh="5")
+    await story.cluster.until(lambda: story.cluster.condition("Ready").get("reason") == "SourceEmpty")
+
+
+async def test_a_source_that_lost_something_is_looked_at_again_by_itself(story: Story) -> None:
+    """Nothing else would: its Dataset is never checked for changes."""
+    await story.has({}, value="1")
+    await story.shrunk()
+    story.engine.sources[URI] = dict(FILES)
+    await story.cluster.until(lambda: story.cluster.condition("SourceReachable").get("status") == "True")
+    assert not story.done
+
+
+async def test_a_dataset_whose_sources_may_lose_all_follows_at_once(story: Story) -> None:
+    await story.cluster.change(DATASETS, "pictures", source={"lossPercent": 100})
+    await story.has({}, value="1")
+    await story.cluster.until(lambda: story.cluster.condition("Ready").get("reason") == "SourceEmpty")
+
+
+async def test_a_loss_is_not_believed_by_a_new_operator_either(story: Story) -> None:
+    await story.has({}, value="1")
+    await story.shrunk()
+    await story.cluster.stop()
+    await story.cluster.start()
+    await story.has({}, value="2")
+    await story.cluster.until(lambda: story.cluster.status().get("refreshed") == "2")
+    await story.shrunk()
+
+
+async def test_a_listing_that_has_lost_what_was_counted_is_no_version(story: Story) -> None:
+    """The cache's master may see less than whoever counts. What it forgets then is brought again."""
+    engine = story.engine
+    engine.sources[URI] = dict
+    await story.cluster.annotate("pictures", refresh="1")
+    await story.cluster.until(
+        lambda: story.cluster.condition("SourceReachable").get("reason") == "SourceShrunk"
+    )
+    assert story.cluster.status()["totalFiles"] == len(FILES)
+    engine.sources[URI] = dict(FILES)
+    await story.cluster.until_state("Ready")
+    assert story.cluster.status()["totalFiles"] == len(FILES)

@@ -1,0 +1,99 @@
+"""A source that agents find changed, and that is the same each time it is listed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tdcs.control.cache_registry import Cache, CachePool, Published
+from tdcs.control.dataset.mount.listing_gate import ListingGate
+from tdcs.control.dataset.mount.source_versions import MountManifests
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.result import Listed
+from tdcs.model.listing_limit import ListingLimit
+from tdcs.model.manifest_format import totals_of
+
+DAY = 86_400.0
+
+
+class Unchanging:
+    """A lister of a source that takes its time and stays as it is, until a test says otherwise."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self.now = 0.0
+        self.seconds = seconds
+        self.digest = "a" * 32
+        self.begun: list[float] = []
+
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+        self.begun.append(self.now)
+        self.now += self.seconds
+        return Listed(digest=self.digest, totals=totals_of(1000), seconds=self.seconds)
+
+
+def no_cache(cluster: str) -> Cache:
+    raise AssertionError(cluster)
+
+
+def manifests_of(lister: Unchanging, folder: Path) -> MountManifests:
+    return MountManifests(
+        path="/datasets/1f",
+        caches=CachePool(make=no_cache, folder=ManifestFolder(folder)),
+        published=lambda digest: Published(cluster="default", most=1 << 20),
+        lister=lister,
+        count=lambda limit: asyncio.sleep(0),
+        gate=ListingGate(stuck_seconds=10**9),
+        pause=60.0,
+        now=lambda: "",
+        on_done=lambda: None,
+        on_refused=lambda: None,
+        clock=lambda: lister.now,
+    )
+
+
+async def spend(manifests: MountManifests, lister: Unchanging, seconds: float, *, changed: int) -> None:
+    """Passes every five seconds, in which agents say of so many files that they have changed."""
+    until = lister.now + seconds
+    while lister.now < until:
+        manifests.advance(
+            due=False,
+            changed=changed,
+            digest="",
+            urls=(),
+            unheard=False,
+            asked={},
+            namespaces=frozenset({"n"}),
+            limit=lambda: ListingLimit(files=10**8),
+        )
+        while manifests.busy:
+            await asyncio.sleep(0)
+            manifests.view()
+        lister.now += 5.0
+
+
+@pytest.mark.parametrize("seconds", [2.0, 60.0, 1200.0])
+async def test_a_file_that_stays_changed_has_the_source_listed_more_and_more_seldom(
+    tmp_path: Path, seconds: float
+) -> None:
+    lister = Unchanging(seconds=seconds)
+    manifests = manifests_of(lister, tmp_path)
+    await spend(manifests, lister, DAY, changed=1)
+    assert 3 <= len(lister.begun) <= 14
+    gaps = [after - before for before, after in zip(lister.begun, lister.begun[1:], strict=False)]
+    assert gaps == sorted(gaps)
+
+
+async def test_a_further_file_and_a_new_version_have_it_listed_soon_again(tmp_path: Path) -> None:
+    lister = Unchanging(seconds=2.0)
+    manifests = manifests_of(lister, tmp_path)
+    await spend(manifests, lister, DAY, changed=1)
+    before = len(lister.begun)
+    await spend(manifests, lister, 100.0, changed=2)
+    assert len(lister.begun) > before
+    lister.digest = "b" * 32
+    await spend(manifests, lister, DAY / 2, changed=2)
+    before = len(lister.begun)
+    await spend(manifests, lister, 100.0, changed=3)
+    assert len(lister.begun) > before

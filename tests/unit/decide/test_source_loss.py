@@ -1,0 +1,102 @@
+"""When a source that has less than before is believed."""
+
+from dataclasses import replace
+
+import pytest
+
+from tdcs.decide.relisting import relisting_pause
+from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text
+from tdcs.model.listing_limit import SourcesSize
+
+RULE = LossRule(percent=50, confirm_seconds=100.0)
+BEFORE = SourcesSize(files=100, bytes=1000)
+
+
+def found(
+    files: int, size: int, *, rule: LossRule = RULE, clock: float = 0.0, last: SourceLoss | None = None
+) -> SourceLoss | None:
+    now = SourcesSize(files=files, bytes=size)
+    return loss_of(version="v1", before=BEFORE, now=now, rule=rule, clock=clock, last=last)
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "percent", "lost"),
+    [
+        (0, 0, 50, True),
+        (0, 0, 99, True),
+        (0, 0, 100, False),
+        (49, 1000, 50, True),
+        (50, 500, 50, False),
+        (99, 499, 50, True),
+        (100, 499, 50, False),  # as many files: they were replaced
+        (100, 0, 50, True),  # each of them was cut to nothing
+        (99, 990, 0, True),
+        (100, 1000, 0, False),
+        (1000, 1, 0, False),
+    ],
+)
+def test_a_source_that_lacks_more_than_the_set_share_of_files_or_bytes_has_lost_something(
+    files: int, size: int, percent: int, lost: bool
+) -> None:
+    assert (found(files, size, rule=replace(RULE, percent=percent)) is not None) == lost
+
+
+def test_what_had_nothing_can_lose_nothing() -> None:
+    nothing = SourcesSize()
+    assert loss_of(version="v", before=nothing, now=nothing, rule=RULE, clock=0.0, last=None) is None
+
+
+def test_a_loss_is_believed_when_it_was_found_three_times_over_the_whole_time() -> None:
+    last = found(10, 100)
+    assert last is not None
+    assert found(10, 100, clock=1000.0, last=last) is not None, "twice, whatever the time"
+    for clock in (50.0, 99.0):
+        last = found(10, 100, clock=clock, last=last)
+        assert last is not None
+    assert found(10, 100, clock=100.0, last=last) is None
+
+
+def test_a_source_that_loses_more_meanwhile_begins_anew() -> None:
+    last = found(10, 100)
+    for clock in (50.0, 60.0):
+        last = found(10, 100, clock=clock, last=last)
+    last = found(9, 90, clock=99.0, last=last)
+    assert last is not None
+    assert (last.since, last.times) == (99.0, 1)
+
+
+def test_an_empty_source_must_stay_so_for_a_day_and_not_an_hour() -> None:
+    last = found(0, 0)
+    for clock in (100.0, 200.0, 2399.0):
+        last = found(0, 0, clock=clock, last=last)
+        assert last is not None
+    assert found(0, 0, clock=2400.0, last=last) is None
+
+
+def test_what_somebody_accepts_of_this_version_is_believed_and_of_another_one_is_not() -> None:
+    assert found(0, 0, rule=replace(RULE, accepted=frozenset({"v1"}))) is None
+    assert found(0, 0, rule=replace(RULE, accepted=frozenset({"v0"}))) is not None
+
+
+def test_the_sentence_says_what_was_lost_what_stays_and_what_to_do() -> None:
+    loss = found(1, 10)
+    assert loss is not None
+    text = loss_text(loss, rule=RULE, annotation="tdcs.io/accept-loss")
+    for part in (
+        "has 1 file (10 bytes)",
+        "100 files",
+        "nothing is removed",
+        "100 s",
+        "tdcs.io/accept-loss=v1",
+    ):
+        assert part in text
+
+
+def test_pauses_between_listings_that_change_nothing_double_up_to_the_most() -> None:
+    assert [relisting_pause(count, first=30.0, most=200.0) for count in (0, 1, 2, 3, 10**6)] == [
+        30.0,
+        60.0,
+        120.0,
+        200.0,
+        200.0,
+    ]
