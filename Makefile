@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help attacks autoscaling chaos chaos-processes ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
+.PHONY: help attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -63,6 +63,10 @@ chaos: venv ## everything on the local cluster fails at random while jobs run an
 chaos-processes: venv ## the same in small, without a cluster: processes of a cache are killed and paused: CHAOS_SECONDS=3600 CHAOS_SEED=1
 	@TDCS_CHAOS_SECONDS=$(CHAOS_SECONDS) TDCS_CHAOS_SEED=$(CHAOS_SEED) PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -s -n0 \
 	  -o timeout_func_only=true tests/engine/test_chaos.py
+
+power-cuts: venv ## cut the power of a disk at random moments of a load, and compare what is left, as root: CUTS=200 CUTS_SEED=1
+	@TDCS_POWER_CUTS=$(or $(CUTS),200) TDCS_POWER_SEED=$(or $(CUTS_SEED),1) $(BIN)/python -m pytest -q -n0 -o timeout_func_only=true \
+	  tests/processes/agent/power
 
 lint types contracts unit processes training compile controlplane engine e2e: venv
 	@$(TIERS) $@

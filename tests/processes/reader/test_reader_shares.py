@@ -22,7 +22,8 @@ from tests.support.waiting import at_this_load, eventually
 from tdcs.engine.holder_table import Holder
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, SourceAccess
 from tdcs.node.agent.block_service import BlockService
-from tdcs.node.agent.disk.tier import Disk, note_hash
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.file_facts import FileFacts, write_facts
 from tdcs.node.wire.frames import News, SourceWanted
 
 pytestmark = needs_fuse
@@ -63,7 +64,7 @@ class Tenants:
                 own.write_bytes(content)
                 with own.open("rb") as written:
                     found = xxhash.xxh3_64_intdigest(content)
-                    note_hash(written.fileno(), length=len(content), content_hash=found)
+                    write_facts(written.fileno(), FileFacts(len(content), found))
         self.agent = BlockService(
             disk=disk, journal=JOURNAL, feed=lambda *_: News(1, 0, ()), read_source=self._read_source
         )

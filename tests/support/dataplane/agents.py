@@ -24,6 +24,7 @@ from tdcs.node.agent.agent_settings import AgentSettings
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.epoch import enter_epoch
 from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.agent.serving import serving_agent
 from tdcs.trust.contexts import Contexts
@@ -215,6 +216,7 @@ async def running_agent(
     """An agent on a tier's folder, until the body ends; with `tls` it answers callers by their roles."""
     disk = Disk(tier)
     enter_epoch(disk, journal=journal)
+    make_ready(disk)
     settings = AgentSettings(node=node, capacity_bytes=capacity, journal=journal, patience=patience)
     async with serving_agent(
         settings,
@@ -239,6 +241,7 @@ async def running_agent(
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await work  # one that has ended with an error shows it
+            await asyncio.to_thread(disk.close)
 
 
 def url_of(running: RunningAgent, version: Version) -> str:

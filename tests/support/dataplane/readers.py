@@ -26,7 +26,7 @@ from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.engine.reader_files import Registration, VersionNumbers
 from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
 from tdcs.model.manifest import Manifest
-from tdcs.node.agent.disk.tier import note_hash
+from tdcs.node.file_facts import FileFacts, write_facts
 from tdcs.node.reader import session
 from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 
@@ -75,7 +75,7 @@ class Giver:
                 own.write_bytes(content[begin:end])
                 with own.open("rb") as written:  # as agents do with what they write
                     found = xxhash.xxh3_64_intdigest(content[begin:end])
-                    note_hash(written.fileno(), length=end - begin, content_hash=found)
+                    write_facts(written.fileno(), FileFacts(end - begin, found))
                 begin = end
 
 

@@ -19,6 +19,7 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.node.agent.agent_settings import AgentSettings
 from tdcs.node.agent.disk.epoch import asked_patiently, enter_epoch, read_epoch
 from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.agent.serving import serving_agent
 from tdcs.options import FOLDER, PORT, SIZE, certificates, node_name, option
 from tdcs.trust.contexts import Contexts
@@ -75,7 +76,8 @@ class ProcessSettings(DiskSettings):
 
 
 async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
-    """Make a disk one of the master's journal, before the worker registers; how many blocks were removed."""
+    """Make a disk one of the master's journal, before the worker registers, and look through what may have been lost
+    with the machine's power; how many blocks were removed."""
     disk = Disk(tier)
     identify = TrustFolder(trust) if trust is not None else None
     rpc = Rpc(target=master, patience=_CALL_PATIENCE, identify=identify)
@@ -83,7 +85,12 @@ async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
         journal = await asked_patiently(lambda: journal_id(rpc))
     finally:
         await rpc.close()
-    return await asyncio.to_thread(enter_epoch, disk, journal=journal)
+
+    def enter() -> int:
+        removed = enter_epoch(disk, journal=journal)
+        return removed + make_ready(disk).removed
+
+    return await asyncio.to_thread(enter)
 
 
 async def run(settings: ProcessSettings) -> None:
@@ -100,6 +107,7 @@ async def run(settings: ProcessSettings) -> None:
             f"{disk.epoch} does not say which journal the blocks belong to; run `tdcs agent prepare` first"
         )
     disk.prepare()
+    await asyncio.to_thread(make_ready, disk)
     ManifestFolder(disk.manifests).clear_partial()
     identify = TrustFolder(settings.trust) if settings.trust is not None else None
     worker = WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE, identify=identify)
@@ -123,5 +131,8 @@ async def run(settings: ProcessSettings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, work.cancel)
         _log.info("the agent of node %s works on %s", settings.node, settings.tier)
-        with suppress(asyncio.CancelledError):
-            await work
+        try:
+            with suppress(asyncio.CancelledError):
+                await work
+        finally:
+            await asyncio.to_thread(disk.close)

@@ -18,8 +18,9 @@ from typing import Final, NamedTuple, Protocol
 import xxhash
 
 from tdcs.node.agent.disk.part_hashes import PartHashes
-from tdcs.node.agent.disk.tier import Disk, noted_hash
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
+from tdcs.node.file_facts import noted_hash
 from tdcs.node.wire import frames
 from tdcs.node.wire.channel import Channel, receive, set_timeout, waiting_channel
 from tdcs.node.wire.connections import Connections

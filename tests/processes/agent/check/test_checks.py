@@ -25,12 +25,12 @@ from tdcs.model.agent_state import ALL_SLOTS, Check, CheckState, Part
 from tdcs.node.agent.blocks import checker as checks
 from tdcs.node.agent.blocks import comparison
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.tier import hash_of
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, SourceReader, Write
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.view_plan import kinds_of
+from tdcs.node.file_facts import hash_of
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
 

@@ -22,7 +22,8 @@ from tdcs.node.agent.blocks.check_run import CheckRun, Findings
 from tdcs.node.agent.blocks.comparison import LANES, Comparison
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.mount_notes import MountNotes
-from tdcs.node.agent.disk.tier import Disk, DiskError
+from tdcs.node.agent.disk.partial_file import DiskError
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import SourceFailureError

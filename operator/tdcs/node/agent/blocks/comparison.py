@@ -14,12 +14,14 @@ from typing import Any, Final
 import xxhash
 
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.tier import Disk, DiskError, hash_of
+from tdcs.node.agent.disk.partial_file import DiskError
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
 from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.transfer.source_puller import PIECE_BYTES, extent_of
+from tdcs.node.file_facts import hash_of
 
 _log: Final = logging.getLogger(__name__)
 

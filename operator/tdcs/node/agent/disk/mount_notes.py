@@ -51,17 +51,8 @@ class MountNotes(Generic[N]):
 
     def write(self, note: N) -> None:
         """Keep a note instead of the one before it; raises OSError."""
-        file = self._file(note.mount)
-        draft = file.with_suffix(_DRAFT)
         self._folder.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as opened:
-            opened.write(msgspec.msgpack.encode(note))
-            opened.flush()
-            if self._durable:
-                os.fsync(opened.fileno())
-        os.replace(draft, file)
-        if self._durable:
-            _sync(self._folder)
+        write_note(self._file(note.mount), msgspec.msgpack.encode(note), durable=self._durable)
 
     def remove(self, mount: str) -> None:
         """Keep nothing of a mount; unknown ones are fine."""
@@ -69,6 +60,19 @@ class MountNotes(Generic[N]):
 
     def _file(self, mount: str) -> Path:
         return self._folder / hashlib.sha256(mount.encode()).hexdigest()[:32]
+
+
+def write_note(file: Path, content: bytes, *, durable: bool) -> None:
+    """Put a file in the place of the one before it, and with `durable` on the disk, too. Raises OSError."""
+    draft = file.with_suffix(_DRAFT)
+    with draft.open("wb") as opened:
+        opened.write(content)
+        opened.flush()
+        if durable:
+            os.fsync(opened.fileno())
+    os.replace(draft, file)
+    if durable:
+        _sync(file.parent)
 
 
 def _sync(folder: Path) -> None:

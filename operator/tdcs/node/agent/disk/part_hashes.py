@@ -5,7 +5,7 @@ import threading
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from tdcs.node.agent.disk.tier import hash_of
+from tdcs.node.file_facts import hash_of
 
 _SMALL: Final = 64 << 10
 """Bytes up to which a part is hashed anew each time: there may be very many of them."""

@@ -7,60 +7,27 @@ it is one file system: a block gets from one folder to the next by a rename or a
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
-import struct
+import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from tdcs.api import names
+from tdcs.node.agent.disk.file_names import Done, FileNames, WrittenFile
+from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
+from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
+from tdcs.node.file_facts import FileFacts
 
 Ids = npt.NDArray[np.int64]
 
-_ATTRIBUTE: Final = b"user.tdcs.content"
-"""Extended attribute of a block's file: length and xxh3_64 of what was written."""
-_CONTENT: Final = struct.Struct("<QQ")
-_CHUNK: Final = 1 << 20
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_NO_ATTRIBUTES: Final = frozenset({errno.ENODATA, errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENOSPC})
-
-
-class DiskError(Exception):
-    """A block cannot be written to this disk; the text says why."""
-
-
-class PartialFile:
-    """A block that is being written. It becomes readable by `Disk.keep` alone."""
-
-    def __init__(self, *, path: str, fd: int) -> None:
-        self.path: Final = path
-        self.fd: Final = fd
-        self.kept = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.fd)
-        if not self.kept:
-            with suppress(FileNotFoundError):
-                os.unlink(self.path)
-
-    def write(self, data: memoryview, *, offset: int) -> None:
-        """Write all of `data` at `offset`; raises DiskError."""
-        try:
-            done = os.pwrite(self.fd, data, offset)
-            while done < len(data):
-                done += os.pwrite(self.fd, data[done:], offset + done)
-        except OSError as error:
-            raise _disk_error(error) from error
+_CLOSE_SECONDS: Final = 10.0
 
 
 class Disk:
@@ -68,12 +35,15 @@ class Disk:
 
     Args:
         tier: the tier's folder, at the same path as in the worker.
+        boot: identity of the running kernel; None: it is asked.
 
     Attributes:
         refused: blocks that were found wrong: they count as not being here.
+        mark: whether all that has a name is on the disk.
+        names: gives what was written its name once it is there.
     """
 
-    def __init__(self, tier: Path) -> None:
+    def __init__(self, tier: Path, *, boot: str | None = None) -> None:
         self.tier: Final = tier
         self.blocks: Final = tier / names.BLOCK_FOLDER
         own = tier / names.AGENT_FOLDER
@@ -85,6 +55,8 @@ class Disk:
         self.failures: Final = own / "failures"
         self.refused: Final = RefusedBlocks(tier)
         self.epoch: Final = own / "epoch"
+        self.mark: Final = ShutdownMark(own, boot=boot)
+        self.names: Final = FileNames(folder=own, mark=self.mark)
         self._partial: Final = f"{self.partial}/"
         self._spool: Final = f"{self.spool}/"
         self._numbers = itertools.count()
@@ -128,29 +100,48 @@ class Disk:
                 fd = os.open(path, _NEW_FILE, 0o644)
             except FileNotFoundError:  # the disk was wiped
                 self.prepare()
+                self.mark.restore()
                 fd = os.open(path, _NEW_FILE, 0o644)
         except OSError as error:
-            raise _disk_error(error) from error
+            raise disk_error(error) from error
         return PartialFile(path=path, fd=fd)
 
-    def keep(self, partial: PartialFile, *, block: int, length: int, content_hash: int) -> None:
-        """Make a block that was written completely and verified readable, under its id.
+    def keep_later(
+        self, partial: PartialFile, *, block: int, length: int, content_hash: int, done: Done
+    ) -> None:
+        """Make a block that was written completely and verified readable under its id, as soon as it is on the disk.
+
+        Args:
+            done: called in another thread, when it is readable, or with the reason why it was removed instead.
 
         Raises:
-            DiskError: The folder cannot grow, or is gone.
+            DiskError: The disk refuses, or the process ends.
         """
         try:
-            note_hash(partial.fd, length=length, content_hash=content_hash)
-        except OSError as error:
-            # Not every file system keeps attributes (tmpfs before Linux 6.6): the hash is made when it is asked for.
-            if error.errno not in _NO_ATTRIBUTES:
-                raise _disk_error(error) from error
-        try:
             os.fchmod(partial.fd, 0o444)
-            os.rename(partial.path, f"{self._spool}{block}")
         except OSError as error:
-            raise _disk_error(error) from error
-        partial.kept = True
+            raise disk_error(error) from error
+        facts = FileFacts(length, content_hash)
+        self.names.add(WrittenFile(path=partial.path, name=f"{self._spool}{block}", facts=facts, done=done))
+        partial.handed_over = True
+
+    def keep(self, partial: PartialFile, *, block: int, length: int, content_hash: int) -> None:
+        """The same, and wait for it; raises DiskError when the block was removed instead, too."""
+        ended, errors = threading.Event(), list[DiskError]()
+
+        def done(error: DiskError | None) -> None:
+            if error is not None:
+                errors.append(error)
+            ended.set()
+
+        self.keep_later(partial, block=block, length=length, content_hash=content_hash, done=done)
+        ended.wait()
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        """Name what was written, and note that the process ends in order; nothing can be kept from now on."""
+        self.names.close(seconds=_CLOSE_SECONDS)
 
     def lend(self, block: int, *, worker_file: str) -> None:
         """Put a spooled block in the place of the empty file that the worker has made for it, as a hard link.
@@ -205,36 +196,6 @@ class Disk:
         return _ids(self.blocks)
 
 
-def note_hash(fd: int, *, length: int, content_hash: int) -> None:
-    """Note what was written to a file: xxh3_64 of so many bytes. Raises OSError."""
-    os.setxattr(fd, _ATTRIBUTE, _CONTENT.pack(length, content_hash))
-
-
-def noted_hash(fd: int, *, size: int) -> int | None:
-    """xxh3_64 of a block as it was when it was written; None when that was not noted.
-
-    Args:
-        size: of the file; another length than the one that was noted says that the note is of something else.
-    """
-    with suppress(OSError):
-        length, found = _CONTENT.unpack(os.getxattr(fd, _ATTRIBUTE))
-        if length == size:
-            return int(found)
-    return None
-
-
-def hash_of(fd: int, *, offset: int, length: int) -> int:
-    """xxh3_64 of a part of a file, read now."""
-    state, end = xxhash.xxh3_64(), offset + length
-    while offset < end:
-        piece = os.pread(fd, min(_CHUNK, end - offset), offset)
-        if not piece:
-            break
-        state.update(piece)
-        offset += len(piece)
-    return state.intdigest()
-
-
 def _ids(folder: Path) -> Ids:
     try:
         names = os.listdir(folder)
@@ -252,8 +213,3 @@ def _changed(folder: Path) -> int:
         return os.stat(folder).st_mtime_ns
     except FileNotFoundError:
         return 0
-
-
-def _disk_error(error: OSError) -> DiskError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return DiskError("the disk is full" if full else f"the disk does not take the block: {error.strerror}")

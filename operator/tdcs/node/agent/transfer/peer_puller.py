@@ -12,7 +12,8 @@ import numpy as np
 
 from tdcs.model.agent_state import Peer
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.tier import Disk, DiskError
+from tdcs.node.agent.disk.partial_file import DiskError
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.failed_fetches import Mask
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -100,6 +101,7 @@ class PeerPuller:
             has[numbers] = True
             taken = self._batches(mount, ledger, peer, client, has)
             if not taken:
+                self._disk.names.wait()  # what has come is not missing
                 mount.peers.waits(peer.node)
             if over() or self._idle(mount, ledger, peer):
                 return
@@ -194,7 +196,13 @@ class PeerPuller:
         try:
             with self._disk.create(identity) as partial:
                 client.take(piece, lambda data, offset: partial.write(data, offset=offset))
-                self._disk.keep(partial, block=identity, length=length, content_hash=piece.hash)
+                self._disk.keep_later(
+                    partial,
+                    block=identity,
+                    length=length,
+                    content_hash=piece.hash,
+                    done=lambda error: self._named(mount, ledger, block, error),
+                )
         except WrongContentError as error:
             self._room.cancel(length)
             self._wrong(mount, ledger, peer, has, block, str(error))
@@ -202,8 +210,14 @@ class PeerPuller:
         except BaseException:
             self._room.cancel(length)
             raise
-        mount.brought(ledger, block)
         mount.peers.gave(peer.node, length)
+
+    def _named(self, mount: MountWork, ledger: Ledger, block: int, error: DiskError | None) -> None:
+        if error is None:
+            mount.brought(ledger, block)
+            return
+        self._room.cancel(int(ledger.manifest.block_lengths[block]))
+        mount.no_room(ledger, [block], str(error))
 
     def _wrong(
         self,

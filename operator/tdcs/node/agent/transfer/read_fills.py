@@ -18,9 +18,11 @@ from typing import Final, NamedTuple
 import xxhash
 
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.tier import Disk, DiskError, PartialFile, hash_of
+from tdcs.node.agent.disk.partial_file import DiskError, PartialFile
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.file_facts import hash_of
 from tdcs.node.wire.frames import PART_BYTES, SourceWanted
 
 _log: Final = logging.getLogger(__name__)
@@ -91,7 +93,12 @@ class ReadFills:
         return self._ledger(mount) is not None and not (short is not None and short.usual)
 
     def keep(self, mount: MountWork, wanted: SourceWanted, content: memoryview) -> None:
-        """Keep a piece that was read, where reads fill the cache and there is room."""
+        """Keep a piece that was read, where reads fill the cache and there is room.
+
+        What the disk cannot take as fast as it is read is not kept: no reader waits for it.
+        """
+        if self._disk.names.crowded:
+            return
         ledger = self._ledger(mount)
         place = _place(ledger, wanted) if ledger is not None else None
         if ledger is None or place is None:
@@ -164,11 +171,24 @@ class ReadFills:
             with self._disk.create(block) as partial:
                 partial.write(content, offset=0)
                 found = xxhash.xxh3_64_intdigest(content)
-                self._disk.keep(partial, block=block, length=len(content), content_hash=found)
+                self._disk.keep_later(
+                    partial,
+                    block=block,
+                    length=len(content),
+                    content_hash=found,
+                    done=lambda error: self._named(mount, ledger, place.number, error),
+                )
         except BaseException:
-            self._release(mount, ledger, place.number, length=len(content))
+            self._release(mount, ledger, place.number, length=place.block_length)
             raise
-        mount.brought(ledger, place.number)
+
+    def _named(self, mount: MountWork, ledger: Ledger, number: int, error: DiskError | None) -> None:
+        """A block is readable, or was not taken by the disk after all."""
+        if error is None:
+            mount.brought(ledger, number)
+            return
+        self._release(mount, ledger, number, length=int(ledger.manifest.block_lengths[number]))
+        self._note_short(mount, ledger, length=0, reason=str(error))
 
     def _keep_part(self, mount: MountWork, ledger: Ledger, place: _Place, content: memoryview) -> None:
         key = (mount.path, int(ledger.manifest.block_ids[place.number]))
@@ -218,12 +238,17 @@ class ReadFills:
         try:
             with parts.cleanup:
                 found = hash_of(parts.partial.fd, offset=0, length=parts.length)
-                self._disk.keep(parts.partial, block=block, length=parts.length, content_hash=found)
+                self._disk.keep_later(
+                    parts.partial,
+                    block=block,
+                    length=parts.length,
+                    content_hash=found,
+                    done=lambda error: self._named(parts.mount, parts.ledger, parts.number, error),
+                )
         except BaseException:
             self._give_up(parts)
             raise
         self._forget(parts)
-        parts.mount.brought(parts.ledger, parts.number)
 
     def _give_up(self, parts: _Parts) -> None:
         """Remove what has come; `ended` is set, so that nothing more is written."""

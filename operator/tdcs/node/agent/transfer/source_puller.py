@@ -12,11 +12,13 @@ from typing import Final
 import xxhash
 
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.tier import Disk, DiskError, PartialFile, hash_of
+from tdcs.node.agent.disk.partial_file import DiskError, PartialFile
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, SourceReader
 from tdcs.node.agent.mount.transfer_limits import InFlight
+from tdcs.node.file_facts import hash_of
 
 PIECE_BYTES: Final = 4 << 20
 """Larger blocks are read from the source in pieces of this size, several at a time."""
@@ -76,6 +78,7 @@ class SourcePuller:
             with mount.lock:
                 blocks = ledger.take(now=now, most=_SOURCE_BATCH, most_bytes=PIECE_BYTES, cursor="source")
             if not blocks:
+                self._disk.names.wait()  # what this thread has brought is not missing
                 return
             while blocks:
                 block = blocks.pop(0)
@@ -129,9 +132,29 @@ class SourcePuller:
                 done += len(data)
 
             source.read(extent_of(ledger, block), write)
-            self._disk.keep(partial, block=identity, length=length, content_hash=state.intdigest())
-        mount.brought(ledger, block)
-        mount.source.answered(length)
+            mount.source.answered(length)
+            self._keep(mount, ledger, block, partial, content_hash=state.intdigest())
+
+    def _keep(
+        self, mount: MountWork, ledger: Ledger, block: int, partial: PartialFile, *, content_hash: int
+    ) -> None:
+        """Have a block that came whole become readable once it is on the disk. Raises DiskError."""
+        length = int(ledger.manifest.block_lengths[block])
+
+        def named(error: DiskError | None) -> None:
+            if error is None:
+                mount.brought(ledger, block)
+                return
+            self._room.cancel(length)
+            mount.no_room(ledger, [block], str(error))
+
+        self._disk.keep_later(
+            partial,
+            block=int(ledger.manifest.block_ids[block]),
+            length=length,
+            content_hash=content_hash,
+            done=named,
+        )
 
     def _open_large(self, mount: MountWork, ledger: Ledger, block: int, length: int) -> bool:
         cleanup = ExitStack()
@@ -214,15 +237,13 @@ class SourcePuller:
         try:
             with large.cleanup:
                 if error is None:
-                    identity = int(ledger.manifest.block_ids[block])
                     found = hash_of(large.partial.fd, offset=0, length=length)
-                    self._disk.keep(large.partial, block=identity, length=length, content_hash=found)
+                    self._keep(mount, ledger, block, large.partial, content_hash=found)
         except DiskError as failure:
             error = failure
         except OSError as failure:  # it is not read again, or its file cannot be closed or removed
             error = error or DiskError(f"the disk does not finish the block: {failure.strerror}")
         if error is None:
-            mount.brought(ledger, block)
             return
         self._room.cancel(length)
         if isinstance(error, SourceFailureError):

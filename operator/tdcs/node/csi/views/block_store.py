@@ -3,6 +3,9 @@
 The agent puts a block that it has verified into its spool, and removes it there once the worker has the same file in
 its own folder. So the spool is looked at first: what has left it meanwhile is found in the worker's folder.
 
+After a start of the machine nothing is linked before the agent has looked through what may have been lost with the
+power (see `tdcs.node.store_boot`).
+
 A version that another cache had (see `tdcs.engine.block_journal`) gets no block: those here only have the same ids.
 
 What the agent has found to differ from the source counts as not being here, although it may lie here for a while: a
@@ -25,6 +28,7 @@ from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import open_plain_folder
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.view_plan import Blocks, Inodes, Kind, Kinds
+from tdcs.node.store_boot import boot_file, is_ready
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ class Store:
         """`tiers` are the tiers' folders, views lie in the first one; `mount`: the path of what is mounted; `journal`:
         the file that names the journal of the version's blocks, any will do without it or while it is not there."""
         self._home: Final = tiers[0]
+        self._tiers: Final = tiers
         self._folders: Final = [
             os.path.join(os.fsencode(tier), os.fsencode(folder))
             for tier in tiers
@@ -61,7 +66,8 @@ class Store:
 
         Take it before `scan`.
         """
-        noted = (self._epoch, self._journal) if self._journal is not None else ()
+        noted = [boot_file(tier) for tier in self._tiers]
+        noted += [self._epoch, self._journal] if self._journal is not None else []
         stamps = [_stamp(place) for place in (*self._folders, *self._refused, *map(os.fsencode, noted))]
         if -1 in stamps:
             return -1
@@ -106,12 +112,15 @@ class Store:
         return bool(noted) and noted != journal_in(self._epoch)
 
     def _linkable(self) -> Iterator[bytes]:
-        """The folders on the file system of the views: no link leads to another one."""
+        """The folders on the file system of the views, no link leads to another one, of tiers that are ready."""
         home = os.fsencode(self._home)
+        ready = {os.fsencode(tier).rstrip(b"/") for tier in self._tiers if is_ready(tier)}
         for folder in self._folders:
             tier = folder.removesuffix(os.fsencode(names.BLOCK_FOLDER)).removesuffix(
                 os.fsencode(names.AGENT_SPOOL)
             )
+            if tier.rstrip(b"/") not in ready:
+                continue
             if tier.rstrip(b"/") == home.rstrip(b"/"):
                 yield folder
                 continue

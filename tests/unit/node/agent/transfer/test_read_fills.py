@@ -74,6 +74,7 @@ class World:
             tag=manifest.tag(file) if tag is None else tag,
         )
         self.fills.keep(self.mount, wanted, memoryview(content[offset:end]))
+        self.disk.names.wait()
 
     def read_parts(self, name: str, *parts: int) -> None:
         """The same, part by part."""
@@ -234,6 +235,7 @@ def test_so_many_blocks_are_put_together_at_once_and_no_more(tmp_path: Path) -> 
                 tag=manifest.tag(file),
             )
             world.fills.keep(world.mount, wanted, memoryview(content[begin : begin + PART_BYTES]))
+    world.disk.names.wait()
     assert sorted(world.kept) == names[:MOST_OPEN]
 
 

@@ -14,8 +14,10 @@ from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.disk.epoch import enter_epoch
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
+from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.csi.views.overlay import placeholder_number, unsupported
+from tdcs.node.store_boot import is_ready
 
 
 def _overlays_unsupported() -> str:
@@ -69,6 +71,8 @@ def put_blocks(tier: Path, blocks: Mapping[int, bytes], *, folder: str = names.B
     """Blocks as a worker has them: readable and writable by everyone."""
     place = tier / folder
     place.mkdir(parents=True, exist_ok=True)
+    if not is_ready(str(tier)):
+        ShutdownMark(tier / names.AGENT_FOLDER).begin()
     for identifier, content in blocks.items():
         # As the worker does it: written elsewhere, then moved in.
         file = tier / f".{identifier}"

@@ -20,9 +20,10 @@ from tests.unit.node.csi.views.builders import (
 
 from tdcs.api import names
 from tdcs.model.manifest import Manifest
+from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import placeholder_number
-from tdcs.node.csi.views.view_plan import Form, plan
+from tdcs.node.csi.views.view_plan import Form, kinds_of, plan
 from tdcs.node.csi.views.view_tree import Outcome, Tree
 
 pytestmark = needs_overlays
@@ -329,6 +330,23 @@ def test_a_block_that_was_seen_before_the_journal_changed_is_not_linked_after_it
     assert is_placeholder(disk.root / "d/here")
 
 
+def test_nothing_is_linked_before_the_agent_has_made_the_store_ready(tmp_path: Path) -> None:
+    put_blocks(tmp_path, {1: b"content"})
+    manifest = manifest_of(listed("a", 7))
+    store = Store(tiers=[str(tmp_path)], mount=PATH)
+    (tmp_path / names.AGENT_BOOT).write_text("of the run of the kernel that ended without power\n")
+    assert not store.scan(manifest=manifest, kinds=kinds_of(manifest)).local.any()
+    with store.opened() as folders:
+        assert folders == []
+    for place in (names.AGENT_BOOT, names.BLOCK_FOLDER):
+        os.utime(tmp_path / place, (1, 1))
+    before = store.stamp()
+    assert before > 0
+    ShutdownMark(tmp_path / names.AGENT_FOLDER).begin()
+    assert store.stamp() != before
+    assert store.scan(manifest=manifest, kinds=kinds_of(manifest)).local.all()
+
+
 def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
     store = Store(tiers=[str(tmp_path)], mount=PATH)
     assert store.stamp() == 0
@@ -336,6 +354,7 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
     for folder in (names.BLOCK_FOLDER, names.AGENT_SPOOL):
         put_blocks(tmp_path, {1: b"x"}, folder=folder)
         assert store.stamp() == -1  # too young to be relied on
+        os.utime(tmp_path / names.AGENT_BOOT, (1, 1))
         for second in (1, 2):
             os.utime(tmp_path / folder, (second, second))
             assert store.stamp() == store.stamp() not in {-1, *seen}

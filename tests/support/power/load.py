@@ -1,0 +1,186 @@
+"""A disk under load: blocks come from a source, a peer and reads, are dropped and come again, while others sync."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version
+
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer
+from tdcs.node.agent.block_service import BlockService
+from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.transfer_limits import InFlight
+from tdcs.node.agent.transfer.peer_puller import PeerPuller
+from tdcs.node.agent.transfer.read_fills import ReadFills
+from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, PIECE_BYTES, SourcePuller
+from tdcs.node.wire.frames import PART_BYTES, News, SourceWanted
+
+LANES = 6
+LOADED, GIVEN, READ = "/datasets/loaded", "/datasets/given", "/datasets/read"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What is loaded from a source, from a peer and by reads: versions of three mounts, and their blocks by id."""
+
+    loaded: Version
+    given: Version
+    read: Version
+    blocks: Mapping[int, bytes]
+
+
+def sources(work: Path, *, seed: int) -> Sources:
+    """Small files and a few that are read in several pieces."""
+    rng = random.Random(seed)
+    loaded = {f"small/{number:03}": rng.randbytes(rng.randrange(1, 40_000)) for number in range(150)}
+    loaded |= {
+        f"large/{number}": rng.randbytes(PIECE_BYTES + rng.randrange(PIECE_BYTES)) for number in range(2)
+    }
+    read = {f"read/{number}": rng.randbytes(3 * PART_BYTES + number) for number in range(3)}
+    read |= {f"tiny/{number}": rng.randbytes(3000 + number) for number in range(40)}
+    given = {f"given/{number:03}": rng.randbytes(rng.randrange(1, 20_000)) for number in range(100)}
+    versions, blocks = [], dict[int, bytes]()
+    for place, (mount, files) in enumerate(((LOADED, loaded), (GIVEN, given), (READ, read))):
+        folder = fill(work / f"source-{place}", files)
+        first = {name: (place + 1 << 40) + number * 1024 for number, name in enumerate(sorted(files))}
+        version = folder_version(folder, store=work / "manifests", mount=mount, first_ids=first)
+        versions.append(version)
+        blocks |= {first[name]: content for name, content in files.items()}
+    return Sources(loaded=versions[0], given=versions[1], read=versions[2], blocks=blocks)
+
+
+@contextmanager
+def giver(work: Path, found: Sources) -> Iterator[Peer]:
+    """Another agent's block service, which has the blocks that a peer gives."""
+    disk = Disk(work / "giver")
+    disk.prepare()
+    ids = [int(each) for each in found.given.manifest.block_ids]
+    for block in ids:
+        (disk.spool / str(block)).write_bytes(found.blocks[block])
+    service = BlockService(disk=disk, journal=JOURNAL, feed=lambda *_: News(1, len(ids), ids))
+    try:
+        yield Peer(
+            node="giver", address=f"127.0.0.1:{service.start(host='127.0.0.1', port=0)}", slots=ALL_SLOTS
+        )
+    finally:
+        service.close()
+
+
+class Load:
+    """Loads onto a disk, reads, and drops, in threads, for as long as the body of `with` runs."""
+
+    def __init__(self, disk: Disk, found: Sources, *, peer: Peer, seed: int) -> None:
+        self._disk = disk
+        self._rng = random.Random(seed)
+        self._stopped = threading.Event()
+        self._room = Room(capacity=1 << 30, free=disk.free_bytes)
+        self._lock = threading.RLock()
+        self._loaded = self._mount(found.loaded)
+        self._peer = peer
+        self._given = self._mount(found.given, origin=NO_SLOTS, peers=(peer,))
+        self._read = self._mount(found.read, origin=NO_SLOTS, parts=(), fill_bytes=1 << 30)
+        self._blocks = found.blocks
+        self._fills = ReadFills(disk=disk, room=self._room)
+        self._puller = SourcePuller(
+            disk=disk, room=self._room, stopped=self._stopped, in_flight=InFlight(IN_FLIGHT_BYTES)
+        )
+        self._peers = PeerPuller(
+            disk=disk, room=self._room, journal=JOURNAL, stopped=self._stopped, answer_seconds=5
+        )
+        work = [self._pull] * LANES + [
+            self._pull_given,
+            self._read_parts,
+            self._read_parts,
+            self._drop,
+            self._sync,
+        ]
+        self._threads = [threading.Thread(target=each, daemon=True) for each in work]
+        self.dropped = {LOADED: 0, GIVEN: 0, READ: 0}
+
+    def run(self, *, seconds: float) -> None:
+        """For so long; what was begun is then ended."""
+        for thread in self._threads:
+            thread.start()
+        time.sleep(seconds)
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _mount(self, version: Version, **assignment: Any) -> MountWork:
+        mount = MountWork(path=version.manifest.path, lock=self._lock, room=self._room)
+        ledger = Ledger(version.manifest)
+        ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+        mount.opened(ledger)
+        mount.assign(version.assignment(**assignment))
+        return mount
+
+    def _pull(self) -> None:
+        while not self._stopped.is_set():
+            self._puller.run(self._loaded)
+            self._stopped.wait(0.01)
+
+    def _pull_given(self) -> None:
+        while not self._stopped.is_set():
+            self._peers.run(self._given, self._peer)
+            self._stopped.wait(0.01)
+
+    def _read_parts(self) -> None:
+        """Reads the files' parts in any order, the first part last: it is then the last that is written."""
+        ledger = self._read.ledger
+        assert ledger is not None
+        manifest, rng = ledger.manifest, random.Random(self._rng.random())
+        while not self._stopped.is_set():
+            file = rng.randrange(len(manifest))
+            (number,) = manifest.blocks_of(file)
+            block = int(manifest.block_ids[number])
+            content = memoryview(self._blocks[block])
+            for offset in reversed(range(0, len(content), PART_BYTES)):
+                piece = content[offset : offset + PART_BYTES]
+                wanted = SourceWanted(
+                    mount=READ,
+                    block=block,
+                    path=manifest.file_path(file),
+                    offset=offset,
+                    length=len(piece),
+                    size=len(content),
+                    tag=manifest.tag(file),
+                )
+                self._fills.keep(self._read, wanted, piece)
+                self._stopped.wait(rng.random() * 0.01)
+
+    def _drop(self) -> None:
+        """Drops a block now and then, so that the disk gives its places to others."""
+        while not self._stopped.wait(0.002):
+            mount = self._rng.choice((self._loaded, self._given, self._read))
+            ledger = mount.ledger
+            assert ledger is not None
+            with self._lock:
+                held = np.flatnonzero(ledger.held & ~ledger.claimed).tolist()
+                claimed = ledger.claim([self._rng.choice(held)]) if held else []
+            for number in claimed:
+                self._disk.unspool(int(ledger.manifest.block_ids[number]))
+                mount.located(ledger, number, spooled=False, registered=False)
+                self.dropped[mount.path] += 1
+
+    def _sync(self) -> None:
+        """As the kernel does with what is old, and other programs of the node with all that there is."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        folder = os.open(self._disk.tier, os.O_RDONLY)
+        try:
+            while not self._stopped.wait(self._rng.random() * 0.3):
+                libc.syncfs(folder)
+        finally:
+            os.close(folder)

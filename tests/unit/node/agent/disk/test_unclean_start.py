@@ -1,0 +1,141 @@
+"""After a loss of power the last files are compared with their hash, before anybody is given one of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.disk.unclean_start import Looked, make_ready
+from tdcs.node.file_facts import FileFacts, write_facts
+from tdcs.node.store_boot import is_ready
+
+CONTENT = os.urandom(70_000)
+HOLE = bytes(4096) + CONTENT[4096:]
+
+
+def started(tier: Path, *, boot: str) -> tuple[Disk, Looked]:
+    """The store of an agent that starts in this run of the kernel."""
+    disk = Disk(tier, boot=boot)
+    disk.prepare()
+    return disk, make_ready(disk)
+
+
+def keep(disk: Disk, block: int, content: bytes = CONTENT) -> None:
+    with disk.create(block) as partial:
+        partial.write(memoryview(content), offset=0)
+        found = xxhash.xxh3_64_intdigest(content)
+        disk.keep(partial, block=block, length=len(content), content_hash=found)
+
+
+def lose(disk: Disk, block: int, content: bytes = HOLE) -> None:
+    """What a disk does that confirms what it does not write: the file is as long as it was, with a hole in it."""
+    file = disk.spool / str(block)
+    file.chmod(0o644)
+    with file.open("r+b") as opened:
+        opened.truncate(len(content))
+        opened.write(content)
+
+
+@pytest.mark.parametrize("content", [HOLE, CONTENT[:-1], b""], ids=["hole", "cut off", "empty"])
+def test_a_file_that_was_not_synced_as_a_whole_is_not_there_after_a_power_loss(
+    tmp_path: Path, content: bytes
+) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 1)
+    keep(disk, 2)
+    lose(disk, 1, content)
+    disk, looked = started(tmp_path, boot="second")
+    assert looked == Looked(compared=2, removed=1)
+    assert disk.spooled().tolist() == [2]
+
+
+def test_a_link_in_the_workers_folder_is_looked_at_as_well(tmp_path: Path) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    disk.blocks.mkdir()
+    keep(disk, 1)
+    os.link(disk.spool / "1", disk.blocks / "1")
+    disk.unspool(1)
+    write = disk.blocks / "1"
+    write.chmod(0o644)
+    write.write_bytes(HOLE)
+    disk, looked = started(tmp_path, boot="second")
+    assert looked.removed == 1
+    assert not disk.has(1)
+
+
+def test_nothing_is_compared_when_the_process_alone_was_killed(tmp_path: Path) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 1)
+    disk, looked = started(tmp_path, boot="first")
+    assert looked == Looked()
+    assert disk.has(1)
+
+
+def test_nothing_is_compared_after_a_shutdown_in_order(tmp_path: Path) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 1)
+    disk.close()
+    _, looked = started(tmp_path, boot="second")
+    assert looked == Looked()
+
+
+def test_files_that_a_later_sync_has_covered_are_not_read_again(tmp_path: Path) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 1)
+    disk.mark.advance()
+    keep(disk, 2)
+    _, looked = started(tmp_path, boot="second")
+    assert looked == Looked(compared=1, removed=0)
+
+
+def test_a_process_that_was_killed_hides_nothing_from_the_start_after_the_power_loss(tmp_path: Path) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 1)
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 2)
+    for block in (1, 2):
+        lose(disk, block)
+    disk, looked = started(tmp_path, boot="second")
+    assert looked == Looked(compared=2, removed=2)
+
+
+def test_power_that_is_lost_while_files_are_compared_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 1)
+    lose(disk, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("tdcs.node.agent.disk.unclean_start._look_through", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            started(tmp_path, boot="second")
+    _, looked = started(tmp_path, boot="second")
+    assert looked.removed == 1
+
+
+def test_files_of_a_store_without_a_mark_are_believed_by_what_they_say_alone(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, boot="first")
+    disk.prepare()
+    for block, content in ((1, CONTENT), (2, HOLE), (3, CONTENT)):
+        (disk.spool / str(block)).write_bytes(content)
+        if block != 3:
+            facts = FileFacts(len(CONTENT), xxhash.xxh3_64_intdigest(CONTENT))
+            write_facts(str(disk.spool / str(block)), facts)
+    assert make_ready(disk).removed == 2
+    assert disk.spooled().tolist() == [1]
+
+
+def test_others_may_read_the_store_only_once_it_was_made_ready_in_this_run_of_the_kernel(
+    tmp_path: Path,
+) -> None:
+    started(tmp_path, boot="an earlier one")
+    assert not is_ready(str(tmp_path))
+    disk = Disk(tmp_path)
+    make_ready(disk)
+    assert is_ready(str(tmp_path))
+    disk.close()
+    assert is_ready(str(tmp_path))
