@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ class Bucket:
         self.status: dict[str, int] = {}
         self.etags: dict[str, str] = {}
         self.all_status = 0
+        self.throttled_share = 0.0
+        self.random = random.Random(1)
         self.refuse_after: tuple[int, int] | None = None
         self.hangs = threading.Event()
         self.hangs.set()
@@ -79,6 +82,8 @@ class Bucket:
         if name in self.stuck:
             self.released.wait()
         status = self.all_status or self.status.get(name, 200)
+        if self.random.random() < self.throttled_share:
+            status = 503
         content = self.files.get(name, b"")
         if status == 200 and name not in self.files:
             status = 404
@@ -190,7 +195,8 @@ async def test_a_file_that_changes_in_the_middle_of_a_load_is_never_kept_half(
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(403, "Denied"), (404, "Missing"), (412, "Changed"), (503, "Unreadable")]
+    ("status", "code"),
+    [(403, "Denied"), (404, "Missing"), (412, "Changed"), (500, "Unreadable"), (503, "SourceAway")],
 )
 async def test_a_file_that_is_refused_in_the_middle_of_a_load_comes_whole_or_not_at_all(
     bucket: Bucket, tmp_path: Path, status: int, code: str
@@ -225,6 +231,37 @@ async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(
         bucket.all_status = 0
         await one.holds(version, deadline=30)
         assert one.mount().failed_count == 0
+
+
+@pytest.mark.parametrize("status", [429, 503, 504])
+async def test_one_file_that_always_asks_for_patience_is_named_and_never_failed(
+    bucket: Bucket, tmp_path: Path, status: int
+) -> None:
+    version = version_of(bucket, tmp_path)
+    bucket.status = {"150": status}
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(
+            lambda: [(each.path, each.code) for each in one.mount().failed] == [("150", "SourceAway")],
+            deadline=60,
+        )
+        (part,) = one.mount().parts
+        assert (part.held_bytes, part.failed_bytes) == (version.bytes - 2_000, 0)
+        assert (one.mount().failed_count, one.mount().source_away, one.mount().busy) == (0, False, True)
+        bucket.status = {}
+        await one.holds(version, deadline=40)
+        assert not one.mount().failed
+
+
+async def test_a_store_that_throttles_gives_all_files_and_fails_none(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.files["large"] = os.urandom(40_000_000)
+    version = version_of(bucket, tmp_path)
+    bucket.throttled_share = 0.2
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version, deadline=60)
+        assert one.content(version) == bucket.files
+        assert not one.mount().failed
 
 
 async def test_one_file_that_always_gives_an_error_fails_alone_and_never_the_source(
@@ -307,6 +344,21 @@ async def test_files_of_a_folder_that_cannot_be_read_are_named_with_their_reason
         found = {failure.path: failure.code for failure in one.mount().failed}
         assert found == {"changed": "Changed", "gone": "Missing", "longer": "Changed"}
         assert one.content(version) == {"good": b"x" * 1000}
+
+
+async def test_an_empty_mount_point_is_no_folder_without_files(tmp_path: Path) -> None:
+    source = fill(tmp_path / "source", {"a": b"x", "b": b"y"})
+    version = folder_version(source, store=tmp_path / "manifests")
+    source.rename(tmp_path / "elsewhere")
+    source.mkdir()
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: one.mount().source_away, deadline=20)
+        assert one.mount().failed_count == 0
+        assert "is mounted there" in one.mount().failed[0].reason
+        source.rmdir()
+        (tmp_path / "elsewhere").rename(source)
+        await one.holds(version, deadline=40)
 
 
 async def test_a_folder_that_is_not_mounted_yet_is_waited_for(tmp_path: Path) -> None:

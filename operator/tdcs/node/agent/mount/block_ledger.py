@@ -27,6 +27,8 @@ from tdcs.node.agent.mount.failed_fetches import BlockFailures, FailedBlock, Fai
 _log: Final = logging.getLogger(__name__)
 
 _WINDOW: Final = 1 << 16
+UNANSWERED_PAUSE: Final = 15.0
+"""Seconds after which a block is tried again at the latest that a source did not answer for."""
 
 
 class Ledger:
@@ -218,6 +220,12 @@ class Ledger:
         """A claimed block could not be brought; it is tried again after a pause that grows."""
         self.changes += 1
         self.failures.note(block, failure, now=now)
+        self.claimed[block] = False
+
+    def postponed(self, block: int, *, now: float) -> None:
+        """A claimed block was not answered: it is tried again after a short pause, and has not failed."""
+        self.changes += 1
+        self.failures.postpone(block, now=now, most=UNANSWERED_PAUSE)
         self.claimed[block] = False
 
     def failed_again(self, block: int, *, now: float) -> None:

@@ -23,7 +23,14 @@ from tdcs.engine.signed_request import object_url
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.file_ids import is_long, known_tag
 from tdcs.model.redaction import redact
-from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, Write, changed, listed_time
+from tdcs.node.agent.mount.source_pieces import (
+    Extent,
+    SourceFailureError,
+    Write,
+    changed,
+    listed_time,
+    unanswered,
+)
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _ANSWER: Final = re.compile(
@@ -34,6 +41,8 @@ file's name stand before it, and may have any digits and words."""
 _LONGEST_REASON: Final = 300
 _LONGEST_ERROR: Final = 65_536
 """Bytes of an error's document that are looked at."""
+_ASKS_FOR_PATIENCE: Final = ("RequestTimeout<", "SlowDown", "Throttl", "TooManyRequests")
+"""Codes of answers that say nothing of the file, whatever their status: Amazon's `RequestTimeout` is a 400."""
 _NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"
 """A proxy that never answers: the name cannot exist (RFC 2606)."""
 
@@ -146,8 +155,7 @@ class BucketReader:
             finally:
                 answer.close()
         except HTTPError as error:
-            reason = f"the source does not answer: {type(error).__name__}"
-            raise SourceFailureError("SourceAway", reason, common=True) from error
+            raise unanswered(f"the source does not answer: {type(error).__name__}") from error
         _require_tag(extent, answer.headers.get("ETag"))
         size = answer.headers.get("Content-Range", "").rpartition("/")[2]
         if len(data) != extent.length or (size.isdecimal() and int(size) != extent.size):
@@ -169,8 +177,7 @@ class BucketReader:
         if status == 400:
             raise SourceFailureError("BadName", "the source refuses the file's name (400)")
         if status not in (200, 206):
-            reason = f"the source does not answer: status {status}"
-            raise SourceFailureError("SourceAway", reason, common=True)
+            raise unanswered(f"the source does not answer: status {status}", status=status)
 
     def _absent(self, error: Exception) -> SourceFailureError:
         if "NoSuchBucket" in _answer(error)[1]:
@@ -179,11 +186,13 @@ class BucketReader:
 
     def _failure(self, error: Exception) -> SourceFailureError:
         text, (status, document) = self._plain(error), _answer(error)
+        if any(code in document for code in _ASKS_FOR_PATIENCE):
+            return unanswered(f"the source does not answer: {text}")
         if status == 416 or "InvalidRange" in document:
             return SourceFailureError("Changed", "the file became shorter at the source (416)")
         if status == 400 or "KeyTooLong" in document:
             return SourceFailureError("BadName", f"the source refuses the request: {text}")
-        return SourceFailureError("SourceAway", f"the source does not answer: {text}", common=True)
+        return unanswered(f"the source does not answer: {text}", status=status)
 
     def _plain(self, error: Exception) -> str:
         """The first line, without secrets and without what differs each time."""

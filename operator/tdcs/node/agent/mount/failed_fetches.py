@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tdcs.model.agent_state import FailureCode, FailureCount, FileFailure
 from tdcs.model.manifest import Manifest
-from tdcs.node.agent.backoff import pause
+from tdcs.node.agent.backoff import MOST_SECONDS, pause
 
 
 class FailedBlock(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -97,10 +97,10 @@ class BlockFailures:
         if block in self._reasons or len(self._reasons) < NAMED_FAILURES:
             self._reasons[block] = failure.reason
 
-    def postpone(self, block: int, *, now: float) -> None:
+    def postpone(self, block: int, *, now: float, most: float = MOST_SECONDS) -> None:
         attempts = min(int(self._attempts[block]) + 1, _MOST_ATTEMPTS)
         self._attempts[block] = attempts
-        self._retry_at[block] = now + pause(attempts)
+        self._retry_at[block] = now + pause(attempts, most=most)
 
     def brought(self, block: int) -> None:
         self.changes += bool(self.failed[block])

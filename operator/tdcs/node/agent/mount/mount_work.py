@@ -113,7 +113,7 @@ class MountWork:
                 self.room.keep(length)
             self.room_failure = None
             identity = int(ledger.manifest.block_ids[block])
-            self.source.unanswered.ended(identity)
+            self.source.ended(identity)
             self.peers.came(identity)
         self.readable.add((identity,))
 
@@ -140,7 +140,7 @@ class MountWork:
         now, identity = self.clock(), int(ledger.manifest.block_ids[block])
         with self.lock:
             if error.code != "SourceAway":
-                self.source.unanswered.ended(identity)
+                self.source.ended(identity)
                 ledger.failed(block, Failure(code=error.code, reason=str(error)), now=now)
                 if error.common:
                     self.source.refused()
@@ -148,11 +148,11 @@ class MountWork:
             # source answers again. A file for which it never answers is failed.
             elif ledger.failures.failed[block]:
                 ledger.failed_again(block, now=now)  # as before: this says nothing of the source
-            elif self.source.silent(identity, error, path=ledger.path(block)):
+            elif self.source.unanswered_block(identity, error, path=ledger.path(block)):
                 reason = f"the source answers for other files, and not for this one: {error}"
                 ledger.failed(block, Failure(code="Unreadable", reason=reason), now=now)
             else:
-                ledger.release([block])
+                ledger.postponed(block, now=now)
 
     def doubtful(self, ledger: Ledger, block: int) -> int | None:
         """A block that lies here and can be asked of the source instead of one that was not answered, to learn whether
@@ -335,6 +335,7 @@ class MountWork:
                 if self.room_failure is not None and not self._waits_for_room(ledger):
                     self.room_failure = None
             common = [each for each in (self.source.failure, self.room_failure) if each is not None]
+            common += self.source.slow.values()
             return msgspec.structs.replace(
                 state,
                 failed=(*common, *state.failed),

@@ -30,15 +30,32 @@ class SourceFailureError(Exception):
         code: why, for the operator.
         common: it concerns the source as a whole as a rule, not the one file.
         certain: it is known to concern all of it: no time must pass before that is said.
+        busy: the source is asked for too much, or says nothing in time: it never means that the file cannot be read.
     """
 
     def __init__(
-        self, code: FailureCode, reason: str, *, common: bool = False, certain: bool = False
+        self,
+        code: FailureCode,
+        reason: str,
+        *,
+        common: bool = False,
+        certain: bool = False,
+        busy: bool = False,
     ) -> None:
         super().__init__(reason)
         self.code = code
         self.common = common
         self.certain = certain
+        self.busy = busy
+
+
+BUSY_STATUSES: Final = frozenset({408, 425, 429, 502, 503, 504})
+"""Answers of a store, or of what stands before it, that ask for patience or tell of a time-out."""
+
+
+def unanswered(reason: str, *, status: int = 0) -> SourceFailureError:
+    """The failure of a request that got no answer (status 0), or one that says nothing of the file."""
+    return SourceFailureError("SourceAway", reason, common=True, busy=not status or status in BUSY_STATUSES)
 
 
 Write = Callable[[memoryview], None]

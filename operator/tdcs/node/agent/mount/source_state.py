@@ -15,6 +15,7 @@ from tdcs.model.agent_state import FileFailure, SourceAccess
 from tdcs.node.agent.backoff import FIRST_SECONDS, pause
 from tdcs.node.agent.mount.bucket_source import BucketReader
 from tdcs.node.agent.mount.peer_book import Patience
+from tdcs.node.agent.mount.request_window import PatientReader, RequestWindow
 from tdcs.node.agent.mount.source_pieces import (
     Extent,
     SourceFailureError,
@@ -22,6 +23,7 @@ from tdcs.node.agent.mount.source_pieces import (
     Write,
     changed,
     listed_time,
+    unanswered,
 )
 from tdcs.node.agent.mount.transfer_limits import Rate, RateLimit
 
@@ -74,7 +76,7 @@ class FolderReader:
             return SourceFailureError("Denied", "it is a symbolic link that leads out of the source's folder")
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             if away := self._why_away():
-                return SourceFailureError("SourceAway", away, common=True, certain=True)
+                return SourceFailureError("SourceAway", away, common=True, certain=True, busy=True)
             return SourceFailureError("Missing", "the file is not at the source any more")
         if error.errno in (errno.EACCES, errno.EPERM):
             return SourceFailureError(
@@ -85,7 +87,9 @@ class FolderReader:
         if error.errno in _NAMES_REFUSED:
             return SourceFailureError("BadName", f"the source refuses the file's name: {reason}")
         if error.errno in _AWAY:
-            return SourceFailureError("SourceAway", f"the source does not answer: {reason}", common=True)
+            return unanswered(f"the source does not answer: {reason}")
+        if error.errno == errno.EIO:  # of a disk, or of a server that a soft mount waits for no longer
+            return SourceFailureError("SourceAway", f"the file cannot be read: {reason}", common=True)
         return SourceFailureError("Unreadable", f"the file cannot be read: {reason}")
 
     def _why_away(self) -> str:
@@ -142,6 +146,11 @@ class UnansweredReads:
             self._silent_since = now
         return tries + 1 >= TRIES and self._answered_at >= since
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was answered since a read got no answer."""
+        return self._silent_since is not None
+
     def doubtful(self, block: int) -> bool:
         """Whether a block was tried again in vain, and nothing was answered since: nothing else may be asked for."""
         return self._silent_since is not None and self._tries.get(block, (0, 0.0))[0] > 1
@@ -159,6 +168,8 @@ _REFUSALS: Final = 32
 """Files that the source refuses in a row before it is given a pause as a whole."""
 
 _MOST_PAUSE: Final = 60.0
+_NAMED: Final = 50
+"""Slow files that are named."""
 
 
 def open_source(access: SourceAccess) -> SourceReader:
@@ -175,12 +186,15 @@ class SourceState:
 
     Attributes:
         reader: reads it; None: there is none, or it cannot be opened.
+        demand_reader: the same for what programs wait for.
+        window: how many requests are made at the same time.
         limit: of what is read.
         bytes: what came from it.
         pieces_waiting: pieces of large blocks under way that no thread reads yet.
         until: reading rests until then.
         failures: how often it failed since it last answered.
         failure: why nothing can be had from it, for the operator.
+        slow: files that get no answer while others do, by the ids of blocks: they are tried again, and are not failed.
     """
 
     def __init__(
@@ -192,6 +206,7 @@ class SourceState:
         self._patience: Final = patience
         self._access: SourceAccess | None = None
         self.reader: SourceReader | None = None
+        self.demand_reader: SourceReader | None = None
         self.limit: Final = RateLimit()
         self.bytes: Final = Rate()
         self.lanes = 0
@@ -199,17 +214,21 @@ class SourceState:
         self.until = 0.0
         self.failures = 0
         self.failure: FileFailure | None = None
+        self.slow: Final[dict[int, FileFailure]] = {}
         self.unanswered = UnansweredReads(away_seconds=patience.away)
+        self.window = RequestWindow(1)
 
     def assign(self, access: SourceAccess | None) -> bool:
         """Read by these credentials from now on; whether they are others than before."""
         if access == self._access:
             return False
-        self._access, self.reader = access, None
+        self._access, self.reader, self.demand_reader = access, None, None
         self.failures, self.until, self.failure = 0, 0.0, None
+        self.slow.clear()
         self.unanswered = UnansweredReads(away_seconds=self._patience.away)
         try:
-            self.reader = open_source(access) if access is not None else None
+            if access is not None:
+                self.read_by(open_source(access))
         except (SourceFailureError, ValueError) as error:
             _log.warning("the source of %s cannot be opened: %s", self._path, error)
             self.failure = FileFailure(path="", code="SourceAway", reason=str(error))
@@ -239,22 +258,40 @@ class SourceState:
             most = self._patience.refused
             self.until = now + pause(self.failures // _REFUSALS, first=min(1.0, most), most=most)
 
-    def silent(self, identity: int, error: SourceFailureError, *, path: str) -> bool:
+    def read_by(self, reader: SourceReader) -> None:
+        """Read by this reader from now on, within a window of its own."""
+        self.window = RequestWindow(reader.lanes)
+        self.reader = PatientReader(reader, self.window)
+        self.demand_reader = PatientReader(reader, self.window, demand=True)
+
+    def unanswered_block(self, identity: int, error: SourceFailureError, *, path: str) -> bool:
         """It did not answer for a block of the file at a path; whether that is for the block alone."""
         now = self._clock()
+        was_silent = self.unanswered.silent
         alone = self.unanswered.note(identity, now=now)
-        if alone:
-            self.unanswered.ended(identity)
+        if alone and error.busy:
+            # It may take longer than it is given, or be asked for too much: that is no fault of the file.
+            if identity in self.slow or len(self.slow) < _NAMED:
+                reason = f"the source answers for other files, and not for this one yet: {error}"
+                self.slow[identity] = FileFailure(path=path, code=error.code, reason=reason)
+        elif alone:
+            self.ended(identity)
         if error.certain or self.unanswered.away(now=now):
             self.failure = FileFailure(path=path, code=error.code, reason=str(error))
-        if error.common and now >= self.until:
+        # One that throttles answers others all the time, and is asked for less by its window.
+        if error.common and was_silent and now >= self.until:
             self.failures += 1
             self.until = now + pause(self.failures, most=_MOST_PAUSE)
-        return alone
+        return alone and not error.busy
+
+    def ended(self, identity: int) -> None:
+        """A block was brought, or is known not to be readable."""
+        self.unanswered.ended(identity)
+        self.slow.pop(identity, None)
 
     def lanes_wanted(self, ready: int) -> int:
         """Threads that should read now besides those that do, when so many blocks can be read."""
         if self.reader is None:
             return 0
-        most = 1 if self.failures else self.reader.lanes
+        most = min(self.reader.lanes, self.window.size)
         return max(0, min(most - self.lanes, ready + self.pieces_waiting))

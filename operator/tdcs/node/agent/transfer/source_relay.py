@@ -51,7 +51,7 @@ class SourceRelay:
             SourceFailureError: They cannot be had.
         """
         mount = self._mount(wanted.mount)
-        source = None if mount is None else mount.source.reader
+        source = None if mount is None else mount.source.demand_reader
         if mount is None or source is None:
             raise SourceFailureError("SourceAway", f"this agent was not given the source of {wanted.mount}")
         if mount.source.limit.wait(wanted.length, stopped=self._stopped, demand=True, waiting=waiting):

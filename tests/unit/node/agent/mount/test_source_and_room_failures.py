@@ -42,8 +42,8 @@ def work(tmp_path: Path) -> Work:
     return Work(tmp_path)
 
 
-def away() -> SourceFailureError:
-    return SourceFailureError("SourceAway", "it answers 503", common=True)
+def away(*, busy: bool = False) -> SourceFailureError:
+    return SourceFailureError("SourceAway", f"it answers {503 if busy else 500}", common=True, busy=busy)
 
 
 def test_a_source_that_answers_is_not_away_whatever_failed_in_the_pause_before(work: Work) -> None:
@@ -81,7 +81,7 @@ def test_a_file_that_gets_no_answer_while_others_do_fails_alone_and_is_tried_aga
     assert work.codes() == ["Unreadable"]
     assert 2 < tries < 10
     (failure,) = work.mount.state().failed
-    assert "503" in failure.reason
+    assert "500" in failure.reason
     (part,) = work.mount.state().parts
     assert part.failed_bytes == 10
     for _ in range(5):  # it alone is asked for from now on
@@ -91,6 +91,24 @@ def test_a_file_that_gets_no_answer_while_others_do_fails_alone_and_is_tried_aga
         assert work.codes() == ["Unreadable"]
         assert first not in work.take(), "with pauses"
     work.now += 600
+    work.mount.brought(work.ledger, first)
+    assert work.codes() == []
+
+
+def test_a_file_that_is_always_answered_with_a_request_for_patience_is_named_and_not_failed(
+    work: Work,
+) -> None:
+    first = work.take()[0]
+    for _ in range(20):
+        work.mount.source_refused(work.ledger, first, away(busy=True))
+        work.now += 5
+        work.mount.source.answered(10)
+    (failure,) = work.mount.state().failed
+    assert (failure.code, work.mount.state().failed_count) == ("SourceAway", 0)
+    assert "not for this one yet: it answers 503" in failure.reason
+    assert work.mount.state().parts[0].failed_bytes == 0
+    work.now += 15
+    assert first in work.take(), "it is tried again soon"
     work.mount.brought(work.ledger, first)
     assert work.codes() == []
 
@@ -107,6 +125,8 @@ def test_no_file_fails_by_a_source_that_answers_for_none(work: Work) -> None:
 
 
 def test_an_answer_leaves_no_long_pause_but_a_short_one_for_a_source_that_throttles(work: Work) -> None:
+    work.mount.source_refused(work.ledger, 0, away())
+    assert work.mount.source.until == 0.0, "one that throttles answers others"
     for _ in range(6):
         work.mount.source_refused(work.ledger, 0, away())
         pause = work.mount.source.until - work.now

@@ -80,7 +80,10 @@ class Pullers:
             mount.opened(ledger)
             origin = NO_SLOTS if peers else ALL_SLOTS
             mount.assign(self._version.assignment(peers=offered, origin=origin))
-            mount.source.reader = None if peers else Source()
+            if peers:
+                mount.source.reader = None
+            else:
+                mount.source.read_by(Source())
             found.append(mount)
         return found
 

@@ -30,7 +30,7 @@ def mount(tmp_path: Path) -> MountWork:
     """One with a folder with a file of twenty bytes."""
     (tmp_path / "file").write_bytes(bytes(range(20)))
     mount = MountWork(path=MOUNT, lock=threading.RLock(), room=Room(capacity=1 << 30, free=lambda: 1 << 30))
-    mount.source.reader = FolderReader(str(tmp_path))
+    mount.source.read_by(FolderReader(str(tmp_path)))
     return mount
 
 
