@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
+.PHONY: help served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -84,6 +84,11 @@ WALKS_FIRST ?= 0
 walks: venv ## random walks over a shared cache with operators that die at random writes, about five seconds each: WALKS=200 WALKS_FIRST=0
 	@TDCS_SHARING_WALKS=$(WALKS) TDCS_SHARING_FIRST=$(WALKS_FIRST) $(BIN)/python -m pytest -q -s -n0 \
 	  tests/unit/control/dataset/grants/test_random_sharing.py
+
+MODULES ?= 200
+SEED ?= 0
+served-modules: venv ## random modules over parameter servers that hold random tensors back, each beside one process: MODULES=200 SEED=0
+	@$(LOCAL) torch --results=/tmp -- python3 -m tests.training.served --modules $(MODULES) --seed $(SEED)
 
 crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code
 	@$(BIN)/tdcs crds --output crds

@@ -27,7 +27,11 @@ def channel_of(
     return Channel(
         [sockets[each] for each in sorted(sockets)],
         peer=f"worker {rank}",
-        tensors=Tensors(place=lambda _: memory, complete=lambda _: arrived.put((rank, time.monotonic()))),
+        tensors=Tensors(
+            place=lambda _: memory,
+            complete=lambda _: arrived.put((rank, time.monotonic())),
+            absent=lambda _: None,
+        ),
     )
 
 
@@ -58,7 +62,7 @@ def send(rank: int, host: str, size: int) -> None:
     for priority in range(CONTROL + 1):
         sockets.append(call((host, PORT), name="the server", deadline=time.monotonic() + 30))
         greet(sockets[-1], {"worker": rank, "class": priority})
-    nothing = Tensors(place=lambda _: memoryview(b""), complete=lambda _: None)
+    nothing = Tensors(place=lambda _: memoryview(b""), complete=lambda _: None, absent=lambda _: None)
     channel = Channel(sockets, peer="the server", tensors=nothing)
     memory = memoryview(bytes(size))
     for _ in sys.stdin:

@@ -24,7 +24,7 @@ from tdcs_train.actors.network.classes import CLASSES, CONTROL, prepare
 from tdcs_train.peers.errors import PeerError
 from tdcs_train.ps.transmissions import Transmission
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAGIC = b"TDPS"
 SLICE_BYTES = 256 << 10
 TRACED = 10_000
@@ -43,15 +43,18 @@ class Kind(IntEnum):
     BYE = 3
     """The sender has all that it wanted."""
     ABORT = 4
+    ABSENT = 5
+    """To a server: a step gave this parameter no gradient. To a worker: no worker had one, the parameter stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """The tensors of both directions by number: where a slice that arrives belongs, and what to do when all is
-    there."""
+    """The tensors of both directions by number: where a slice that arrives belongs, what to do when all is there, and
+    what when the peer says that there is none."""
 
     place: Callable[[int], memoryview]
     complete: Callable[[int], None]
+    absent: Callable[[int], None]
 
 
 class Channel:
@@ -62,7 +65,7 @@ class Channel:
         self._transmissions: deque[Transmission] = deque(maxlen=TRACED)
         self._sockets, self._tensors = list(sockets), tensors
         self._changed = threading.Condition()
-        self._waiting: list[tuple[int, int, int, int, memoryview, float]] = []
+        self._waiting: list[tuple[int, int, int, int, memoryview | None, float]] = []
         self._sequence = 0
         self._error: PeerError | None = None
         self._peer_done = False
@@ -93,8 +96,11 @@ class Channel:
         with self._changed:
             return list(self._transmissions)
 
-    def send(self, number: int, memory: memoryview, *, priority: int, priority_class: int) -> None:
-        """Queues a tensor; a greater priority leaves first, equal ones in the order of the calls."""
+    def send(self, number: int, memory: memoryview | None, *, priority: int, priority_class: int) -> None:
+        """Queues a tensor, or None for the word that there is none.
+
+        A greater priority leaves first, equal ones in the order of the calls.
+        """
         with self._changed:
             if self._error:
                 raise self._error
@@ -145,6 +151,10 @@ class Channel:
             with self._changed:  # the other connections may end before the one that says why
                 self._changed.wait_for(lambda: self._peer_done or self._error is not None, LAST_WORDS_SECONDS)
             self._fail(PeerError(f"{self.peer} ended ({error.strerror or error}); see its log"))
+        except Exception as error:  # an optimizer raises anything, and this thread is the only one that knows
+            self._fail(
+                PeerError(f"what {self.peer} sent could not be worked on: {type(error).__name__}: {error}")
+            )
 
     def _fail(self, error: PeerError) -> None:
         with self._changed:
@@ -163,12 +173,13 @@ class Channel:
                 offset = offsets.get(sequence, 0)
                 if offset == 0:
                     self._transmissions.append(Transmission(number, -priority, queued, time.monotonic()))
-                piece = memory[offset : offset + SLICE_BYTES]
+                piece = b"" if memory is None else memory[offset : offset + SLICE_BYTES]
                 offsets[sequence] = offset + len(piece)
-                if offsets[sequence] >= len(memory):
+                if memory is None or offsets[sequence] >= len(memory):
                     heapq.heappop(self._waiting)
                     del offsets[sequence]
-            head = _HEAD.pack(MAGIC, PROTOCOL, Kind.SLICE, number, offset, len(piece))
+            kind = Kind.ABSENT if memory is None else Kind.SLICE
+            head = _HEAD.pack(MAGIC, PROTOCOL, kind, number, offset, len(piece))
             self._sockets[priority_class].sendall(head)
             self._sockets[priority_class].sendall(piece)
 
@@ -188,6 +199,9 @@ class Channel:
                 fill(connection, body)
                 raise PeerError(f"{self.peer} ended: {bytes(body).decode(errors='replace')}")
             memory = self._tensors.place(number)
+            if kind is Kind.ABSENT:
+                self._arrived(self._tensors.absent, number)
+                continue
             if offset + length > len(memory):
                 raise PeerError(
                     f"{self.peer} sent {length} bytes at {offset} of tensor {number}, which has {len(memory)}"
@@ -196,9 +210,12 @@ class Channel:
             received[number] = received.get(number, 0) + length
             if received[number] >= len(memory):
                 del received[number]
-                self._tensors.complete(number)  # without the lock: a server sends to all its workers then
-                with self._changed:
-                    self._changed.notify_all()
+                self._arrived(self._tensors.complete, number)
+
+    def _arrived(self, told: Callable[[int], None], number: int) -> None:
+        told(number)  # without the lock: a server sends to all its workers then
+        with self._changed:
+            self._changed.notify_all()
 
 
 def parse(head: memoryview, *, peer: str) -> tuple[Kind, int, int, int]:

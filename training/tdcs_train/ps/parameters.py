@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from tdcs_train.model.errors import PlanError
@@ -35,6 +36,10 @@ def shared_parameters(
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not named:
         raise PlanError(f"the model {type(model).__name__} has no parameters to train")
+    if lazy := [name for name, p in named if isinstance(p, nn.parameter.UninitializedParameter)]:
+        raise PlanError(
+            f"the parameter {lazy[0]} has no shape yet; call the model on one mini-batch before it is served"
+        )
     if priorities is None:
         priorities = {name: len(named) - number for number, (name, _) in enumerate(named)}
     if missing := [name for name, _ in named if name not in priorities]:
@@ -90,3 +95,14 @@ def digest(parameters: Sequence[SharedParameter]) -> str:
     """Equal at servers and workers that can work together."""
     described = [[each.name, each.bytes, each.server] for each in parameters]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
+
+
+def staging(value: torch.Tensor) -> torch.Tensor:
+    """Contiguous memory for a value of this shape, whatever the layout of the parameter itself is."""
+    return torch.empty(value.shape, dtype=value.dtype)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the processor."""
+    flat: Any = tensor.detach().view(-1).view(torch.uint8).numpy()
+    return memoryview(flat)

@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from torch import nn
 from tdcs_train.actors.network.classes import CONTROL
 from tdcs_train.peers.errors import PeerError
 from tdcs_train.ps.channel import Channel, Tensors, greet, greeting
-from tdcs_train.ps.parameters import SharedParameter, digest, shared_parameters
+from tdcs_train.ps.parameters import SharedParameter, bytes_of, digest, shared_parameters, staging
 from tdcs_train.ps.transmissions import OrderKept, order_kept, together
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -25,7 +24,11 @@ _LOOK_SECONDS = 0.2
 
 
 class ParameterServer:
-    """Server `number` of `servers`; `listener` is a listening socket. `model` is made equal at all processes."""
+    """Server `number` of `servers`; `listener` is a listening socket. `model` is made equal at all processes.
+
+    A parameter without a gradient at all workers stays as it is, as an optimizer leaves it; where some have one the
+    others count as zeros.
+    """
 
     def __init__(
         self,
@@ -46,9 +49,13 @@ class ParameterServer:
         self._values = {key: named[each.name] for key, each in self._own.items()}
         self._optimizers = {key: optimizer([value]) for key, value in self._values.items()}
         self._gradients = [
-            {key: torch.empty_like(value.data) for key, value in self._values.items()} for _ in range(workers)
+            {key: staging(value) for key, value in self._values.items()} for _ in range(workers)
         ]
-        self._given = dict.fromkeys(self._own, 0)
+        self._leaving = {key: staging(value) for key, value in self._values.items()}
+        self._answers: dict[int, dict[int, bool]] = {key: {} for key in self._own}
+        """Of each parameter, the workers whose step has come to it, and whether they had a gradient."""
+        self._since: dict[int, float] = {}
+        """When the first of these answers came."""
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}
         self.steps = dict.fromkeys(self._own, 0)
@@ -60,15 +67,19 @@ class ParameterServer:
         return together([order_kept(channel.transmissions) for channel in self._channels.values()])
 
     def serve(self) -> None:
-        """Serves until worker 0 has ended; raises PeerError when a worker does not come or is lost before."""
+        """Serves until all workers have ended.
+
+        Raises PeerError when a worker does not come, is lost, or never sends a gradient that another one has sent.
+        """
         try:
             self._accept()
             for each in sorted(self._own.values(), key=lambda one: -one.priority):
                 self._send(each)
-            while not self._channels[0].peer_done:
+            while not all(channel.peer_done for channel in self._channels.values()):
                 for channel in self._channels.values():
                     if channel.error and not channel.peer_done:
                         raise channel.error
+                self._refuse_missing_gradients()
                 time.sleep(_LOOK_SECONDS)
         except Exception as error:
             for channel in self._channels.values():
@@ -135,31 +146,61 @@ class ParameterServer:
                 raise PeerError(f"worker {rank} sent parameter {number}, which another server holds")
             return bytes_of(gradients[number])
 
-        return Channel(sockets, peer=f"worker {rank}", tensors=Tensors(place=place, complete=self._complete))
+        tensors = Tensors(
+            place=place,
+            complete=lambda number: self._answered(number, rank, has_gradient=True),
+            absent=lambda number: self._answered(number, rank, has_gradient=False),
+        )
+        return Channel(sockets, peer=f"worker {rank}", tensors=tensors)
 
-    def _complete(self, number: int) -> None:
-        """A worker's gradient is there; with the last one the parameter is updated and sent."""
+    def _answered(self, number: int, rank: int, *, has_gradient: bool) -> None:
+        """A worker's step has come to a parameter; with the last worker the parameter is updated and sent."""
         with self._lock:
-            self._given[number] += 1
-            if self._given[number] < self._workers:
+            answers = self._answers[number]
+            answers[rank] = has_gradient
+            self._since.setdefault(number, time.monotonic())
+            if len(answers) < self._workers:
                 return
-            self._given[number] = 0
-        total = self._gradients[0][number]
-        for other in self._gradients[1:]:
-            total.add_(other[number])
-        self._values[number].grad = total.div_(self._workers)
-        self._optimizers[number].step()
-        self.steps[number] += 1
-        self._send(self._own[number])
+            self._answers[number] = {}
+            del self._since[number]
+        gradients = [self._gradients[each][number] for each in sorted(answers) if answers[each]]
+        if gradients:
+            total = gradients[0]
+            for other in gradients[1:]:
+                total.add_(other)
+            self._values[number].grad = total.div_(self._workers)
+            self._optimizers[number].step()
+            self.steps[number] += 1
+        self._send(self._own[number], changed=bool(gradients))
 
-    def _send(self, each: SharedParameter) -> None:
-        memory = bytes_of(self._values[each.number].data)
+    def _refuse_missing_gradients(self) -> None:
+        """Raises PeerError for a worker that others have waited for too long, or that has ended before them."""
+        now = time.monotonic()
+        with self._lock:
+            waiting = [
+                (since, number, sorted(self._answers[number])) for number, since in self._since.items()
+            ]
+        for since, number, came in sorted(waiting):
+            missing = next(rank for rank in range(self._workers) if rank not in came)
+            name, others = self._own[number].name, ", ".join(map(str, came))
+            if self._channels[missing].peer_done:
+                raise PeerError(
+                    f"worker {missing} has ended, and worker {others} goes on with the gradient of {name}; give all "
+                    "workers as many mini-batches"
+                )
+            if now - since > self._timeout:
+                raise PeerError(
+                    f"worker {missing} has not sent the gradient of {name} within {self._timeout:g} s after worker "
+                    f"{others}; see the log of worker {missing}"
+                )
+
+    def _send(self, each: SharedParameter, *, changed: bool = True) -> None:
+        """Sends a parameter to all workers, or the word that it has not changed."""
+        memory = None
+        if changed:
+            leaving = self._leaving[each.number]
+            leaving.copy_(self._values[each.number].data)
+            memory = bytes_of(leaving)
         for channel in self._channels.values():
             with contextlib.suppress(PeerError):  # a lost worker is reported by serve
                 channel.send(each.number, memory, priority=each.priority, priority_class=each.priority_class)
-
-
-def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The memory of a tensor on the processor."""
-    flat: Any = tensor.detach().view(-1).view(torch.uint8).numpy()
-    return memoryview(flat)

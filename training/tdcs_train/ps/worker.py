@@ -1,31 +1,37 @@
-"""A worker of parameter servers: layers wait for their own parameters only, gradients leave as soon as they are there.
+"""A worker of parameter servers: operators wait for their own parameters only, gradients leave as they come.
 
-Hooks do it: before a module's forward its own parameters are awaited; when the gradient of a parameter is complete it
+Before an operator uses a parameter it is awaited (`tdcs_train.ps.use`); when the gradient of a parameter is complete it
 is sent. Both directions go by priority, and an iteration begins while gradients of the one before are still travelling.
+What arrives is kept aside until the next forward uses it: a backward that still runs sees the values of its forward.
 """
 
 import socket
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import nn
 
 from tdcs_train.actors.network.classes import CONTROL
 from tdcs_train.actors.network.meeting import call
+from tdcs_train.model.errors import ModelError
 from tdcs_train.peers.errors import PeerError
 from tdcs_train.ps.channel import Channel, Tensors, greet, greeting
-from tdcs_train.ps.parameters import SharedParameter, digest, shared_parameters
-from tdcs_train.ps.server import bytes_of
+from tdcs_train.ps.parameters import SharedParameter, bytes_of, digest, shared_parameters, staging
 from tdcs_train.ps.transmissions import OrderKept, order_kept, together
+from tdcs_train.ps.use import UseOfParameters
 
 
 class ServedModel:
     """A model of which parameter servers hold the parameters; a context manager.
 
-    Inside, `model(inputs)` and `loss.backward()` are an iteration: no optimizer, no zero_grad. `wait` returns when all
-    parameters are new, as before evaluating or saving. Raises PeerError that names the server.
+    Inside, `model(inputs)` and `loss.backward()` are an iteration: no optimizer, no zero_grad. A parameter that a
+    backward does not reach counts as one without a gradient. `wait` returns when all parameters are new, as before
+    evaluating or saving. Raises PeerError that names the server, and ModelError for a model or a backward that an
+    iteration cannot be made of.
     """
 
     def __init__(
@@ -41,19 +47,27 @@ class ServedModel:
         self.model = model
         self.waited = 0.0
         """Seconds in which layers waited for their parameters."""
+        _refuse_compiled(model)
         self._timeout = timeout
         self._shared = shared_parameters(model, servers=len(hosts), priorities=priorities)
         named = dict(model.named_parameters())
         self._values = [named[each.name] for each in self._shared]
         self._numbers = {id(value): number for number, value in enumerate(self._values)}
         self._arrived = [0] * len(self._shared)
+        self._taken = [0] * len(self._shared)
         self._sent = [0] * len(self._shared)
-        self._buffers = [value.data.new_empty(value.shape) for value in self._values]
+        self._pushed: set[int] = set()
+        """Parameters whose gradients have left in this iteration."""
+        self._gradients = [staging(value) for value in self._values]
+        self._arriving = [staging(value) for value in self._values]
         hello = {"worker": worker, "workers": workers, "parameters": digest(self._shared)}
         self._channels = [
             self._open(number, address, hello, time.monotonic() + timeout)
             for number, address in enumerate(hosts)
         ]
+        self._use = UseOfParameters(self._numbers, self._await)
+        self._thread: int | None = None
+        """The thread in which operators are watched."""
         self._hooks = [self._watch(module) for module in model.modules()]
         self._hooks += [
             value.register_post_accumulate_grad_hook(lambda parameter: self._push(parameter))
@@ -78,11 +92,14 @@ class ServedModel:
             self._await(number)
 
     def __enter__(self) -> "ServedModel":
+        self._use.__enter__()
+        self._thread = threading.get_ident()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._use.__exit__(kind, error, trace)
         for hook in self._hooks:
             hook.remove()
         try:
@@ -111,47 +128,95 @@ class ServedModel:
                 raise PeerError(f"{name} is server {answer.get('server')}; give the servers in their order")
             connection.settimeout(None)
             sockets.append(connection)
-        return Channel(sockets, peer=name, tensors=Tensors(place=self._place, complete=self._complete))
+        return Channel(sockets, peer=name, tensors=self._tensors())
+
+    def _tensors(self) -> Tensors:
+        return Tensors(place=self._place, complete=self._complete, absent=self._unchanged)
 
     def _place(self, number: int) -> memoryview:
         if number >= len(self._values):
             raise PeerError(f"a server sent parameter {number}, which the model lacks")
-        return bytes_of(self._values[number].data)
+        return bytes_of(self._arriving[number])
 
     def _complete(self, number: int) -> None:
         self._arrived[number] += 1
 
+    def _unchanged(self, number: int) -> None:
+        """No worker had a gradient: the value that is here already counts as the one that arrived."""
+        self._taken[number] += 1
+        self._arrived[number] += 1
+
     def _watch(self, module: nn.Module) -> Any:
-        numbers = [self._numbers[id(p)] for p in module.parameters(recurse=False) if id(p) in self._numbers]
+        """Awaits all of a module where its operators are not watched: in other threads."""
+        numbers = [self._numbers[id(p)] for p in module.parameters() if id(p) in self._numbers]
 
         def before(*_: Any) -> None:
-            for number in numbers:
-                self._await(number)
+            if threading.get_ident() != self._thread:
+                for number in numbers:
+                    self._await(number)
 
         return module.register_forward_pre_hook(before)
 
     def _await(self, number: int) -> None:
         """A parameter has arrived once more than its gradient was sent: at the start, and after each update."""
-        if self._arrived[number] > self._sent[number]:
-            return
-        begin = time.monotonic()
-        self._channels[self._shared[number].server].wait_for(
-            lambda: self._arrived[number] > self._sent[number],
-            timeout=self._timeout,
-            awaited=self._shared[number].name,
-        )
-        self.waited += time.monotonic() - begin
+        if torch._C._current_graph_task_id() != -1:
+            return  # a backward, perhaps one that computes a part of its forward again, works with the values it had
+        if self._pushed:
+            self._end_iteration()
+        if self._arrived[number] <= self._sent[number]:
+            begin = time.monotonic()
+            self._channels[self._shared[number].server].wait_for(
+                lambda: self._arrived[number] > self._sent[number],
+                timeout=self._timeout,
+                awaited=self._shared[number].name,
+            )
+            self.waited += time.monotonic() - begin
+        if self._taken[number] < self._arrived[number]:
+            self._taken[number] = self._arrived[number]
+            with torch._C.DisableTorchFunction():
+                self._values[number].data.copy_(self._arriving[number])
 
     def _push(self, parameter: nn.Parameter) -> None:
         number = self._numbers[id(parameter)]
-        each: SharedParameter = self._shared[number]
-        assert parameter.grad is not None
-        self._buffers[number].copy_(parameter.grad)
+        if number in self._pushed:
+            raise ModelError(
+                f"{self._shared[number].name} got a second gradient from one forward; add the losses up and call "
+                "backward once, for each backward is a step"
+            )
+        gradient = parameter.grad
+        assert gradient is not None
+        self._gradients[number].copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
         parameter.grad = None
+        self._pushed.add(number)
+        self._leave(number, bytes_of(self._gradients[number]))
+
+    def _end_iteration(self) -> None:
+        """The next forward has begun: what the backward has not reached gets no gradient any more."""
+        for number in range(len(self._shared)):
+            if number not in self._pushed:
+                self._leave(number, None)
+        self._pushed.clear()
+
+    def _leave(self, number: int, memory: memoryview | None) -> None:
+        each: SharedParameter = self._shared[number]
         self._sent[number] += 1
         self._channels[each.server].send(
-            number,
-            bytes_of(self._buffers[number]),
-            priority=each.priority,
-            priority_class=each.priority_class,
+            number, memory, priority=each.priority, priority_class=each.priority_class
         )
+
+
+def _refuse_compiled(model: nn.Module) -> None:
+    """A compiled forward reads its parameters where nothing can wait for them."""
+    for name, module in model.named_modules():
+        by = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else ""
+        if (
+            type(module).__name__ == "OptimizedModule"
+            or getattr(module, "_compiled_call_impl", None) is not None
+        ):
+            by = "torch.compile"
+        if by:
+            which = f"its module {name}" if name else f"the model {type(module).__name__}"
+            raise ModelError(
+                f"{which} is compiled ({by}), and a compiled forward cannot wait for single parameters; "
+                f"serve the model as it is before {by}"
+            )
