@@ -73,6 +73,14 @@ class RunPolicy(Model):
     """As failurePolicy.maxRestarts, by its name in a Job; 6 when both are left out. With restartPolicy OnFailure
     restarts of a container in its pod count as well, and so do evictions: only of pods with Never does the API say why
     they failed."""
+    start_timeout_seconds: Annotated[int, Field(ge=1)] = 600
+    """Seconds that all pods of a gang may take to be ready, from its admission on. Then it gives its room back, says
+    which pod held it up and why (its image, a volume, a container that ends or is never ready), and queues again,
+    after a pause that grows. In a queue of Kueue its waitForPodsReady decides instead."""
+    recovery_timeout_seconds: Annotated[int, Field(ge=1)] | None = None
+    """The same for a gang that has run and lost pods, from that moment on. Left out: 1800; where workers are
+    independent (framework None, TensorFlow with parameter servers) as long as it takes, and the others keep what they
+    have."""
     active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
     """Seconds after its start at which a job that still runs fails; a job that was resumed or restarted as a whole
     starts anew."""

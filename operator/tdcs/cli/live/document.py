@@ -12,7 +12,7 @@ import msgspec
 from tdcs.api import names
 from tdcs.cli.live.live_pods import PodRow
 from tdcs.cli.problems import problems
-from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.kube.events import utc_now
 from tdcs.model.dataset_copies import CopyOnNodes, merged
 from tdcs.model.kube_objects import Object
@@ -35,7 +35,7 @@ RANKS: Final[Mapping[str, int]] = {
 WAITING_STATES: Final = frozenset({"Queued", "Waiting", "Suspended"})
 
 NO_PLACE_IN_THE_QUEUE: Final = frozenset(
-    {Reason.NEVER, Reason.NO_MATCH, Reason.INVALID, Reason.REQUEUED, Reason.IN_KUEUE}
+    {Reason.NEVER, Reason.NO_MATCH, Reason.INVALID, Reason.IN_KUEUE, *GAVE_BACK}
 )
 """Reasons of jobs that the operator's queue leaves out: they can never run, pause, or wait in Kueue's."""
 

@@ -5,10 +5,13 @@ from dataclasses import replace
 
 from tdcs.api.durations import seconds_since
 from tdcs.control.context import Context
+from tdcs.control.job.job_status import running
 from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.queue.gang_requeue import Lack
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import unplaced_pods
 from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.start_timeout import HeldUp, held_up
 from tdcs.decide.job.unplaced_pods import Short
 from tdcs.model.job_pods import scheduled_at
 from tdcs.model.kube_objects import Object
@@ -26,7 +29,10 @@ class Gangs:
         """Which pods of a gang have no place: those without which it cannot go on, else the last workers of an elastic
         one that it can do without. A pod that its scheduler has not looked at does not count while that decides about
         others."""
-        short = unplaced_pods.short_of(seen) or _spare_of(seen)
+        spare = _spare_of(seen)
+        short = unplaced_pods.short_of(seen) or spare
+        if spare is not None and unplaced_pods.lacks_rendezvous(seen):
+            short = spare
         if short is None or not short.unseen or not short.since:
             return short
         names_ = {
@@ -57,20 +63,44 @@ class Gangs:
         return replace(seen, workers=self._queue.workers(uid))
 
     def requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
-        """A gang whose pods did not all find a place in time gives back what it has; None when it goes on."""
+        """The decision on a gang that gives back what it has: its pods did not all find a place, or run, in time. None
+        when it goes on."""
         requeues = self._queue.requeues
         if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
             return None
-        short = self.short_of(seen)
+        short = self._short_at_start(seen)
         left = requeues.left(uid, short=short)
-        if short is not None and not short.spare and left == 0:
+        lack: Lack | None = short if short is not None and not short.spare and left == 0 else None
+        held = _held_up(seen, now=now)
+        if lack is None and held is not None and held.left <= 0:
+            lack = held
+        if lack is not None:
             waits = decisions.data(seen, now=now, runs=False)
-            return decisions.gave_back(message=requeues.requeue(uid, short=short), data=waits)
-        if unplaced_pods.all_placed(seen):
+            message = requeues.requeue(uid, short=lack)
+            return decisions.gave_back(reason=lack.reason, message=message, data=waits)
+        if running(seen).status == "True":
             requeues.placed(uid)
             if seen.replicas("Worker") == seen.spec.workers:
                 requeues.settled(uid)
         return None
+
+    def due(self, seen: Observed, *, uid: str, now: str) -> float | None:
+        """Seconds until an admitted gang gives back room or workers, if nothing changes; None when it does not."""
+        held = _held_up(seen, now=now)
+        left = self._queue.requeues.left(uid, short=self._short_at_start(seen))
+        found = [each for each in (left, None if held is None else max(held.left, 0.0)) if each is not None]
+        return min(found, default=None)
+
+    def _short_at_start(self, seen: Observed) -> Short | None:
+        """Which pods have no place, where that ends the patience with them: of a gang that has run only those that it
+        can do without, as the others keep their work or their room until `recoveryTimeoutSeconds`."""
+        short = self.short_of(seen)
+        return None if short is not None and seen.known.running_time and not short.spare else short
+
+
+def _held_up(seen: Observed, *, now: str) -> HeldUp | None:
+    found = running(seen)
+    return held_up(seen, runs=found.status == "True", why=found.message, now=now)
 
 
 def _spare_of(seen: Observed) -> Short | None:

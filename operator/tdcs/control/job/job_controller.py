@@ -33,14 +33,19 @@ from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
-from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
-from tdcs.kube.errors import ForbiddenError, InvalidError
+from tdcs.kube.errors import ForbiddenError, InvalidError, UnavailableError
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.job_pods import pod_view
 from tdcs.model.kube_objects import Key, Object, object_key
 from tdcs.model.kube_resources import JOBS, SERVICES, TRAINING_JOBS
 from tdcs.model.observed_job import Observed, job_view, predicted_seconds
+
+CHILDREN = frozenset({JOBS, SERVICES})
+
+SERVER_ERROR = 500
+"""An HTTP status from which on the server, or a webhook that it asks, has failed at a request."""
 
 REFUSED_RETRY = 30.0
 """Seconds until a child that the server refused (a quota, a policy) is tried again."""
@@ -135,6 +140,11 @@ class TrainingJobController:
             await turn.applied(runs=job_status.running(seen).status == "True")
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
             return await self._refused(obj, seen, error)
+        except UnavailableError as error:
+            if error.resource not in CHILDREN or error.code < SERVER_ERROR:
+                raise
+            # A webhook is away, say. Where it is the server itself, this write fails as well.
+            return await self._refused(obj, seen, error)
         await self._report(obj, seen, decision, outcome, now=now)
         if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
             again = _soonest(again, LOOK_SECONDS)
@@ -192,6 +202,8 @@ class TrainingJobController:
             return 0.0  # to end what was made for its other roles
         going = isinstance(error, PredecessorError)
         reason = "NameTaken" if isinstance(error, ForeignObjectError) else Reason.REFUSED.value
+        if isinstance(error, UnavailableError):
+            reason, message = "ChildNotMade", f"{message}; it is tried again every {REFUSED_RETRY:.0f} s"
         reason = "EarlierJobGoing" if going else reason
         changed = {"reason": reason, "message": message}
         if not seen.was_admitted:
@@ -209,7 +221,7 @@ class TrainingJobController:
 
     def _must_report_first(self, seen: Observed, decision: Decision) -> bool:
         """Whether the status must say so before the pods change: an operator that is killed in between finds it."""
-        if decision.reason is Reason.REQUEUED or (decision.admitted and not seen.was_admitted):
+        if decision.reason in GAVE_BACK or (decision.admitted and not seen.was_admitted):
             return True
         return decision.admitted and seen.workers is not None and seen.workers != seen.known.admitted_workers
 

@@ -26,7 +26,7 @@ from tdcs.decide.job.node_failures import counted
 from tdcs.decide.place.data_location import held
 from tdcs.decide.place.node_score import bytes_on_node, local_share, locality
 from tdcs.decide.queue.data_stall import Stall
-from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs.model.job_pods import newest, problem_of
 from tdcs.model.observed_job import Observed
@@ -38,7 +38,7 @@ IN_THE_QUEUE = frozenset(
         Reason.NEVER,
         Reason.NO_MATCH,
         Reason.NO_PRIORITY,
-        Reason.REQUEUED,
+        *GAVE_BACK,
         Reason.QUOTA,
         Reason.AT_LIMIT,
         Reason.IN_KUEUE,
@@ -216,7 +216,7 @@ def status_of(
     """The status without its conditions. `stall`: how long its reads waited, if that is known."""
     known, copies = seen.known, held(seen.datasets)
     # What a gang gave back, or Kueue took back, it has no more.
-    given_back = decision.reason in {Reason.REQUEUED, Reason.IN_KUEUE}
+    given_back = decision.reason in GAVE_BACK | {Reason.IN_KUEUE}
     places = [] if given_back else placement(seen, copies)
     moved = [(place.pod, place.node) for place in places] != [
         (place.pod, place.node) for place in known.placement

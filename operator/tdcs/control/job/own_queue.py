@@ -99,11 +99,11 @@ class OwnTurn:
         """See `Turn`."""
 
     def due(self, *, now: str) -> float | None:
-        """See `Turn`: a pause is over, or the patience with pods that find no place."""
+        """See `Turn`: a pause is over, or the patience with a gang that does not run."""
         pause = self._gangs.requeues.pause_left(self._uid)
         if pause is not None or not (self.seen.was_admitted and self.seen.spec.scheduling.gang):
             return pause
-        return self._gangs.requeues.left(self._uid, short=self._places.short_of(self.seen))
+        return self._places.due(self.seen, uid=self._uid, now=now)
 
 
 def _out_of_kueue(decision: Decision) -> Decision:

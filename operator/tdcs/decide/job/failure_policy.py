@@ -22,10 +22,16 @@ def restart_policy(spec: TrainingJobSpec) -> Restart:
     policy = spec.run_policy.failure_policy
     if policy is not None and policy.restart is not None:
         return policy.restart
-    roles = spec.by_role()
-    go_on = spec.framework == "None" or spec.elastic is not None
-    go_on = go_on or (spec.framework == "TensorFlow" and "PS" in roles)
-    return "Pod" if go_on or not all(map(_never, roles.values())) else "All"
+    go_on = has_independent_workers(spec) or spec.elastic is not None
+    return "Pod" if go_on or not all(map(_never, spec.by_role().values())) else "All"
+
+
+def has_independent_workers(spec: TrainingJobSpec) -> bool:
+    """Whether the workers go on with their work when one of them is lost, whatever becomes of it."""
+    policy = spec.run_policy.failure_policy
+    if policy is not None and policy.restart == "All":
+        return False
+    return spec.framework == "None" or (spec.framework == "TensorFlow" and "PS" in spec.by_role())
 
 
 def restarts_all(spec: TrainingJobSpec, *, role: Role, index: int | None) -> bool:
@@ -37,8 +43,13 @@ def restarts_all(spec: TrainingJobSpec, *, role: Role, index: int | None) -> boo
     chosen = policy is not None and policy.restart is not None
     if restart_policy(spec) == "All":
         return True
-    meets = spec.framework == "PyTorch" and spec.elastic is not None and not chosen
-    return meets and role == "Worker" and index == 0 and all(map(_never, spec.by_role().values()))
+    meets = not chosen and hosts_rendezvous(spec, role=role, index=index)
+    return meets and all(map(_never, spec.by_role().values()))
+
+
+def hosts_rendezvous(spec: TrainingJobSpec, *, role: Role, index: int | None) -> bool:
+    """Whether the elastic workers of a job meet at this pod."""
+    return spec.framework == "PyTorch" and spec.elastic is not None and role == "Worker" and index == 0
 
 
 def max_restarts(spec: TrainingJobSpec) -> int:

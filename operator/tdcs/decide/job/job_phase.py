@@ -123,9 +123,9 @@ def taken_back(*, admission: Admission, data: Admission) -> Decision:
     return Decision(admitted=False, reason=admission.reason, message=admission.message, data=data)
 
 
-def gave_back(*, message: str, data: Admission) -> Decision:
-    """The decision on a gang that did not find all its places, and frees those that it has."""
-    return Decision(admitted=False, reason=Reason.REQUEUED, message=message, data=data)
+def gave_back(*, reason: Reason, message: str, data: Admission) -> Decision:
+    """The decision on a gang that did not find all its places, or does not run there, and frees those that it has."""
+    return Decision(admitted=False, reason=reason, message=message, data=data)
 
 
 def is_refused_for_good(seen: Observed, *, message: str, now: str) -> bool:

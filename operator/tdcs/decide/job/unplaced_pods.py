@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from tdcs.decide.job.failure_policy import hosts_rendezvous
+from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.job_pods import GATED, UNSCHEDULABLE, VOLUME_NOT_BOUND, PodView, newest
 from tdcs.model.observed_job import Observed
 
@@ -27,6 +29,10 @@ class Short:
     unseen: int = 0
     spare: bool = False
 
+    @property
+    def reason(self) -> Reason:
+        return Reason.REQUEUED
+
     def sentence(self, *, patience: float) -> str:
         """What happened, for the job's owner."""
         lost = f"{self.shortage(patience=patience)}, so "
@@ -48,8 +54,8 @@ class Short:
 def short_of(seen: Observed, *, spare: bool = True) -> Short | None:
     """Which pods of a gang have no place; None when it may go on as it is.
 
-    A pod counts that the scheduler refused or has not looked at, or that was never made. One that failed does not: the
-    Job controller makes it anew. An elastic job needs its smallest number of workers.
+    An elastic job needs its smallest number of workers, and worker 0 where the others meet there. A pod counts that the
+    scheduler refused or has not looked at, or that was never made. One that failed does not: it is made anew.
 
     Args:
         seen: what was observed.
@@ -68,7 +74,10 @@ def short_of(seen: Observed, *, spare: bool = True) -> Short | None:
         pods = newest(pod for pod in seen.pods if pod.role == role)
         absent += seen.absent(role)
         holding += sum(bool(pod.node) and pod.phase in {"Pending", "Running"} for pod in pods)
-        without += [pod for pod in pods if is_without_place(pod)]
+        lacking = [pod for pod in pods if is_without_place(pod)]
+        if any(hosts_rendezvous(seen.spec, role=role, index=pod.number) for pod in lacking):
+            free = 0  # the others are useless without it
+        without += lacking
         times += [job.start_time or "", *(time for pod in pods for time in (pod.created, _bound(pod)))]
     missing = len(without) + absent
     if missing <= (free if spare else 0):
@@ -90,8 +99,11 @@ def without_unseen(short: Short) -> Short | None:
 
 
 def idle_workers(seen: Observed) -> int:
-    """How many of the last workers of an elastic gang have no place: it can go on without them."""
+    """How many of the last workers of an elastic gang have no place: it can go on without them. Where worker 0 has none
+    and the others meet there, it does with so many fewer: the last ones leave it theirs."""
     pods = {pod.index: pod for pod in newest(pod for pod in seen.pods if pod.role == "Worker")}
+    if lacks_rendezvous(seen):
+        return sum(map(is_without_place, pods.values()))
     count = 0
     for index in reversed(range(seen.replicas("Worker"))):
         pod = pods.get(str(index))
@@ -99,6 +111,13 @@ def idle_workers(seen: Observed) -> int:
             break
         count += 1
     return count
+
+
+def lacks_rendezvous(seen: Observed) -> bool:
+    """Whether the pod has no place at which elastic workers meet."""
+    first = next((pod for pod in newest(seen.pods) if pod.role == "Worker" and pod.number == 0), None)
+    meets = hosts_rendezvous(seen.spec, role="Worker", index=0)
+    return meets and first is not None and is_without_place(first)
 
 
 def all_placed(seen: Observed) -> bool:

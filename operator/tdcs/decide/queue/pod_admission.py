@@ -43,12 +43,18 @@ class Reason(StrEnum):
     NO_PRIORITY = "PriorityClassNotFound"
     FITS = "AllPodsFit"
     REQUEUED = "NotAllPodsPlaced"
+    START_TIMEOUT = "StartTimeout"
+    RECOVERY_TIMEOUT = "RecoveryTimeout"
     QUOTA = "QuotaTooSmall"
     AT_LIMIT = "DatasetAtLimit"
     IN_KUEUE = "WaitsInKueue"
     KUEUE_ADMITTED = "AdmittedByKueue"
     INVALID = "InvalidSpec"
     REFUSED = "ChildRefused"
+
+
+GAVE_BACK = frozenset({Reason.REQUEUED, Reason.START_TIMEOUT, Reason.RECOVERY_TIMEOUT})
+"""Why a job that was admitted gave its room back, and queues again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

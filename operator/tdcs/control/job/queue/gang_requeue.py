@@ -10,9 +10,28 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tdcs.decide.job.unplaced_pods import Short
 from tdcs.decide.queue.pod_admission import Admission, Reason
+
+
+class Lack(Protocol):
+    """What a gang lacks that gives its room back, or an elastic one that gives back workers."""
+
+    @property
+    def reason(self) -> Reason: ...
+
+    @property
+    def spare(self) -> bool:
+        """Whether it gives back only workers that it can do without."""
+
+    def sentence(self, *, patience: float) -> str:
+        """What happened, for the job's owner; `patience`: seconds that pods have to find places."""
+
+    def shortage(self, *, patience: float) -> str:
+        """What it lacks."""
+
 
 PLACEMENT_SECONDS = 45.0
 """Seconds without progress (a pod that is made, or gets a node) after which a gang gives its places back: so what is
@@ -26,6 +45,7 @@ LONGEST_PAUSE = 900.0
 class _Pause:
     until: float
     tries: int
+    reason: Reason
     message: str
     shortage: str
 
@@ -62,7 +82,7 @@ class Requeues:
         self._short_since[uid] = (short.since, at)
         return max(self.patience - (self._clock() - at), 0.0)
 
-    def requeue(self, uid: str, *, short: Short) -> str:
+    def requeue(self, uid: str, *, short: Lack) -> str:
         """The job gives its places back, and pauses; gives what to say of it."""
         tries = self._pauses[uid].tries + 1 if uid in self._pauses else 1
         # Jobs that took each other's places must not try again at the same moment.
@@ -75,6 +95,7 @@ class Requeues:
         self._pauses[uid] = _Pause(
             until=self._clock() + pause,
             tries=tries,
+            reason=short.reason,
             message=message,
             # A job that goes on without spare workers lacks nothing.
             shortage="" if short.spare else short.shortage(patience=self.patience),
@@ -105,8 +126,8 @@ class Requeues:
         """The answer for a job that pauses; None when it does not."""
         if self.pause_left(uid) is None:
             return None
-        message = self._pauses[uid].message
-        return Admission(admitted=False, data_ready=True, reason=Reason.REQUEUED, message=message)
+        pause = self._pauses[uid]
+        return Admission(admitted=False, data_ready=True, reason=pause.reason, message=pause.message)
 
     def forget_others(self, uids: set[str]) -> None:
         """Keep nothing of other jobs than these."""

@@ -5,7 +5,8 @@ from tests.unit.control.builders import job_spec
 from tests.unit.control.jobs import Jobs
 
 from tdcs.control.job.refusal_message import ChildRefusal, child_refusal_of
-from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError
+from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, UnavailableError
+from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import JOBS, SERVICES, Resource
 
 TYPED = "failed to create typed patch object (n/train-worker; batch/v1, Kind=Job): "
@@ -183,4 +184,34 @@ async def test_a_job_that_a_policy_refuses_waits_and_starts_once_it_does_not(
         await jobs.until_state("Waiting")
         await jobs.until(lambda: jobs.status().get("reason") == "ChildRefused")
         jobs.server.refuse = lambda verb, resource: None
+        await jobs.until(lambda: jobs.bound("train") == 2)
+
+
+async def test_a_job_whose_children_an_absent_webhook_holds_up_says_so_and_starts_when_it_is_back() -> None:
+    away = 'failed calling webhook "validate.example.com": no endpoints available'
+    async with Jobs(gpus={"a": 8}) as jobs:
+        apply, answers = jobs.server.apply, [False]
+
+        async def failing(resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
+            if resource is JOBS and not answers[0]:
+                raise UnavailableError(
+                    verb="apply",
+                    resource=JOBS,
+                    namespace="n",
+                    name=obj["metadata"]["name"],
+                    code=500,
+                    reason="InternalError",
+                    detail=away,
+                )
+            return await apply(resource, obj=obj, dry_run=dry_run)
+
+        jobs.server.apply = failing  # type: ignore[method-assign]
+        await jobs.create()
+        await jobs.until_state("Waiting")
+        assert jobs.status()["reason"] == "ChildNotMade"
+        assert away in jobs.status()["message"]
+        assert "it is tried again every 30 s" in jobs.status()["message"]
+        assert "ChildNotMade" in jobs.events()
+        answers[0] = True
+        await jobs.change(runPolicy={"backoffLimit": 1})
         await jobs.until(lambda: jobs.bound("train") == 2)

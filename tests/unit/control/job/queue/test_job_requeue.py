@@ -66,9 +66,9 @@ async def test_the_words_of_the_scheduler_say_why_a_gang_gave_its_places_back() 
         assert "it is tried again: 2 of its 6 pods found no place within 0.2 s" in jobs.status()["message"]
 
 
-async def test_a_gang_that_loses_a_node_while_it_runs_queues_again_and_ends_its_work() -> None:
+async def test_a_gang_that_does_not_run_again_in_time_queues_again_and_ends_its_work() -> None:
     async with Jobs(gpus={"a": 4, "b": 4}, patience=PATIENCE) as jobs:
-        await jobs.create(workers=6)
+        await jobs.create(workers=6, runPolicy={"recoveryTimeoutSeconds": 1})
         await jobs.until(lambda: jobs.bound("train") == 6)
         await jobs.run()
         await jobs.until_state("Running")
@@ -103,7 +103,7 @@ async def test_without_gang_a_job_keeps_what_it_has() -> None:
 
 def seen(*pods: PodView, replicas: int = 3, **more: object) -> Observed:
     workers = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
-    spec = job_spec(framework="PyTorch", roles={"Worker": workers}, **more)
+    spec = job_spec(**{"framework": "PyTorch", "roles": {"Worker": workers}, **more})
     job = JobView(exists=True, start_time=NOW)
     return Observed(spec=spec, known=TrainingJobStatus(), jobs={"Worker": job}, pods=pods, workers=replicas)
 

@@ -1,0 +1,78 @@
+"""How long a gang may hold its GPUs while it does not run: after its admission, and after it has lost pods."""
+
+from dataclasses import dataclass
+
+from tdcs.api import names
+from tdcs.api.durations import seconds_between
+from tdcs.decide.job.failure_policy import has_independent_workers
+from tdcs.decide.queue.pod_admission import Reason
+from tdcs.model.observed_job import Observed
+
+RECOVERY_SECONDS = 1800
+"""Seconds that a gang may take to run again, where its spec does not say: a node that is restarted is back sooner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldUp:
+    """A gang that holds room and does not run.
+
+    Attributes:
+        left: seconds until it gives its room back; not above 0 when it does so now.
+        reason: which time is over then.
+        limit: the seconds that it had.
+        why: what holds it up, with the pod.
+    """
+
+    left: float
+    reason: Reason
+    limit: int
+    why: str
+    spare: bool = False
+
+    def sentence(self, *, patience: float) -> str:
+        """What happened, for the job's owner."""
+        return f"{self.shortage(patience=patience)}; so it gave all its room back"
+
+    def shortage(self, *, patience: float) -> str:
+        """What it lacked."""
+        again, field = " again", "recoveryTimeoutSeconds"
+        if self.reason is Reason.START_TIMEOUT:
+            again, field = "", "startTimeoutSeconds"
+        return f"it did not run{again} within {self.limit} s (runPolicy.{field}): {self.why}"
+
+
+def recovery_limit(seen: Observed) -> int | None:
+    """Seconds that a gang may take to run again after it has lost pods; None: as long as it takes.
+
+    Independent workers go on with their work whatever becomes of one of them.
+    """
+    asked = seen.spec.run_policy.recovery_timeout_seconds
+    if asked is None and has_independent_workers(seen.spec):
+        return None
+    return RECOVERY_SECONDS if asked is None else asked
+
+
+def held_up(seen: Observed, *, runs: bool, why: str, now: str) -> HeldUp | None:
+    """How long a gang may still take until it runs; None when it runs, or may take as long as it takes.
+
+    Args:
+        seen: what was observed.
+        runs: whether all its pods are ready.
+        why: what holds it up.
+        now: the time.
+    """
+    if runs or not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
+        return None
+    conditions = {each.type: each for each in seen.known.conditions}
+    if not seen.known.running_time:
+        limit, reason = seen.spec.run_policy.start_timeout_seconds, Reason.START_TIMEOUT
+        since = conditions[names.ADMITTED].last_transition_time
+    else:
+        asked, reason = recovery_limit(seen), Reason.RECOVERY_TIMEOUT
+        running = conditions.get(names.RUNNING)
+        if asked is None or running is None:
+            return None
+        # That it has lost pods only now the status says from the next pass on.
+        limit, since = asked, now if running.status == "True" else running.last_transition_time
+    left = limit - seconds_between(since, now)
+    return HeldUp(left=left, reason=reason, limit=limit, why=why)
