@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -102,6 +103,11 @@ class ManifestFolder:
                 finally:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(file.name, dir_fd=folder)
+
+    def scratch(self) -> IO[bytes]:
+        """A new file on the folder's disk that has no name, and goes when it is closed. Raises OSError."""
+        with self._opened(make=True) as folder:
+            return tempfile.TemporaryFile(dir=f"/proc/self/fd/{folder}")
 
     def keep(self, file: IO[bytes], *, digest: str) -> None:
         """Give a file of `partial` its digest as its name, once its bytes are on the disk."""

@@ -50,7 +50,7 @@ async def list_mount(
             remedy="Mount the source first",
             path=path,
         )
-    builder = ManifestBuilder(path=path, source=source)
+    builder = ManifestBuilder(path=path, source=source, scratch=folder.scratch)
     count = LimitCount(limit, what=source, path=path)
     async for page in engine.files(path=path, refresh=refresh):
         count.add_page(page)

@@ -2,17 +2,21 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from tdcs.decide.place.copy_nodes import Mode
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.model import slots
-from tdcs.model.agent_state import FailureCode, FileFailure, MountState
+from tdcs.model.agent_state import FileFailure, MountState
 from tdcs.model.manifest_format import Totals
 
 FAILURES_KEPT = 20
 """So many of the files that cannot be had are named."""
+
+
+_OUTDATED: Final = frozenset({"Changed", "Missing"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +81,14 @@ class Failures:
 
     Attributes:
         count: how many.
-        codes: the reasons of all of them.
+        outdated: how many of these are others at the source than its last listing said, or are not there, as each
+            node counts its own.
         files: the first of them, for people; nothing is decided by them.
     """
 
     count: int = 0
-    codes: frozenset[FailureCode] = frozenset()
+    outdated: int = 0
     files: tuple[FileFailure, ...] = ()
-
-    @property
-    def outdated(self) -> bool:
-        """Whether the source has other files than its last listing said."""
-        return not self.codes.isdisjoint({"Changed", "Missing"})
 
 
 def holdings(*, totals: Totals, manifest: str, states: Mapping[str, MountState]) -> Holdings:
@@ -201,8 +201,13 @@ def failures(states: Mapping[str, MountState]) -> Failures:
         named += len(state.failed)
         count += state.failed_count + state.source_away + state.no_room
     first = tuple(found[path] for path in sorted(found)[:FAILURES_KEPT])
-    codes = frozenset(code for state in states.values() for code in state.failures)
-    return Failures(count=max(len(found), count - named + len(found)), codes=codes, files=first)
+    outdated = sum(
+        failures.files
+        for state in states.values()
+        for code, failures in state.failures.items()
+        if code in _OUTDATED
+    )
+    return Failures(count=max(len(found), count - named + len(found)), outdated=outdated, files=first)
 
 
 def source_is_away(states: Collection[MountState]) -> bool:
