@@ -218,3 +218,25 @@ def test_hundreds_of_waiting_reads_leave_places_to_others_and_outlive_the_proces
     tenants.gate.set()
     for name, content in slow.items():
         assert content.result(60) == (tenants.slow_files / name).read_bytes()
+
+
+def test_more_threads_than_any_part_of_the_places_wait_for_a_slow_source_and_no_read_fails(
+    tenants: Tenants,
+) -> None:
+    before = threading.stack_size(1 << 17)
+    try:
+        file = os.open(tenants.slow / "large", os.O_RDONLY)
+        waiting = [
+            _begin(lambda place=place: os.pread(file, 4096, place * STEP))  # type: ignore[misc]
+            for place in range(1100)
+        ]
+    finally:
+        threading.stack_size(before)
+    _all_wait([thread for thread, _ in waiting])
+    assert not any(content.done() for _, content in waiting)
+    tenants.check_honest(1)
+    tenants.gate.set()
+    large = (tenants.slow_files / "large").read_bytes()
+    for place, (_, content) in enumerate(waiting):
+        assert content.result(60) == large[place * STEP :][:4096], place
+    os.close(file)

@@ -40,6 +40,8 @@ _ATTRIBUTES: Final = "QQQQQQIIIIIIIIII"
 _ENTRY: Final = struct.Struct("<QQQQII" + _ATTRIBUTES)
 _ENTRY_ANSWER: Final = struct.Struct("<IiQ" + "QQQQII" + _ATTRIBUTES)
 _ATTRIBUTE_ANSWER: Final = struct.Struct("<IiQ" + "QII" + _ATTRIBUTES)
+_INVALIDATE_INODE: Final = 2
+_INVALIDATION: Final = struct.Struct("<IiQ" + "Qqq")
 _INIT_BODY: Final = struct.Struct("<IIII")
 _INIT_ANSWER: Final = struct.Struct("<IIIIHHIIHHIIH22x")
 _STATFS_ANSWER: Final = struct.Struct("<IiQ" + "QQQQQIIII24x")
@@ -72,13 +74,13 @@ OLDEST_MINOR: Final = 31
 REQUEST_BYTES: Final = 8192
 """The smallest buffer for requests that the kernel accepts."""
 LARGEST_READ: Final = 1 << 20
-MOST_WAITING: Final = 8192
+MOST_WAITING: Final = 65536
 """How many requests may be without an answer for long."""
-_BACKGROUND: Final = MOST_WAITING + 1024
+_BACKGROUND: Final = (1 << 16) - 1
 """How many requests for which no thread waits, as those of the kernel's read-ahead are, are under way at a time: of all
-pods together. More than can wait, so that reads of slow sources never reach this bound; and few, since a program that
-asks for more ahead is stopped there by the kernel, and all that it has asked for is taken before what others ask."""
-_CONGESTED: Final = MOST_WAITING
+pods together: as many as the protocol can say. What programs ask for ahead of slow sources is given up long before
+(`PlaceShares`)."""
+_CONGESTED: Final = _BACKGROUND - 1024
 """From so many on the kernel leaves out read-ahead that nothing waits for."""
 
 FOLDER_KIND: Final = 4
@@ -135,6 +137,11 @@ def thread_of(request: bytes | memoryview) -> int:
 
 def failure(unique: int, *, number: int) -> bytes:
     return ANSWER.pack(ANSWER.size, -number, unique)
+
+
+def invalidation(node: int, *, offset: int, length: int) -> bytes:
+    """Says to the kernel that what it has in memory of a part of a file is not right any more."""
+    return _INVALIDATION.pack(_INVALIDATION.size, _INVALIDATE_INODE, 0, node, offset, length)
 
 
 def entry_answer(unique: int, found: Attributes, *, seconds: int = FOR_EVER) -> bytes:

@@ -10,17 +10,18 @@ import gc
 import logging
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Final
 
 from tdcs.node.reader import child_process
 from tdcs.node.reader.counters import Counters
+from tdcs.node.reader.request_memory import RequestMemory, started
 from tdcs.node.reader.serving.fuse_server import Server
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.pod_clock import open_pod_clock
 from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
+from tdcs.node.reader.serving.turn import wait_for_turn
 from tdcs.node.reader.session_holder import Session
 from tdcs.trust.contexts import client_contexts
 
@@ -30,6 +31,9 @@ BUFFER_BYTES: Final = 16 << 20
 _PATIENCE_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 1.0
 _HANG_SECONDS: Final = 5
+_LOOK_SECONDS: Final = 1.0
+_UNSERVED_SECONDS: Final = 2.0
+_TURN_SECONDS: Final = 0.05
 
 
 def serve(
@@ -47,34 +51,41 @@ def serve(
         child_process.give_up_root(user)
     own = ReaderFolder(folder)
     own.prepare()
-    present = ReadersPresent(own.readers)
-    sys.setswitchinterval(1)  # one thread
+    present, memory = ReadersPresent(own.readers), RequestMemory(session.memory)
     gc.freeze()
     starts = child_process.StartRate()
     while True:
-        present.wait_until_none()
+        _wait_until_none(present, memory)
         time.sleep(starts.left())
         starts.note()
         turn = child_process.start(lambda: _take_turn(session, own=own, node=node, trust=trust))
-        os.waitpid(turn, 0)
+        while not os.waitpid(turn, os.WNOHANG)[0] and started(turn):
+            time.sleep(_TURN_SECONDS)
+
+
+def _wait_until_none(present: ReadersPresent, memory: RequestMemory) -> None:
+    """Return when no process of a reader can serve: none is there, or those that are wait for a disk, and end."""
+    unserved = time.monotonic()
+    while not present.wait_until_none(_LOOK_SECONDS):
+        if memory.is_served() or memory.is_awaited():
+            unserved = time.monotonic()
+        elif time.monotonic() - unserved > _UNSERVED_SECONDS:
+            return
 
 
 def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | None) -> None:
     """Serve until a reader is there. Raises SessionEndedError."""
-    present = ReadersPresent(own.readers)
-    versions = OpenVersions(folder=own, node=node)
+    versions, memory = OpenVersions(folder=own, node=node), RequestMemory(session.memory)
     if not all(versions.named(name) for name in own.registered.names()):
         # Of a newer format than this process knows, perhaps: reads wait for a reader, as they would without it.
         time.sleep(_PAUSE_SECONDS)
         return
     lock = os.open(own.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    if present.any():
-        return
+    wait_for_turn(lock, memory, is_reserve=True)
 
     def is_over() -> bool:
         signal.alarm(_HANG_SECONDS)  # which ends a process that does not come here again
-        return present.any()
+        return memory.is_awaited()
 
     _log.warning("no reader runs on this node: the holder's reserve serves until the next one is there")
     Server(
@@ -86,5 +97,8 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | 
         tls=client_contexts(trust),
         until=is_over,
         pods=open_pod_clock(own.pod_waits),
+        memory=memory,
+        lock=lock,
     ).run()
+    fcntl.flock(lock, fcntl.LOCK_UN)  # which a thread that waits for a disk would keep
     _log.info("a reader is there again")

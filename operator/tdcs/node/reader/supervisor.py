@@ -1,10 +1,9 @@
 """Keeps two processes for one session: one serves it, the other stands by and takes over within milliseconds.
 
-The one that has the lock of the file `serving` serves; the kernel gives it to the next one when that process is dead.
+Whose turn it is says `serving.turn`.
 The supervisor starts a process anew when one has died, and kills one that hangs. It serves nothing itself.
 """
 
-import fcntl
 import gc
 import logging
 import os
@@ -19,10 +18,12 @@ from typing import Final
 
 from tdcs.node.reader import child_process, session_holder
 from tdcs.node.reader.counters import Counters
+from tdcs.node.reader.request_memory import RequestMemory, started
 from tdcs.node.reader.serving.fuse_server import Server
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.pod_clock import open_pod_clock
 from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
+from tdcs.node.reader.serving.turn import wait_for_turn
 from tdcs.node.reader.session_holder import Session
 from tdcs.node.reader.settings import ReaderSettings
 from tdcs.trust.contexts import client_contexts
@@ -129,8 +130,8 @@ class Supervisor:
         gc.freeze()  # what is there now stays: a collection need not look at it
         ReadersPresent(self._folder.readers).join()
         lock = os.open(self._folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        sys.setswitchinterval(1)  # one thread
+        memory = RequestMemory(session.memory)
+        wait_for_turn(lock, memory)
         Server(
             session=session,
             versions=versions,
@@ -139,6 +140,8 @@ class Supervisor:
             patience_seconds=self._settings.patience_seconds,
             tls=client_contexts(self._settings.trust),
             pods=open_pod_clock(self._folder.pod_waits),
+            memory=memory,
+            lock=lock,
         ).run()
 
     def _reap(self) -> None:
@@ -148,12 +151,18 @@ class Supervisor:
             except ChildProcessError:
                 return
             if not pid:
-                return
+                break
             self._children.discard(pid)
             if pid == self._monitor:
                 self._monitor = 0
             if not self._stopping:
                 _log.warning("process %d of the reader ended (%s); another one starts", pid, status)
+        for pid in [pid for pid in self._children if not started(pid)]:
+            # A thread of it waits in the kernel, for a disk that hangs: until then its end cannot be seen.
+            self._children.discard(pid)
+            _log.error(
+                "process %d of the reader has ended, but for what waits for a disk; another one starts", pid
+            )
 
     def _kill_hung(self) -> None:
         serving = self._counters.serving

@@ -58,7 +58,7 @@ def test_passthrough_and_io_uring_are_not_asked_for_where_they_are_offered() -> 
     assert not flags & 1 << 30, "FUSE_INIT_EXT: without it the kernel reads no flags beyond 32 bits"
 
 
-def test_all_that_waits_is_below_the_kernels_bound_and_one_program_may_not_ask_for_far_more() -> None:
+def test_the_kernel_lets_as_many_requests_wait_as_the_protocol_can_say() -> None:
     answer = fuse_protocol.init_answer(init(minor=31, flags=NEWER), unique=42)
     *_, bound, congested = struct.unpack_from("<IIIIHH", answer, fuse_protocol.ANSWER.size)
-    assert PLACES <= congested < bound < 2 * PLACES
+    assert PLACES // 2 < congested < bound == 65535

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
-
 import pytest
 
+from tdcs.node.reader.request_memory import PLACES
 from tdcs.node.reader.serving.place_shares import Asker, PlaceShares, Share
-
-PLACES = 8192
 
 
 class Memory:
@@ -20,50 +16,49 @@ class Memory:
         self.shares = PlaceShares(lambda: PLACES - 1 - self.taken)  # less the one of the read itself
 
     def read(self, asker: Asker) -> Share:
-        share = self.shares.take(asker)
-        self.taken += share is not Share.REFUSED
-        return share
+        self.taken += 1
+        return self.shares.take(asker)
 
-    def fill(self, askers: Iterator[Asker]) -> int:
-        """Reads until one is refused; how many were not."""
+    def ask_ahead(self, asker: Asker) -> int:
+        """Reads of a thread beside others of its own, until its pod has all that it may have for such; how many."""
         before = self.taken
-        while self.read(next(askers)) is not Share.REFUSED:
-            pass
+        while not self.shares.is_crowded(asker):
+            self.read(asker)
         return self.taken - before
 
-    def fill_version(self, version: int) -> int:
-        """The same, of threads of as many pods as there can be."""
-        return self.fill(Asker(version, f"pod-{number}", number) for number in count(1))
 
-
-def threads(version: int, pod: str) -> Iterator[Asker]:
-    return (Asker(version, pod, number) for number in count(1))
-
-
-@pytest.mark.parametrize(("greedy", "part"), [(0, 911), (1, 800), (10, 280), (30, 25)])
-def test_a_dataset_has_its_part_beside_others_that_take_all_they_can(greedy: int, part: int) -> None:
+def test_a_read_that_a_thread_stands_still_for_begins_however_many_wait() -> None:
     memory = Memory()
-    counts = [memory.fill_version(version) for version in range(greedy + 1)]
-    assert part <= counts[greedy] <= 911
-    assert [memory.shares.taken(version) for version in range(greedy + 1)] == counts
+    begun = [memory.read(Asker(1, "pod", thread)) for thread in range(1, PLACES)]
+    assert set(begun) == {Share.BEGINS}
 
 
-@pytest.mark.parametrize(("greedy", "part"), [(0, 745), (1, 136), (2, 24)])
-def test_a_pod_has_its_part_beside_others_that_read_the_same_dataset(greedy: int, part: int) -> None:
+@pytest.mark.parametrize(("greedy", "part"), [(0, 3850), (1, 3400), (10, 1100), (30, 100)])
+def test_what_is_asked_for_ahead_of_a_dataset_leaves_room_for_that_of_others(greedy: int, part: int) -> None:
     memory = Memory()
-    counts = [memory.fill(threads(1, f"pod-{pod}")) for pod in range(greedy + 1)]
-    assert part <= counts[greedy] <= 745
+    counts = [memory.ask_ahead(Asker(version, "pod", 1)) for version in range(greedy + 1)]
+    assert part <= counts[greedy] <= 3856
+    assert memory.read(Asker(99, "pod", 1)) is Share.BEGINS
+
+
+@pytest.mark.parametrize(("greedy", "part"), [(0, 3850), (1, 1800), (2, 800)])
+def test_what_a_pod_asks_for_ahead_leaves_room_for_that_of_others_of_its_dataset(
+    greedy: int, part: int
+) -> None:
+    memory = Memory()
+    counts = [memory.ask_ahead(Asker(1, f"pod-{pod}", 1)) for pod in range(greedy + 1)]
+    assert part <= counts[greedy] <= 3856
 
 
 def test_what_threads_ask_for_ahead_leaves_places_to_threads_that_stand_still() -> None:
     memory = Memory()
-    for thread in range(1, 101):
+    for thread in range(1, 1001):
         begun = [memory.read(Asker(1, "pod", thread)) for _ in range(33)].count(Share.BEGINS)
         assert begun == 32 or memory.shares.is_crowded(Asker(1, "pod", thread))
         if memory.shares.is_crowded(Asker(1, "pod", thread)):
             break
-    assert memory.taken < 500
-    assert memory.fill(threads(1, "other")) > 300
+    assert memory.taken < 4000
+    assert memory.read(Asker(1, "pod", 5000)) is Share.BEGINS
     assert memory.read(Asker(2, "pod", 1)) is Share.BEGINS
 
 
@@ -86,23 +81,11 @@ def test_threads_that_cannot_be_seen_are_not_taken_for_one() -> None:
     assert [memory.read(unseen) for _ in range(700)] == [Share.BEGINS] * 700
 
 
-def test_a_place_is_always_left_for_what_is_answered_at_once() -> None:
-    free = PLACES
-    shares = PlaceShares(lambda: free)
-    for version in range(10_000):
-        free -= 1  # it is taken from the kernel
-        if shares.take(Asker(version, "", 1)) is Share.REFUSED:
-            free += 1
-        assert free > 0
-    assert free == 1
-
-
 def test_a_place_that_is_given_back_can_be_taken_again() -> None:
-    shares = PlaceShares(lambda: 16)
-    asker = Asker(1, "", 0)
-    assert [shares.take(asker) for _ in range(3)] == [Share.BEGINS, Share.BEGINS, Share.REFUSED]
-    shares.give_back(asker)
-    assert shares.take(asker) is Share.BEGINS
-    shares.give_back(asker)
-    shares.give_back(asker)
-    assert shares.taken(1) == 0
+    memory = Memory()
+    asker = Asker(1, "pod", 7)
+    count = memory.ask_ahead(asker)
+    for _ in range(count):
+        memory.taken -= 1
+        memory.shares.give_back(asker)
+    assert memory.ask_ahead(asker) == count

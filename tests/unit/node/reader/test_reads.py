@@ -13,6 +13,8 @@ from tests.support.dataplane.readers import CLUSTER, small_version
 from tdcs.engine.reader_files import Registration
 from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Count, Counters
+from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
+from tdcs.node.reader.serving.disks.local_disks import LocalDisks
 from tdcs.node.reader.serving.fetch import Key
 from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.place_shares import PlaceShares
@@ -38,6 +40,7 @@ class Node:
             poller=Poller(),
             reply=self.reply,
             shares=PlaceShares(lambda: self.free),
+            local=LocalBlocks(disks=LocalDisks(), counters=self.counters, is_refused=lambda *_: False),
             buffer_bytes=1 << 20,
             patience_seconds=0.0,
         )
@@ -108,29 +111,16 @@ def test_one_dataset_that_fails_all_the_time_hides_no_failure_of_another(
     assert [node.counters.get(2, kind) for kind in (Count.ERRORS, Count.STALE)] == [1, 1]
 
 
-def test_reads_that_wait_leave_places_to_those_of_another_dataset(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_read_fails_because_others_wait(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.free = 45
     waiting: list[tuple[Read, int, Key]] = []
     node.reads.fetches.want = lambda _, key, waiter: waiting.append((*waiter, key))  # type: ignore[method-assign, misc]
-    for _ in range(20):
-        node.read(1)
-    assert len(waiting) == 4
-    assert node.errors == [errno.EIO] * 16
-    assert "4 reads of its version wait on this node already" in caplog.text
-    for _ in range(4):
-        node.read(2)
-    assert len(waiting) == 8
-    node.errors.clear()
-
-    waiter, index, key = waiting.pop(0)
-    node.reads.piece(waiter, index, memoryview(bytes(100)), key=key, origin=Count.PEER_READS)
-    for _ in range(2):
-        node.read(1)
-    assert node.errors == [0, errno.EIO]
-    assert len(waiting) == 8, "another one waits in its place"
+    for thread in range(1, 41):
+        node.read(1, thread=thread)
+    node.read(2, thread=99)
+    assert len(waiting) == 41
+    assert not node.errors
 
 
 def test_reads_of_a_thread_beyond_those_that_are_fetched_begin_in_turn_and_the_last_one_always_waits(

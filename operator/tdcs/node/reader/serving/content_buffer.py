@@ -57,3 +57,8 @@ class ContentBuffer:
         self._sizes[key.version] -= len(found)
         if not kept:
             del self._kept[key.version], self._sizes[key.version]
+
+    def drop_block(self, version: int, block: int) -> None:
+        """Keep nothing of a block any more."""
+        for key in [key for key in self._kept.get(version, ()) if key.block == block]:
+            self.drop(key)

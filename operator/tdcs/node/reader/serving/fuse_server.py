@@ -5,18 +5,25 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+import numpy as np
 
 from tdcs.api import names
 from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Counters
-from tdcs.node.reader.request_memory import RequestMemory
-from tdcs.node.reader.serving.open_versions import OpenVersions
+from tdcs.node.reader.request_memory import Left, RequestMemory
+from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
+from tdcs.node.reader.serving.disks.local_disks import LocalDisks
+from tdcs.node.reader.serving.disks.refusals import Refusals
+from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions
+from tdcs.node.reader.serving.page_cache import PageCache
 from tdcs.node.reader.serving.place_shares import PlaceShares
 from tdcs.node.reader.serving.pod_clock import PodClock
 from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.reads import Reads
+from tdcs.node.reader.serving.turn import hold
 from tdcs.node.reader.serving.version_tree import parse_node
 from tdcs.node.reader.session import SessionEndedError
 from tdcs.node.reader.session_holder import Session
@@ -31,6 +38,7 @@ _ROOT_SECONDS: Final = 1
 _LOG_SECONDS: Final = 5.0
 """That a version is gone is logged once in so many seconds."""
 _MOST_LOGGED: Final = 256
+_MOST_TRIES: Final = 2
 _AGAIN: Final = frozenset({errno.EINTR, errno.EAGAIN, errno.ENOENT})
 
 
@@ -44,6 +52,8 @@ class Server:
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
         until: asked ten times a second; serving ends when it says so, and the next process takes over.
         pods: counts how long pods wait; None: nothing does.
+        memory: of the session's requests, with a turn that was taken; None: the turn begins when it runs.
+        lock: of who serves, see `turn`; held once nobody else does.
     """
 
     def __init__(
@@ -57,20 +67,27 @@ class Server:
         tls: Callable[[], ssl.SSLContext] | None = None,
         until: Callable[[], bool] = lambda: False,
         pods: PodClock | None = None,
+        memory: RequestMemory | None = None,
+        lock: int | None = None,
     ) -> None:
         self._until: Final = until
         self._fd: Final = session.fd
-        self._memory: Final = RequestMemory(session.memory)
+        self._lock: Final = lock
+        self._memory: Final = memory or RequestMemory(session.memory)
         self._versions: Final = versions
         self._counters: Final = counters
         self._poller: Final = Poller()
-        self._shares: Final = PlaceShares(lambda: len(self._memory.free))
+        self._disks: Final = LocalDisks()
+        self._refusals: Final = Refusals(disks=self._disks, forget=self._forget)
+        self._page_cache: Final = PageCache(session.fd)
+        self._shares: Final = PlaceShares(lambda: self._memory.free)
         self._reads: Final = Reads(
             versions=versions,
             counters=counters,
             poller=self._poller,
             reply=self._reply,
             shares=self._shares,
+            local=LocalBlocks(disks=self._disks, counters=counters, is_refused=self._refusals.has),
             buffer_bytes=buffer_bytes,
             patience_seconds=patience_seconds,
             tls=tls,
@@ -93,12 +110,21 @@ class Server:
         Raises:
             SessionEndedError: the file system was unmounted.
         """
+        try:
+            self._serve()
+        finally:
+            self._memory.leave()
+            self._disks.close()
+            self._page_cache.close()
+
+    def _serve(self) -> None:
+        self._poller.watch(self._disks.fd)
+        if self._refusals.fd >= 0:
+            self._poller.watch(self._refusals.fd)
         left = self._memory.take_over()
         self._versions.refresh()
-        self._shares.bounded = False  # it could wait when it came, so it waits on
-        for place in left:
-            self._handle(place)
-        self._shares.bounded = True
+        self._refusals.follow(self._versions.all())
+        self._handle_left(left)
         if left:
             _log.info("%d requests of an earlier process were taken over", len(left))
         next_tick = next_refresh = 0.0
@@ -109,26 +135,47 @@ class Server:
             for fd in self._poller.poll(_TICK_SECONDS):
                 if fd == self._fd:
                     self._take_requests()
+                elif fd == self._disks.fd:
+                    self._disks.ready()
+                elif fd == self._refusals.fd:
+                    self._refusals.ready()
                 elif (connection := self._poller.connection(fd)) is not None:
                     self._reads.fetches.ready(connection)
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_SECONDS
+                self._memory.beat()
                 self._counters.beat(pid=os.getpid(), buffered=self._reads.buffer.bytes)
+                if self._lock is not None:
+                    hold(self._lock)
+                if self._memory.is_taken_over():
+                    raise SessionEndedError("this process hung for so long that another one serves by now")
+                self._handle_left(self._memory.strays())
+                self._disks.tick()
                 self._reads.tick()
                 if self._until():
                     return
             if now >= next_refresh:
                 next_refresh = now + _REFRESH_SECONDS
                 self._versions.refresh()
+                self._refusals.follow(self._versions.all())
             if now >= next_tidy:
                 next_tidy = now + _TIDY_SECONDS
                 self._counters.keep(self._versions.numbers())
 
+    def _forget(self, version: OpenVersion, blocks: Iterable[int]) -> None:
+        """Blocks of a version were found wrong on this node: nothing of what was read of them is to be read again."""
+        manifest = version.manifest
+        numbers = manifest.blocks_at(np.fromiter(blocks, dtype=np.int64))
+        for block in numbers[numbers >= 0].tolist():
+            self._reads.forget(version, block)
+            node = version.tree.file(manifest.file_of(block)).node
+            self._page_cache.forget(node, offset=manifest.offset(block), length=version.block_lengths[block])
+
     # Requests.
 
     def _take_more(self) -> None:
-        if bool(self._memory.free) == self._taking:
+        if (self._memory.free > 0) == self._taking:
             return
         self._taking = not self._taking
         if self._taking:
@@ -150,8 +197,28 @@ class Server:
                 raise
             self._handle(place)
 
-    def _handle(self, place: int) -> None:
-        request = self._memory.places[place]
+    def _handle_left(self, left: Sequence[Left]) -> None:
+        """Answer what another process has taken; last what that one may have hung by."""
+        self._shares.bounded = False  # it could wait when it came, so it waits on
+        for place, tries in sorted(left, key=lambda each: each.tries):
+            if tries < _MOST_TRIES:
+                self._memory.beat()
+                self._handle(place, tries=tries)
+                continue
+            unique = fuse_protocol.REQUEST.unpack_from(self._memory.request(place))[2]
+            _log.error(
+                "a request by which %d processes have hung fails; see which disk does not answer", tries
+            )
+            self._fail(place, unique, errno.EIO)
+        self._shares.bounded = True
+
+    def _handle(self, place: int, *, tries: int = 0) -> None:
+        self._memory.take_in_hand(place, tries)
+        self._work_on(place)
+        self._memory.put_down()
+
+    def _work_on(self, place: int) -> None:
+        request = self._memory.request(place)
         length, opcode, unique, node, *_ = fuse_protocol.REQUEST.unpack_from(request)
         if opcode in fuse_protocol.UNANSWERED:
             self._memory.release(place)

@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from tdcs.api import names
-from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import is_private, open_plain_file
 from tdcs.engine.holder_table import HolderTable
 from tdcs.engine.read_reports import ReadFailure
@@ -38,6 +37,7 @@ class OpenVersion:
     Attributes:
         file_lengths, block_ends, block_ids, block_lengths, block_slots: columns of the manifest, to take one number of
             them at a time: of an array that takes three times as long.
+        refused: folder below each tier in which the agent notes its wrong copies of blocks.
         journal: that the ids of its blocks belong to, as registered last; empty while that is not known.
         table: who holds what of its mount.
         read_at, registered_at: of the files with the table and the registration that were read last.
@@ -56,20 +56,11 @@ class OpenVersion:
         self.block_ids: Final = self.manifest.block_ids.data
         self.block_lengths: Final = self.manifest.block_lengths.data
         self.block_slots: Final = self.manifest.block_slots.data
-        self.folders: Final = [
-            f"{tier}/{folder}/"
-            for tier in registration.tiers
-            for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER)
-        ]
-        refused = names.refused_folder(mount=tree.manifest.path)
-        self._refused: Final = [f"{tier}/{refused}/" for tier in registration.tiers]
+        self.refused: Final = names.refused_folder(mount=tree.manifest.path)
         self.journal = registration.journal
         self.table = _NOTHING
         self.read_at: tuple[int, int] | None = None
         self.registered_at: tuple[int, int] | None = None
-        self._epoch: Final = epoch_file(registration.tiers[0]) if registration.tiers else ""
-        self._journal_here = ""
-        self._journal_read_at: tuple[int, int] | None = None
         self._node: Final = node
         self._slot_holders: dict[int, tuple[str, ...]] = {}
         self._slot_sources: dict[int, tuple[str, ...]] = {}
@@ -81,25 +72,6 @@ class OpenVersion:
         self._slot_sources.clear()
         own = [holder.present for holder in table.holders if holder.node == self._node]
         self._here = own[0] if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
-
-    def has_own_blocks_here(self) -> bool:
-        """Whether blocks on this node have ids of the version's journal: those of another one are other blocks.
-
-        Ask after a block was opened: a journal is named on the disk before any of its blocks comes.
-        """
-        if not self.journal:
-            return True
-        try:
-            stamp = _stamp(self._epoch)
-        except OSError:
-            return False
-        if stamp != self._journal_read_at:
-            self._journal_here, self._journal_read_at = journal_in(self._epoch), stamp
-        return self._journal_here == self.journal
-
-    def is_refused(self, block_id: int) -> bool:
-        """Whether the agent of this node has found its copy of a block wrong: it may lie here for a while."""
-        return any(os.path.exists(f"{folder}{block_id}") for folder in self._refused)
 
     def may_be_here(self, block: int) -> bool:
         """Whether a block may lie on this node, by what its agent said last."""
@@ -127,7 +99,7 @@ class OpenVersion:
         return found
 
 
-def _stamp(file: str | Path) -> tuple[int, int]:
+def stamp_of(file: str | Path) -> tuple[int, int]:
     found = os.stat(file)
     return found.st_mtime_ns, found.st_ino
 
@@ -153,6 +125,10 @@ class OpenVersions:
 
     def name(self, number: int) -> str:
         return self._names.get(number, f"number {number}")
+
+    def all(self) -> list[OpenVersion]:
+        """The versions that are open."""
+        return list(self._open.values())
 
     def numbers(self) -> set[int]:
         """Of all versions that are registered."""
@@ -191,7 +167,7 @@ class OpenVersions:
         self._absent.clear()
         for number, version in list(self._open.items()):
             try:
-                stamp = _stamp(self._folder.versions / version.name)
+                stamp = stamp_of(self._folder.versions / version.name)
             except FileNotFoundError:
                 del self._open[number]
                 continue
@@ -238,7 +214,7 @@ class OpenVersions:
     def _read_table(self, version: OpenVersion) -> None:
         file = self._folder.holders / version.name
         try:
-            stamp = _stamp(file)
+            stamp = stamp_of(file)
             if stamp == version.read_at:
                 return
             content = file.read_bytes()

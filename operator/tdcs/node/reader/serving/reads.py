@@ -1,6 +1,7 @@
 """Answers READ: from this node's disk, from the buffer, or with what `fetches` brings from other nodes."""
 
 import errno
+import functools
 import logging
 import os
 import ssl
@@ -13,6 +14,7 @@ from tdcs.engine.pod_wait_table import WaitOrigin
 from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
+from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
 from tdcs.node.reader.serving.fetch import PART_BYTES, Key, part_of
 from tdcs.node.reader.serving.fetches import Fetches
 from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions
@@ -28,7 +30,6 @@ _log: Final = logging.getLogger(__name__)
 STALL_SECONDS: Final = 1.0
 _LOG_SECONDS: Final = 5.0
 """A version's failures of one kind are logged and reported once in so many seconds."""
-_OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 Reply = Callable[[int, Sequence[bytes | memoryview]], None]
 """Answers the request in a place, and gives the place back."""
@@ -38,7 +39,8 @@ class Reads:
     """The reads of a process.
 
     Args:
-        shares: says which reads may wait, and begin: one that may not wait fails.
+        shares: says which reads begin, and which wait their turn.
+        local: the blocks on this node's disks.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
         pods: counts how long pods wait; None: nothing does.
@@ -52,6 +54,7 @@ class Reads:
         poller: Poller,
         reply: Reply,
         shares: PlaceShares,
+        local: LocalBlocks,
         buffer_bytes: int,
         patience_seconds: float,
         tls: Callable[[], ssl.SSLContext] | None = None,
@@ -62,6 +65,7 @@ class Reads:
         self._counters: Final = counters
         self._reply: Final = reply
         self._shares: Final = shares
+        self._local: Final = local
         self.buffer: Final = ContentBuffer(buffer_bytes)
         self.fetches: Final = Fetches(
             poller=poller,
@@ -112,8 +116,6 @@ class Reads:
                 wanted=[(key, offset, offset + size)],
             )
             self._piece_of(read, 0, key, offset, offset + size)
-            if read.missing > 0 and self._pods is not None:
-                read.wait = self._pods.begin(thread)
             if not offset and size == length:
                 self._files_ahead(version, file)
             return
@@ -124,18 +126,22 @@ class Reads:
         read = Read(place=place, unique=unique, thread=thread, version=version, file=file, wanted=wanted)
         for index, (key, begin, end) in enumerate(wanted):
             self._piece_of(read, index, key, begin, end)
-        if read.missing > 0 and self._pods is not None:
-            read.wait = self._pods.begin(thread)
         if in_order and len(wanted):
             self._look_ahead(read, blocks, first=offset == 0)
 
     def tick(self) -> None:
         """See `Fetches.tick`; drops what was known of versions that are closed."""
         self.fetches.tick(self._versions.get)
+        self._local.tick()
         for number in [number for number in self._orders if not self._versions.is_open(number)]:
             del self._orders[number]
         for kind in [kind for kind in self._logged_at if not self._versions.is_open(kind[0])]:
             del self._logged_at[kind]
+
+    def forget(self, version: OpenVersion, block: int) -> None:
+        """Keep nothing of a block (its number in the manifest) that was found wrong."""
+        self.buffer.drop_block(version.number, block)
+        self._local.forget(version, block)
 
     # What `fetches` says.
 
@@ -149,7 +155,7 @@ class Reads:
 
     def failed(self, waiter: Read, *, stale: bool, reason: str) -> None:
         """A piece of a read cannot be had: the read fails as a whole, once."""
-        if waiter.missing < 0:
+        if waiter.missing <= 0:
             return
         waiter.missing = -1
         version = waiter.version
@@ -197,17 +203,35 @@ class Reads:
                 self.buffer.drop(key)
             self._have(read, index, memoryview(buffered)[begin:end], origin=Count.BUFFER_READS)
             return
-        found = self._from_disk(read.version, key, begin, end)
+        version = read.version
+        if self._local.may_have(version, key.block):
+            found = self._local.cached(version, key, begin, end)
+            if found is not None:
+                self._have(read, index, found, origin=Count.DISK_READS)
+            else:
+                self._local.read(version, key, begin, end, functools.partial(self._looked, read, index))
+            return
+        self._fetch(read, index)
+
+    def _looked(self, read: Read, index: int, found: bytes | None) -> None:
+        """This node's disks have a piece of a read, or not."""
+        if read.in_turn:
+            return  # they are asked again when its turn has come
         if found is not None:
             self._have(read, index, found, origin=Count.DISK_READS)
-            return
+        elif read.missing > 0:
+            self._fetch(read, index)
+
+    def _fetch(self, read: Read, index: int) -> None:
+        if read.wait is None and self._pods is not None:
+            read.wait = self._pods.begin(read.thread)
         if read.asker is not None or self._may_begin(read):
-            self.fetches.want(read.version, key, waiter=(read, index))
+            self.fetches.want(read.version, read.wanted[index][0], waiter=(read, index))
 
     def _may_begin(self, read: Read) -> bool:
-        """Whether it may be fetched; else it waits its turn, or has failed."""
-        number, thread = read.version.number, read.thread
-        asker = Asker(number, self._pods.uid(thread) if self._pods is not None else "", thread)
+        """Whether it may be fetched; else it waits its turn."""
+        thread = read.thread
+        asker = Asker(read.version.number, self._pods.uid(thread) if self._pods is not None else "", thread)
         others = self._in_turn.get(asker)
         if others and self._shares.is_crowded(asker):
             # Its thread has gone on, so it does not stand still for it, and sees no error: the kernel asks again for
@@ -216,10 +240,6 @@ class Reads:
             share = Share.WAITS_ITS_TURN
         else:
             share = self._shares.take(asker)
-        if share is Share.REFUSED:
-            count = self._shares.taken(number)
-            self.failed(read, stale=False, reason=f"{count} reads of its version wait on this node already")
-            return False
         read.asker = asker
         if share is Share.WAITS_ITS_TURN:
             read.in_turn = True
@@ -231,36 +251,8 @@ class Reads:
         self._waited(read, WaitOrigin.SOURCE)
         self._reply(read.place, (fuse_protocol.failure(read.unique, number=errno.EIO),))
 
-    def _from_disk(self, version: OpenVersion, key: Key, begin: int, end: int) -> bytes | None:
-        """Bytes of a block that lies on this node, and is as long as it should be."""
-        if not version.may_be_here(key.block):
-            return None
-        block = version.block_ids[key.block]
-        if version.is_refused(block):
-            return None
-        for folder in version.folders:
-            try:
-                fd = os.open(f"{folder}{block}", _OPEN)
-            except OSError:
-                continue
-            try:
-                if not version.has_own_blocks_here():
-                    return None
-                if os.fstat(fd).st_size != version.manifest.block_lengths[key.block]:
-                    self._counters.add(version.number, Count.REFUSED)
-                    continue
-                found = os.pread(fd, end - begin, key.offset + begin)
-            except OSError as error:
-                _log.warning("block %d of %s cannot be read here: %s", block, version.name, error)
-                continue
-            finally:
-                os.close(fd)
-            if len(found) == end - begin:
-                return found
-        return None
-
     def _have(self, read: Read, index: int, content: bytes | memoryview, *, origin: Count) -> None:
-        if read.missing < 0:
+        if read.missing < 0 or read.pieces[index] is not None:
             return
         read.pieces[index] = content
         read.missing -= 1
@@ -358,13 +350,15 @@ class Reads:
         room = self.buffer.limit // 2 // len({*ahead, *self.buffer.versions, key.version})
         if ahead.get(key.version, 0) + key.length > room:
             return
-        block = version.block_ids[key.block]
-        here = version.may_be_here(key.block) and any(
-            os.path.exists(f"{folder}{block}") for folder in version.folders
-        )
-        if here and version.has_own_blocks_here() and not version.is_refused(block):
+        if not self._local.may_have(version, key.block):
+            self.fetches.want(version, key, waiter=None)
             return
-        self.fetches.want(version, key, waiter=None)
+
+        def looked(here: bool) -> None:
+            if not here and key not in self.buffer and not self.fetches.has(key):
+                self.fetches.want(version, key, waiter=None)
+
+        self._local.find(version, key.block, looked)
 
     def _journal(self, number: int, at_source: bool) -> str:
         """Ids of blocks are of the version's own journal; at the source a file is known by its path and its tag."""

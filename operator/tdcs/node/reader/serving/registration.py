@@ -17,6 +17,7 @@ Where the reader is not root, the folders and files that it writes are its user'
 
 import fcntl
 import os
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -65,9 +66,24 @@ class ReadersPresent:
         """Be one of them until this process and those that it forks have ended."""
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 
-    def wait_until_none(self) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+    def wait_until_none(self, seconds: float) -> bool:
+        """Wait for so long until there is none; whether there is none. For a main thread: it uses its timer."""
+
+        def give_up(*_: object) -> None:
+            raise TimeoutError
+
+        before = signal.signal(signal.SIGALRM, give_up)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except TimeoutError:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            return False
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
         fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return True
 
     def any(self) -> bool:
         try:

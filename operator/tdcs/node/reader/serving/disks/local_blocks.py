@@ -1,0 +1,211 @@
+"""Pieces of blocks that lie on this node's disks."""
+
+import errno
+import functools
+import io
+import os
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from tdcs.api import names
+from tdcs.engine.block_journal import epoch_file, journal_in
+from tdcs.node.reader.counters import Count, Counters
+from tdcs.node.reader.serving.disks.local_disks import LocalDisks
+from tdcs.node.reader.serving.fetch import PART_BYTES, Key
+from tdcs.node.reader.serving.open_versions import OpenVersion, stamp_of
+
+_OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_KEPT_FILES: Final = 64
+_KEPT_SECONDS: Final = 1.0
+"""An open file keeps its bytes on the disk when the agent drops it: for no longer than this."""
+_NOT_CACHED: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
+
+_FOLDERS: Final = (names.AGENT_SPOOL, names.BLOCK_FOLDER)
+
+T = TypeVar("T")
+
+
+class _Kept(NamedTuple):
+    """An open file of a block."""
+
+    file: io.FileIO
+    disk: str
+    until: float
+
+
+class _Found(NamedTuple):
+    """What a disk has of a piece: its bytes, and the open file; no bytes of a block with another length."""
+
+    content: bytes
+    file: io.FileIO
+    disk: str
+
+
+class LocalBlocks:
+    """The blocks of this node, read by the disks' own threads.
+
+    Args:
+        is_refused: whether the agent has found its copy of a block of a version wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        disks: LocalDisks,
+        counters: Counters,
+        is_refused: Callable[[OpenVersion, int], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._disks: Final = disks
+        self._counters: Final = counters
+        self._is_refused: Final = is_refused
+        self._clock: Final = clock
+        self._files: Final[OrderedDict[tuple[int, int], _Kept]] = OrderedDict()
+        self._wrong: Final = deque[int]()
+        self._journals: Final[dict[str, tuple[tuple[int, int], str]]] = {}
+
+    def may_have(self, version: OpenVersion, block: int) -> bool:
+        """Whether a block (its number in the manifest) may lie here, and be right, by what is known of it."""
+        return version.may_be_here(block) and not self._is_refused(version, version.block_ids[block])
+
+    def cached(self, version: OpenVersion, key: Key, begin: int, end: int) -> memoryview | None:
+        """Bytes of a piece, if the block is open and the kernel has them in memory."""
+        kept = self._files.get((version.number, key.block))
+        if kept is None:
+            return None
+        content = bytearray(end - begin)
+        try:
+            count = os.preadv(kept.file.fileno(), [content], key.offset + begin, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in _NOT_CACHED:
+                self.forget(version, key.block)
+            return None
+        return memoryview(content) if count == len(content) else None
+
+    def read(
+        self,
+        version: OpenVersion,
+        key: Key,
+        begin: int,
+        end: int,
+        done: Callable[[bytes | None], None],
+    ) -> None:
+        """Have bytes of a piece read from a disk.
+
+        Args:
+            done: gets them, or None: no disk has them, or one does not answer in time. From one that answers after all
+                it gets them later.
+        """
+        work = functools.partial(self._read, version, key, begin, end)
+        self._look(version, work, functools.partial(self._keep, version, key, done))
+
+    def find(self, version: OpenVersion, block: int, done: Callable[[bool], None]) -> None:
+        """Have looked whether a block is here."""
+        work = functools.partial(self._exists, version, block)
+        self._look(version, work, lambda found: done(bool(found)))
+
+    def forget(self, version: OpenVersion, block: int) -> None:
+        """Keep no open file of a block."""
+        kept = self._files.pop((version.number, block), None)
+        if kept is not None:
+            self._disks.look(kept.disk, kept.file.close, lambda _: None)
+
+    def tick(self) -> None:
+        """Close files that nobody reads on. A few times a second."""
+        now = self._clock()
+        while self._files:
+            (number, block), kept = next(iter(self._files.items()))
+            if kept.until > now and len(self._files) <= _KEPT_FILES:
+                return
+            del self._files[number, block]
+            self._disks.look(kept.disk, kept.file.close, lambda _: None)
+
+    def _look(
+        self, version: OpenVersion, work: Callable[[str], T | None], done: Callable[[T | None], None]
+    ) -> None:
+        """Look at one disk after the other until one has something; those that hang are passed over."""
+        tiers = iter(version.registration.tiers)
+
+        def look_at_next() -> None:
+            for tier in tiers:
+                if not self._disks.hangs(tier):
+                    look_at(tier)
+                    return
+            done(None)
+
+        def look_at(tier: str) -> None:
+            went_on = False
+
+            def late() -> None:
+                nonlocal went_on
+                went_on = True
+                look_at_next()
+
+            def answered(found: T | None) -> None:
+                while self._wrong:
+                    self._counters.add(self._wrong.popleft(), Count.REFUSED)
+                if found is not None:
+                    done(found)
+                elif not went_on:
+                    look_at_next()
+
+            self._disks.look(tier, functools.partial(work, tier), answered, late=late)
+
+        look_at_next()
+
+    def _keep(
+        self, version: OpenVersion, key: Key, done: Callable[[bytes | None], None], found: _Found | None
+    ) -> None:
+        if found is None or self._is_refused(version, version.block_ids[key.block]):
+            done(None)
+            return
+        if version.block_lengths[key.block] > PART_BYTES:
+            self.forget(version, key.block)
+            self._files[version.number, key.block] = _Kept(
+                found.file, found.disk, self._clock() + _KEPT_SECONDS
+            )
+        done(found.content)
+
+    # In a thread of the disk.
+
+    def _read(self, version: OpenVersion, key: Key, begin: int, end: int, tier: str) -> _Found | None:
+        block = version.block_ids[key.block]
+        if os.path.exists(f"{tier}/{version.refused}/{block}"):
+            return None
+        for folder in _FOLDERS:
+            try:
+                file = io.FileIO(os.open(f"{tier}/{folder}/{block}", _OPEN))
+            except OSError:
+                continue
+            # A journal is named on the disk before any of its blocks comes: so it is looked at after the block.
+            if not self._has_own_blocks(version):
+                return None
+            if os.fstat(file.fileno()).st_size != version.block_lengths[key.block]:
+                self._wrong.append(version.number)
+                continue
+            content = os.pread(file.fileno(), end - begin, key.offset + begin)
+            if len(content) == end - begin:
+                return _Found(content, file, tier)
+        return None
+
+    def _exists(self, version: OpenVersion, block: int, tier: str) -> bool | None:
+        identity = version.block_ids[block]
+        here = any(os.path.exists(f"{tier}/{folder}/{identity}") for folder in _FOLDERS)
+        refused = here and os.path.exists(f"{tier}/{version.refused}/{identity}")
+        return (here and not refused and self._has_own_blocks(version)) or None
+
+    def _has_own_blocks(self, version: OpenVersion) -> bool:
+        """Whether blocks on this node have ids of the version's journal: those of another one are other blocks."""
+        if not version.journal:
+            return True
+        file = epoch_file(version.registration.tiers[0])
+        try:
+            stamp = stamp_of(file)
+        except OSError:
+            return False
+        known = self._journals.get(file)
+        if known is None or known[0] != stamp:
+            known = self._journals[file] = stamp, journal_in(file)
+        return known[1] == version.journal
