@@ -19,7 +19,7 @@ DESTROY: Final = 38
 BATCH_FORGET: Final = 42
 READDIRPLUS: Final = 44
 
-UNANSWERED: Final = frozenset({FORGET, INTERRUPT, DESTROY, BATCH_FORGET})
+UNANSWERED: Final = frozenset({FORGET, DESTROY, BATCH_FORGET})
 """Requests that have no answer, or need none."""
 
 ROOT: Final = 1
@@ -27,6 +27,10 @@ ROOT: Final = 1
 
 REQUEST: Final = struct.Struct("<IIQQIIII")
 """Length, opcode, unique, node, uid, gid, pid, rest: the header of every request."""
+INTERRUPT_BODY: Final = struct.Struct("<Q")
+"""Unique of the request that a signal reached the thread of."""
+_SIGNALLED_AT: Final = 38
+_SIGNALLED: Final = b"\x01\x00"
 _THREAD: Final = struct.Struct("<I")
 _THREAD_AT: Final = 32
 ANSWER: Final = struct.Struct("<IiQ")
@@ -133,6 +137,16 @@ def thread_of(request: bytes | memoryview) -> int:
     """The thread that asks, as the process that mounted the file system sees it; 0: it cannot see it."""
     found: int = _THREAD.unpack_from(request, _THREAD_AT)[0]
     return found
+
+
+def is_signalled(request: bytes | memoryview) -> bool:
+    """Whether `mark_signalled` was called for a request."""
+    return bool(request[_SIGNALLED_AT : _SIGNALLED_AT + 2] == _SIGNALLED)
+
+
+def mark_signalled(request: memoryview) -> None:
+    """Note in a request, where the kernel says nothing, that a signal has reached the thread that asks."""
+    request[_SIGNALLED_AT : _SIGNALLED_AT + 2] = _SIGNALLED
 
 
 def failure(unique: int, *, number: int) -> bytes:

@@ -21,8 +21,8 @@ from tdcs.node.reader.serving.fuse_server import Server
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.pod_clock import open_pod_clock
 from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
-from tdcs.node.reader.serving.turn import wait_for_turn
 from tdcs.node.reader.session_holder import Session
+from tdcs.node.reader.turn import wait_for_turn
 from tdcs.trust.contexts import client_contexts
 
 _log: Final = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Keeps two processes for one session: one serves it, the other stands by and takes over within milliseconds.
 
-Whose turn it is says `serving.turn`.
+Whose turn it is says `turn`.
 The supervisor starts a process anew when one has died, and kills one that hangs. It serves nothing itself.
 """
 
@@ -23,9 +23,9 @@ from tdcs.node.reader.serving.fuse_server import Server
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.pod_clock import open_pod_clock
 from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
-from tdcs.node.reader.serving.turn import wait_for_turn
 from tdcs.node.reader.session_holder import Session
 from tdcs.node.reader.settings import ReaderSettings
+from tdcs.node.reader.turn import wait_for_turn
 from tdcs.trust.contexts import client_contexts
 
 _log: Final = logging.getLogger(__name__)

@@ -129,6 +129,13 @@ class Fetches:
         self._candidates(version, fetch)
         self._ask_next(fetch)
 
+    def leave(self, waiter: Read) -> None:
+        """A read waits for nothing any more."""
+        for key, _, _ in waiter.wanted:
+            running = self._running.get(key)
+            if running is not None:
+                running.waiting = [each for each in running.waiting if each[0] is not waiter]
+
     def flush(self) -> None:
         unsent = list(self._unsent.values())
         self._unsent.clear()

@@ -23,10 +23,10 @@ from tdcs.node.reader.serving.place_shares import PlaceShares
 from tdcs.node.reader.serving.pod_clock import PodClock
 from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.reads import Reads
-from tdcs.node.reader.serving.turn import hold
 from tdcs.node.reader.serving.version_tree import parse_node
 from tdcs.node.reader.session import SessionEndedError
 from tdcs.node.reader.session_holder import Session
+from tdcs.node.reader.turn import hold
 
 _log: Final = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ _ROOT_SECONDS: Final = 1
 _LOG_SECONDS: Final = 5.0
 """That a version is gone is logged once in so many seconds."""
 _MOST_LOGGED: Final = 256
+_MOST_EARLY_SIGNALS: Final = 1024
 _MOST_TRIES: Final = 2
 _AGAIN: Final = frozenset({errno.EINTR, errno.EAGAIN, errno.ENOENT})
 
@@ -94,11 +95,13 @@ class Server:
             pods=pods,
         )
         self._taking = False
+        self._early_signals: Final[dict[int, None]] = {}
         self._stale_at: Final[dict[int, float]] = {}
         self._handlers: Final[dict[int, Callable[[int, memoryview, int, int], None]]] = {
             fuse_protocol.LOOKUP: self._lookup,
             fuse_protocol.GETATTR: self._getattr,
             fuse_protocol.READ: self._read,
+            fuse_protocol.INTERRUPT: self._interrupt,
             fuse_protocol.READDIR: self._readdir,
             fuse_protocol.READDIRPLUS: self._readdir,
             fuse_protocol.STATFS: self._statfs,
@@ -320,6 +323,25 @@ class Server:
             unique=unique,
             thread=fuse_protocol.thread_of(request),
         )
+        if unique in self._early_signals or fuse_protocol.is_signalled(request):
+            self._early_signals.pop(unique, None)
+            self._signal(unique)
+
+    def _interrupt(self, place: int, request: memoryview, _: int, node: int) -> None:
+        unique = fuse_protocol.INTERRUPT_BODY.unpack_from(request, fuse_protocol.REQUEST.size)[0]
+        self._memory.release(place)
+        if not self._signal(unique):
+            # It has its answer, or is one of a process that hangs, and comes yet.
+            self._early_signals[unique] = None
+            if len(self._early_signals) > _MOST_EARLY_SIGNALS:
+                del self._early_signals[next(iter(self._early_signals))]
+
+    def _signal(self, unique: int) -> bool:
+        """A signal has reached the thread of a read; whether that waits on. The next process is to know it, too."""
+        place = self._reads.signal(unique)
+        if place is not None:
+            fuse_protocol.mark_signalled(self._memory.request(place))
+        return place is not None
 
     def _readdir(self, place: int, request: memoryview, unique: int, node: int) -> None:
         _, offset, size = fuse_protocol.READ_BODY.unpack_from(request, fuse_protocol.REQUEST.size)

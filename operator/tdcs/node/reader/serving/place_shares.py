@@ -56,8 +56,11 @@ class PlaceShares:
     def begin(self, asker: Asker) -> None:
         self._begun[asker] += 1
 
-    def give_back(self, asker: Asker) -> None:
+    def give_back(self, asker: Asker, *, begun: bool = True) -> None:
+        """A read has its answer, before or after it has begun."""
         for counts, key in ((self._taken, asker[:1]), (self._taken, asker[:2]), (self._begun, asker)):
+            if counts is self._begun and not begun:
+                continue
             counts[key] -= 1
             if not counts[key]:
                 del counts[key]

@@ -23,6 +23,7 @@ from tdcs.node.reader.serving.pod_clock import PodClock
 from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.read import Read
 from tdcs.node.reader.serving.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
+from tdcs.node.reader.serving.signals import is_being_killed
 from tdcs.node.wire.connection import kept
 
 _log: Final = logging.getLogger(__name__)
@@ -82,6 +83,8 @@ class Reads:
         self._in_turn: Final[dict[Asker, deque[Read]]] = {}
         self._turns: Final = deque[Asker]()
         self._begins = False
+        self._pending: Final[dict[int, Read]] = {}
+        self._signalled: Final[dict[int, Read]] = {}
 
     def start(
         self,
@@ -116,6 +119,8 @@ class Reads:
                 wanted=[(key, offset, offset + size)],
             )
             self._piece_of(read, 0, key, offset, offset + size)
+            if read.missing > 0:
+                self._pending[unique] = read
             if not offset and size == length:
                 self._files_ahead(version, file)
             return
@@ -126,6 +131,8 @@ class Reads:
         read = Read(place=place, unique=unique, thread=thread, version=version, file=file, wanted=wanted)
         for index, (key, begin, end) in enumerate(wanted):
             self._piece_of(read, index, key, begin, end)
+        if read.missing > 0:
+            self._pending[unique] = read
         if in_order and len(wanted):
             self._look_ahead(read, blocks, first=offset == 0)
 
@@ -133,10 +140,32 @@ class Reads:
         """See `Fetches.tick`; drops what was known of versions that are closed."""
         self.fetches.tick(self._versions.get)
         self._local.tick()
+        for unique, read in list(self._signalled.items()):
+            if read.missing <= 0:
+                del self._signalled[unique]
+            elif is_being_killed(read.thread):
+                del self._signalled[unique]
+                self._end(read)
         for number in [number for number in self._orders if not self._versions.is_open(number)]:
             del self._orders[number]
         for kind in [kind for kind in self._logged_at if not self._versions.is_open(kind[0])]:
             del self._logged_at[kind]
+
+    def signal(self, unique: int) -> int | None:
+        """A signal has reached the thread of a read. A thread that is being killed stands still for nothing more: its
+        read is answered, and its place is free. Any other one waits on: no signal makes a read of a file fail.
+
+        Returns:
+            the place of a read that waits on.
+        """
+        read = self._pending.get(unique)
+        if read is None:
+            return None
+        if is_being_killed(read.thread):
+            self._end(read)
+            return None
+        self._signalled[unique] = read  # the kernel says it once, whatever signal comes later
+        return read.place
 
     def forget(self, version: OpenVersion, block: int) -> None:
         """Keep nothing of a block (its number in the manifest) that was found wrong."""
@@ -175,6 +204,22 @@ class Reads:
         self._ended(waiter)
 
     # Inside.
+
+    def _end(self, read: Read) -> None:
+        """Answer a read of a thread that is being killed."""
+        read.missing = -1
+        self.fetches.leave(read)
+        self._waited(read, WaitOrigin.SOURCE)
+        self._reply(read.place, (fuse_protocol.failure(read.unique, number=errno.EINTR),))
+        others = self._in_turn.get(read.asker) if read.asker is not None and read.in_turn else None
+        if read.asker is not None and others is not None:
+            others.remove(read)
+            if not others:
+                del self._in_turn[read.asker]
+            self._shares.give_back(read.asker, begun=False)
+            self._pending.pop(read.unique, None)
+        else:
+            self._ended(read)
 
     def _pieces(
         self, version: OpenVersion, blocks: range, *, offset: int, size: int, parts: bool
@@ -248,6 +293,7 @@ class Reads:
 
     def _give_up(self, read: Read) -> None:
         read.missing = -1
+        self._pending.pop(read.unique, None)
         self._waited(read, WaitOrigin.SOURCE)
         self._reply(read.place, (fuse_protocol.failure(read.unique, number=errno.EIO),))
 
@@ -275,6 +321,7 @@ class Reads:
 
     def _ended(self, read: Read) -> None:
         """It has its answer: another read of its version may wait, and the next one of its thread begins."""
+        self._pending.pop(read.unique, None)
         if read.asker is None:
             return
         self._shares.give_back(read.asker)
