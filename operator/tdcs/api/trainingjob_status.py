@@ -136,7 +136,8 @@ class TrainingJobStatus(Model):
     """Which copy of each dataset the job reads, chosen when it is admitted: the one with room near it, then the one
     that fewest jobs read."""
     queue_name: str | None = None
-    """The LocalQueue of Kueue that decides about the job; absent: the operator's own queue does."""
+    """The LocalQueue of Kueue that decides about the job; absent: the operator's own queue does, or the job has
+    ended."""
     passed: int | None = None
     """How many jobs that came later were admitted before it, while it waited for room. When there were too many, nodes
     are set aside for it."""

@@ -9,6 +9,7 @@ import click
 
 from tdcs.api import names
 from tdcs.control.cache_registry import Caches
+from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.release_certificates import Certificates
 from tdcs.decide.source_loss import CONFIRM_SECONDS
@@ -242,6 +243,14 @@ class Stores:
     usage: Usage = field(default_factory=Usage)
     pod_addresses: PodAddresses = field(default_factory=PodAddresses)
     paths: DatasetPaths = field(default_factory=DatasetPaths)
+
+    def live_jobs(self) -> Mapping[Key, Object]:
+        """The TrainingJobs that have not ended."""
+        return indexed(self.training_jobs).live
+
+    def jobs_reading(self, dataset: Key) -> Mapping[Key, Object]:
+        """Those of them that name a Dataset."""
+        return indexed(self.training_jobs).reading(dataset)
 
     def cache_cluster(self, name: str) -> Object | None:
         """The CacheCluster of this name in the operator's namespace; None when there is none."""

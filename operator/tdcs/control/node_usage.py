@@ -99,6 +99,16 @@ class Usage:
         self._job_pods: dict[Key, JobPod] = {}
         self.changes = 0
 
+    def copy(self) -> "Usage":
+        """The sums and the pods as they are now, which change no more."""
+        found = Usage()
+        found._nodes, found._foreign = (
+            dict(self._nodes),
+            dict(self._foreign),
+        )  # a sum is replaced, never changed
+        found._job_pods, found.changes = dict(self._job_pods), self.changes
+        return found
+
     def taken(self, node: str) -> Mapping[str, int]:
         return self._nodes.get(node, NOTHING)
 

@@ -153,5 +153,5 @@ class Membership:
             mounts=mounts,
             complete=complete,
             overdue=self._clock() - since > LEDGER_PATIENCE,
-            readers=leaving_workers.readers_of(mounts=mounts, jobs=stores.training_jobs),
+            readers=leaving_workers.readers_of(mounts=mounts, jobs=stores.live_jobs()),
         )

@@ -44,7 +44,7 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
     found = {}
     for user in users:
         where = (user.key.namespace, user.key.name)
-        jobs = jobs_of(namespace=where[0], dataset=where[1], jobs=stores.training_jobs)
+        jobs = jobs_of(namespace=where[0], dataset=where[1], jobs=stores.jobs_reading(where))
         waiting = [stores.training_jobs[key] for key in jobs.waiting]
         found[user.own_want] = Claimant(
             dataset=user.dataset,

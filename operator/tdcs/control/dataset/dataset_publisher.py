@@ -342,7 +342,9 @@ class Publisher:
         context, (namespace, name) = self._world.context, object_key(obj)
         return use_of(
             status=dataset_status.known_of(obj),
-            jobs=jobs_of(namespace=namespace, dataset=name, jobs=context.stores.training_jobs),
+            jobs=jobs_of(
+                namespace=namespace, dataset=name, jobs=context.stores.jobs_reading((namespace, name))
+            ),
             mounted=context.stores.usage.is_mounted((namespace, name)),
             now=context.now(),
         )

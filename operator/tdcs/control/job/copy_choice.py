@@ -77,14 +77,12 @@ class CopyChoices:
         found: dict[str, list[str]] = {}
         mine = self._mount(namespace, dataset)
         there = set()
-        for (where, _), job in self._stores.training_jobs.items():
+        for (where, _), job in self._stores.live_jobs().items():
             uid = job["metadata"].get("uid", "")
             there.add(uid)
-            conditions = conditions_of(job)
-            over = is_true(conditions, names.SUCCEEDED) or is_true(conditions, names.FAILED)
-            if over or is_true(conditions, names.ADMITTED):
+            if is_true(conditions_of(job), names.ADMITTED):
                 self._unpublished.pop(uid, None)  # from now on its status says so
-            if over or uid == but:
+            if uid == but:
                 continue
             for name in datasets_of(job):
                 if (where, name) != (namespace, dataset) and (not mine or self._mount(where, name) != mine):

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import EllipsisType
 
 from pydantic import ValidationError
 
@@ -14,10 +15,11 @@ from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
-from tdcs.control.job import job_children, job_status
+from tdcs.control.job import ended_job, job_children, job_status
 from tdcs.control.job.admitter import PodNodes
 from tdcs.control.job.admitters import Admitters
 from tdcs.control.job.elastic_growth import LOOK_SECONDS, GrowthHold
+from tdcs.control.job.ended_job import is_settled
 from tdcs.control.job.framework_rendezvous import too_long
 from tdcs.control.job.job_restarts import EARLIER_JOBS_CHECK, JobRestarts
 from tdcs.control.job.pod_events import PodEvents
@@ -81,6 +83,8 @@ class TrainingJobController:
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
+        if (left := self._settled(key)) is not ...:
+            return left
         obj = await self._context.api.get(TRAINING_JOBS, name=key.name, namespace=key.namespace)
         if obj is None:
             self._context.gone(key)
@@ -110,6 +114,9 @@ class TrainingJobController:
                 obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
             await self._clean(obj, seen, live)
             await self._admitters.end(obj, seen)
+            if seen.known.queue_name:
+                known = TrainingJobStatus.model_validate(obj.get("status") or {})
+                obj = await self._publish(obj, known.model_copy(update={"queue_name": None}), [])
             return await self._expire(obj, seen)
         if await self._restarts.end_earlier(seen, live):
             return EARLIER_JOBS_CHECK
@@ -176,6 +183,16 @@ class TrainingJobController:
             )
         again = TrainingJobStatus.model_validate(published.get("status") or {})
         await self._restarts.end_earlier(replace(seen, known=again), live)
+
+    def _settled(self, key: WorkKey) -> float | EllipsisType | None:
+        """Of a job that has ended, and for which nothing is left to do: the seconds until it is deleted, None when
+        nobody set a time; else an ellipsis. A cluster keeps very many of them."""
+        stores = self._context.stores
+        obj = stores.training_jobs.get((key.namespace, key.name))
+        if obj is None or not is_settled(obj, stores=stores) or self._stall(obj) is not None:
+            return ...
+        left = ended_job.seconds_to_live(obj, now=self._context.now())
+        return ... if left is not None and left <= 0 else left
 
     async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
         """What is asked for cannot be made: only a change helps."""

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Stores
 from tdcs.control.job.copy_choice import published_copy
-from tdcs.control.status_publisher import conditions_of
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.job.data_verdict import KnownDataset
 from tdcs.decide.job.kueue_workload import CheckedWorkload, copies_read, is_finished
@@ -75,10 +73,7 @@ class CopyAssignments:
             metadata = obj["metadata"]
             copies = copies_read(obj) or self._unpublished.get(metadata["uid"], {})
             found.update((metadata["namespace"], name, copy) for name, copy in copies.items())
-        for (namespace, _), job in self._stores.training_jobs.items():
-            conditions = conditions_of(job)
-            if is_true(conditions, names.SUCCEEDED) or is_true(conditions, names.FAILED):
-                continue
+        for (namespace, _), job in self._stores.live_jobs().items():
             read = ((name, published_copy(job, name)) for name in datasets_of(job))
             found.update((namespace, name, copy) for name, copy in read if copy is not None)
         return found

@@ -9,10 +9,10 @@ from typing import Any
 from tdcs.api import names
 from tdcs.control.context import WorkKey
 from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.decide.cache.dataset_demand import datasets_of, stage_of
 from tdcs.decide.queue.job_places import readable_copies
-from tdcs.decide.queue.whose_job import local_queue
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
@@ -39,6 +39,21 @@ def places(dataset: Object | None) -> object:
         return None
     path, access = (dataset.get("status") or {}).get("mountPath"), (dataset.get("spec") or {}).get("access")
     return path, access, readable_copies(dataset)
+
+
+def standing(dataset: Object | None) -> object:
+    """What of a Dataset matters to jobs that read it: everything but how far it is loaded."""
+    if dataset is None:
+        return None
+    status = dataset.get("status") or {}
+    conditions = [
+        (one.get("type"), one.get("status"), one.get("reason")) for one in status.get("conditions") or ()
+    ]
+    copies = [
+        (copy.get("id"), [node.get("name") for node in copy.get("nodes") or ()])
+        for copy in status.get("copies") or ()
+    ]
+    return asked(dataset), conditions, status.get("mountPath"), status.get("claimName"), copies
 
 
 def worker_view(cluster: Object | None) -> Any:
@@ -107,6 +122,8 @@ class EventHandlers:
         self._nodes_seen: dict[str, object] = {}
         self._namespaces_seen: dict[str, object] = {}
         self._sizes_seen: dict[str, object] = {}
+        self._children: dict[Key, str] = {}
+        self._workloads: dict[Key, str] = {}
 
     def on_custom_resource(
         self, resource: Resource, key: Key, obj: Object, *, before: Object | None, deleted: bool
@@ -128,7 +145,7 @@ class EventHandlers:
                 for name in {*datasets_of(before), *datasets_of(obj)}:
                     self._add(DATASETS, (key[0], name))
         if resource is DATASETS:
-            self._dataset_changed(key)
+            self._dataset_changed(key, only_loads=standing(before) == standing(None if deleted else obj))
             if places(before) != places(None if deleted else obj):
                 self._gangs.touch()
         if resource is PRELOADS and (deleted or before is None or asked(before) != asked(obj)):
@@ -185,24 +202,24 @@ class EventHandlers:
 
     def on_job_child(self, key: Key, obj: Object | None) -> None:
         self._gangs.touch()
-        if obj is not None:
-            self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))
-            return
-        # A deleted child: its labels are gone with it, so every job of the namespace looks.
-        for namespace, name in self._views[TRAINING_JOBS]:
-            if namespace == key[0]:
-                self._add(TRAINING_JOBS, (namespace, name))
+        self._job_of(self._children, key, obj)
 
     def on_workload(self, key: Key, obj: Object | None) -> None:
-        """Of Kueue: that of a TrainingJob has its label; of one that is gone all of the namespace look."""
-        if obj is not None:
-            job = (obj["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB)
-            if job:
-                self._add(TRAINING_JOBS, (key[0], job))
+        """Of Kueue: that of a TrainingJob has its label."""
+        self._job_of(self._workloads, key, obj)
+
+    def _job_of(self, known: dict[Key, str], key: Key, obj: Object | None) -> None:
+        """The TrainingJob looks whose name an object has in its label. Of one that is gone it is remembered."""
+        job = (
+            known.pop(key, "")
+            if obj is None
+            else (obj["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB)
+        )
+        if not job:
             return
-        for (namespace, name), found in self._views[TRAINING_JOBS].items():
-            if namespace == key[0] and local_queue(found, kueue=True):
-                self._add(TRAINING_JOBS, (namespace, name))
+        if obj is not None:
+            known[key] = job
+        self._add(TRAINING_JOBS, (key[0], job))
 
     def on_cluster_child(self, _: Key, obj: Object | None) -> None:
         """A StatefulSet or DaemonSet of a CacheCluster changed; of one that is gone all clusters look."""
@@ -216,11 +233,11 @@ class EventHandlers:
             metadata = obj["metadata"]
             yield metadata["namespace"], metadata["labels"][names.LABEL_CACHE_CLUSTER]
 
-    def _dataset_changed(self, key: Key) -> None:
-        for (namespace, name), job in self._views[TRAINING_JOBS].items():
-            uses = job.get("spec", {}).get("datasets") or ()
-            if namespace == key[0] and any(use.get("name") == key[1] for use in uses):
-                self._add(TRAINING_JOBS, (namespace, name))
+    def _dataset_changed(self, dataset: Key, *, only_loads: bool) -> None:
+        """Those that read a Dataset look; those that run need not for what was loaded."""
+        for key, job in indexed(self._views[TRAINING_JOBS]).reading(dataset).items():
+            if not only_loads or stage_of(job) == "Waiting":
+                self._add(TRAINING_JOBS, key)
 
     def _cluster_changed(self, cluster: Key) -> None:
         for key, dataset in self._views[DATASETS].items():

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import itertools
 from collections.abc import Iterator
 from typing import Any, cast
@@ -59,6 +60,7 @@ def registry_of(operator: Operator, *, access: ApiAccess) -> kopf.OperatorRegist
         settings.networking.request_timeout = 30
         settings.networking.error_backoffs = Endless()
         await operator.start()
+        gc.freeze()  # the cluster as it was found: a collection, which stops all, need not visit it each time
 
     @kopf.on.cleanup(registry=registry)
     async def clean_up(**_: object) -> None:

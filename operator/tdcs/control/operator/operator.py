@@ -20,6 +20,7 @@ from tdcs.control.dataset.dataset_controller import DatasetController
 from tdcs.control.job.job_controller import TrainingJobController
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.stalled_reads import DataStalls
+from tdcs.control.job_index import JobIndex, indexed, kept_job
 from tdcs.control.kueue.datacheck_controller import KueueChecks
 from tdcs.control.node_usage import BOUND_AND_UNENDED, PodAddresses, Usage, trimmed
 from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
@@ -70,6 +71,9 @@ STALE_SECONDS = 180.0
 QUEUE_LIMIT_SECONDS = 300.0
 """A key that waited so long means that no pass ends any more."""
 
+AT_ONCE = 500
+"""So many objects are taken in at a time, at the start: whoever asks for the health is answered in between."""
+
 SCHEDULE_LIMIT_SECONDS = 120.0
 """Changes that wait so long for a pass over the queue of jobs mean that none succeeds any more."""
 
@@ -103,7 +107,10 @@ class Operator:
         self._working = False
         self._starting = True
         self._own: dict[Resource, dict[Key, Object]] = {
-            resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
+            CACHE_CLUSTERS: {},
+            DATASETS: {},
+            PRELOADS: {},
+            TRAINING_JOBS: JobIndex(),
         }
         queue: KeyedQueue[WorkKey] = KeyedQueue(lane=lambda key: key.resource)
         self.scope = settings.served
@@ -214,11 +221,14 @@ class Operator:
         await until_synced(informers)
         # Without all kinds in view a first pass would report as missing what has merely not been listed yet.
         for resource in self._own:
+            keep = kept_job if resource is TRAINING_JOBS else None
             for namespace in self.scope.namespaces(resource):
-                listing = partial(self.context.api.list, resource, namespace=namespace)
+                listing = partial(self.context.api.list, resource, namespace=namespace, keep=keep)
                 found = await patiently(listing)
-                for obj in found.items:
+                for number, obj in enumerate(found.items):
                     self.seen(resource, obj, deleted=False)
+                    if number % AT_ONCE == 0:
+                        await asyncio.sleep(0)
         await patiently(self._cluster_networks.read)
         self._tasks.append(asyncio.create_task(self._cluster_networks.follow()))
         self._starting = False
@@ -251,7 +261,7 @@ class Operator:
         if deleted:
             store.pop(key, None)
         else:
-            store[key] = obj
+            store[key] = kept_job(obj) if resource is TRAINING_JOBS else obj
         self._handlers.on_custom_resource(resource, key, obj, before=before, deleted=deleted)
 
     def listed_again(self, resource: Resource) -> None:
@@ -374,7 +384,7 @@ class Operator:
             await asyncio.sleep(period)
             for resource, store in self._own.items():
                 self._store_resync.doubt(resource)
-                for namespace, name in store:
+                for namespace, name in indexed(store).live if resource is TRAINING_JOBS else store:
                     key = WorkKey(resource, namespace, name)
                     self.context.queue.add_after(key, random.uniform(0, period / 2))  # noqa: S311
             await self._datasets.sweep()  # where no Dataset is left, no pass of one does it

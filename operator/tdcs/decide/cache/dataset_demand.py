@@ -26,8 +26,13 @@ def jobs_of(*, namespace: str, dataset: str, jobs: Mapping[Key, Object]) -> Data
 
 def datasets_of(job: Object | None) -> tuple[str, ...]:
     """The names of the Datasets that a job reads, however wrong its spec may be otherwise."""
-    uses = ((job or {}).get("spec") or {}).get("datasets") or ()
-    return tuple(str(use["name"]) for use in uses if isinstance(use, dict) and use.get("name"))
+    spec = (job or {}).get("spec")
+    uses = spec.get("datasets") if isinstance(spec, dict) else None
+    return tuple(
+        str(use["name"])
+        for use in (uses if isinstance(uses, list) else ())
+        if isinstance(use, dict) and use.get("name")
+    )
 
 
 def stage_of(job: Object | None) -> str:

@@ -5,7 +5,7 @@ here it is about a cluster's real nodes, and one pass over the queue.
 """
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,6 +26,9 @@ from tdcs.model.pod_resources import Amounts
 LOOKED_AT = 64
 """How many of the waiting jobs, the first ones, have nodes left to them by those that are admitted."""
 
+KNOWN_DEMANDS = 10_000
+"""Of so many demands it is remembered whether empty nodes would hold them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
@@ -35,7 +38,7 @@ class Schedule:
         waiting: the jobs that still wait, first first; elastic ones that wait for more workers among them.
         admitted: the jobs that may start, in this order; each found room beside those before it.
         workers: by uid, how many workers an elastic job may have that was admitted or grows now.
-        free: what each node has left for those that wait.
+        room: what each node has left for those that wait; None: there are no nodes.
         capacity: what each node has when it is empty.
         passed: by uid, how many were admitted before a job that stood before them.
         holder: the uid of the job that nodes are set aside for, empty when there is none.
@@ -47,7 +50,7 @@ class Schedule:
     waiting: tuple[QueuedJob, ...] = ()
     admitted: tuple[QueuedJob, ...] = ()
     workers: Mapping[str, int] = field(default_factory=dict)
-    free: Mapping[str, Amounts] = field(default_factory=dict)
+    room: RoomTable | None = None
     capacity: Mapping[str, Amounts] = field(default_factory=dict)
     passed: Mapping[str, int] = field(default_factory=dict)
     holder: str = ""
@@ -63,11 +66,13 @@ class Nodes:
         free: what each has left beside the pods that are on it.
         capacity: what each has when it is empty.
         lasting: what each has beside the pods of others, which may stay for ever; left out, its capacity.
+        empty: which jobs would fit on them when they are empty, as it was found out before; left out, nothing is known.
     """
 
     free: Mapping[str, Amounts]
     capacity: Mapping[str, Amounts]
     lasting: Mapping[str, Amounts] | None = None
+    empty: "EmptyNodes | None" = None
 
 
 def schedule(
@@ -130,7 +135,7 @@ class _Pass:
         self._room = RoomTable(nodes.free)
         self._room.take_most(reserved, scarce=names.GPU_RESOURCE)
         self._fitted: dict[tuple[DemandKey, bool], bool] = {}
-        empty = _Empty(nodes.capacity)
+        empty = nodes.empty or EmptyNodes(lambda: nodes.capacity)
         self._jobs = [
             replace(job, possible=empty.holds(job)) for job in sorted(waiting, key=lambda job: job.order)
         ]
@@ -172,7 +177,7 @@ class _Pass:
             waiting=waiting,
             admitted=tuple(self._admitted),
             workers=self._workers,
-            free=self._room.amounts(),
+            room=self._room,
             capacity=self._nodes.capacity,
             passed={
                 job.uid: job.passed
@@ -400,19 +405,24 @@ class _Pass:
         )
 
 
-class _Empty:
-    """Whether jobs would fit on empty nodes; jobs of one demand are looked at once."""
+class EmptyNodes:
+    """Whether jobs would fit on empty nodes; jobs of one demand are looked at once, while the nodes stay the same.
 
-    def __init__(self, capacity: Mapping[str, Amounts]) -> None:
-        self._room = RoomTable(capacity)
+    Args:
+        capacity: gives what each node has when it is empty.
+    """
+
+    def __init__(self, capacity: Callable[[], Mapping[str, Amounts]]) -> None:
+        self._capacity = capacity
+        self._room: RoomTable | None = None
         self._known: dict[DemandKey, bool] = {}
 
     def holds(self, job: QueuedJob) -> bool:
         key = job.demand_key
         if key not in self._known:
+            if self._room is None:
+                self._room = RoomTable(self._capacity())
+            if len(self._known) >= KNOWN_DEMANDS:
+                self._known.clear()
             self._known[key] = self._room.fits(job.groups, scarce=job.scarce)
         return self._known[key]
-
-
-def fits(job: QueuedJob, free: Mapping[str, Amounts]) -> bool:
-    return place(groups=job.groups, free=free, scarce=job.scarce) is not None

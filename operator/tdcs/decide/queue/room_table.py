@@ -102,6 +102,23 @@ class RoomTable:
             taken.append((group, found or ()))
         return sum(count for _, rows in taken for _, count in rows), self._note(taken)
 
+    def usable(self, groups: Sequence[PodGroup]) -> _Mask:
+        """The rows of the nodes that some of the pods may use."""
+        found = np.zeros(len(self.names), dtype=np.bool_)
+        for group in groups:
+            found |= True if group.nodes is None else self._mask_of(group.nodes)
+        return found
+
+    def total(self, resource: str, *, rows: _Mask) -> int:
+        """What these rows have left of a resource."""
+        column = self._column.get(resource)
+        values = [] if column is None else self._free[column, rows].tolist()
+        return sum(value for value in values if value > 0)
+
+    def count(self, group: PodGroup) -> int:
+        """How many of equal pods would fit, at most as many as there are."""
+        return min(self._count(group, None), group.count)
+
     def left(self, node: str, resource: str) -> int:
         """What a node has left of a resource."""
         column = self._column.get(resource)
@@ -141,12 +158,15 @@ class RoomTable:
                 np.minimum(rooms, self._free[column] // asked, out=rooms)
         np.maximum(rooms, 0, out=rooms)
         if group.nodes is not None:
-            if group.nodes not in self._masks:
-                self._masks[group.nodes] = self.mask(group.nodes)
-            rooms *= self._masks[group.nodes]
+            rooms *= self._mask_of(group.nodes)
         if but is not None:
             rooms[but] = 0
         return rooms
+
+    def _mask_of(self, nodes: frozenset[str]) -> _Mask:
+        if nodes not in self._masks:
+            self._masks[nodes] = self.mask(nodes)
+        return self._masks[nodes]
 
     def _count(self, group: PodGroup, but: _Mask | None) -> int:
         rooms = self._rooms(group, but)

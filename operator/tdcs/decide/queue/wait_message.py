@@ -1,12 +1,13 @@
 """What the queue says to a job, in sentences: why it may start, or what it waits for and behind whom."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tdcs.api import names
 from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit
-from tdcs.decide.queue.gang_turn import Schedule, fits
+from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model.pod_resources import CPU, PODS, Amounts
 
 
@@ -33,10 +34,11 @@ def waiting_admission(schedule: Schedule, uid: str) -> Admission:
         )
         are = "node is" if len(schedule.aside) == 1 else "nodes are"
         held = f"; {len(schedule.aside)} {are} set aside for {owner}, which was passed too often"
-    if fits(job, schedule.free):
+    room = schedule.room or RoomTable({})
+    if room.fits(job.groups, scarce=job.scarce):
         text = f"{more}its pods would fit, but others are first: {position}{behind}{held}"
         return _wait(Reason.BEHIND, text)
-    return _wait(Reason.NO_ROOM, f"{more}{_missing(job, schedule.free)}; {position}{behind}{held}")
+    return _wait(Reason.NO_ROOM, f"{more}{_missing(job, room)}; {position}{behind}{held}")
 
 
 def _more_workers(job: QueuedJob) -> str:
@@ -86,29 +88,28 @@ def _count(job: QueuedJob) -> str:
     return f"{count} pod{'' if count == 1 else 's'}"
 
 
-def _missing(job: QueuedJob, free: Mapping[str, Amounts]) -> str:
+def _missing(job: QueuedJob, room: RoomTable) -> str:
     """What there is too little of, in numbers."""
-    usable = [
-        name for name in free if any(group.nodes is None or name in group.nodes for group in job.groups)
-    ]
+    usable = room.usable(job.groups)
+    nodes = _nodes(int(usable.sum()))
     names_ = sorted({name for group in job.groups for name in group.request} - {PODS})
     for resource in sorted(names_, key=lambda name: name != job.scarce):
         needed = sum(group.count * group.request.get(resource, 0) for group in job.groups)
-        there = sum(max(free[node].get(resource, 0), 0) for node in usable)
+        there = room.total(resource, rows=usable)
         if needed > there:
-            amounts = f"{shown(resource, needed)} at once, {shown(resource, there)} free on {_nodes(usable)}"
+            amounts = f"{shown(resource, needed)} at once, {shown(resource, there)} free on {nodes}"
             return f"needs {amounts} that its {_count(job)} may use"
-    placed = sum(most_that_fit(group=group, free=free) for group in job.groups)
+    placed = sum(room.count(group) for group in job.groups)
     scarce = job.scarce
-    there = sum(max(free[node].get(scarce, 0), 0) for node in usable)
+    there = room.total(scarce, rows=usable)
     return (
         f"only {placed} of its {_count(job)} would find room at once: {shown(scarce, there)} are free on "
-        f"{_nodes(usable)} that they may use, but spread over too many of them, or other resources are short there"
+        f"{nodes} that they may use, but spread over too many of them, or other resources are short there"
     )
 
 
-def _nodes(usable: Sequence[str]) -> str:
-    return "the only node" if len(usable) == 1 else f"the {len(usable)} nodes"
+def _nodes(count: int) -> str:
+    return "the only node" if count == 1 else f"the {count} nodes"
 
 
 def _never(job: QueuedJob, schedule: Schedule) -> str:

@@ -182,9 +182,7 @@ def with_ids(
 ) -> list[Want]:
     """The wants with the ids of their copies, each the one that it had."""
     used: dict[str, set[str]] = {}
-    for (namespace, _), job in stores.training_jobs.items():
-        if job_is_over(job):
-            continue
+    for (namespace, _), job in stores.live_jobs().items():
         for use in (job.get("status") or {}).get("copies") or ():
             key = wants.dataset_key(namespace=namespace, name=str(use.get("dataset")))
             used.setdefault(key, set()).add(str(use.get("copy")))
@@ -197,12 +195,6 @@ def with_ids(
         )
         for want in found
     ]
-
-
-def job_is_over(job: Object) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    ends = {names.SUCCEEDED, names.FAILED}
-    return any(one.get("type") in ends and one.get("status") == "True" for one in conditions)
 
 
 def wrong_preloads(*, stores: Stores, reader: Reader) -> list[tuple[str, Preload]]:

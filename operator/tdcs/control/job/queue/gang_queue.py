@@ -16,11 +16,12 @@ from tdcs.control.context import Stores, WorkKey
 from tdcs.control.job.queue import queue_snapshot
 from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
-from tdcs.control.job.queue.queue_entries import Collector, Memory, queues
+from tdcs.control.job.queue.queue_entries import Collector, Entries, Memory, queues
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit, place_most, room_for
 from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
+from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import admission_of, waiting_admission
 from tdcs.kube.informer import backoff
 from tdcs.kube.queue import KeyedQueue
@@ -84,6 +85,10 @@ class GangQueue:
         self._holder, self._aside = "", frozenset[str]()
         self._schedule: Schedule | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._pass: asyncio.Task[None] | None = None
+        self._again = False
+        self._withdrawn: set[str] = set()
+        self._taken = False
         self._due_since: float | None = None
         self._failures = 0
         self._cost = 0.0
@@ -112,7 +117,8 @@ class GangQueue:
             return
         if self._due_since is None:
             self._due_since = self._clock()
-        if self._timer is None:
+        self._again = True
+        if self._timer is None and self._pass is None:
             # A pass over a large cluster takes its time: it may have a fifth of it.
             self._set_timer(max(PAUSE, 4 * self._cost))
 
@@ -121,6 +127,9 @@ class GangQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._pass is not None:
+            self._pass.cancel()
+            self._pass = None
 
     def overdue_seconds(self) -> float:
         """How long changes have waited for a pass over the queue that succeeds; 0 when none waits."""
@@ -194,6 +203,7 @@ class GangQueue:
         self._memory.workers.pop(uid, None)
         self._memory.leave.pop(uid, None)
         self._memory.place_waits.pop(uid, None)
+        self._withdrawn.add(uid)
         if requested is not None or admitted is not None:
             self.touch()
 
@@ -214,6 +224,7 @@ class GangQueue:
         if short := self.missing_place(obj):
             return short
         self._memory.admitted[str(obj["metadata"]["uid"])] = 0
+        self._taken = True
         return ""
 
     def await_place(self, obj: Object) -> None:
@@ -224,6 +235,7 @@ class GangQueue:
     def return_workers(self, uid: str) -> None:
         """Workers that were admitted got no node; the job goes on without them."""
         self._memory.workers.pop(uid, None)
+        self._withdrawn.add(uid)
         self.touch()
 
     def passed(self, uid: str) -> int:
@@ -244,7 +256,7 @@ class GangQueue:
         if demand is None:
             return dict.fromkeys(copies, 0)
         placed = queue_snapshot.placed_pods(self._stores, queue_snapshot.owners(self._stores))
-        by_uid = {job["metadata"].get("uid"): job for job in self._stores.training_jobs.values()}
+        by_uid = {job["metadata"].get("uid"): job for job in self._stores.live_jobs().values()}
         groups = [
             PodGroup(
                 count=_readers(demand.spec, role),
@@ -278,70 +290,115 @@ class GangQueue:
         return {node: room_for(request=request, free=free) for node, free in self._room.free(nodes).items()}
 
     def _set_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
-    def _run(self) -> None:
-        """One guarded pass: whatever it fails by, the queue does not stand still for ever."""
+    def _begin(self) -> None:
         self._timer = None
+        self._again = False
+        self._pass = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        """One guarded pass: whatever it fails by, the queue does not stand still for ever."""
+        pause = None
         try:
             with self._timed():
-                self._admit()
+                await self._admit()
         except Exception:
             self._failures += 1
             pause = backoff(failures=self._failures, first=RETRY_FIRST, most=RETRY_MAX)
             _log.exception(
                 "the pass over the queue of jobs failed by a defect of the operator; again in %.0f s", pause
             )
+        self._pass = None
+        if pause is not None:
             self._set_timer(pause)
+            return
+        self._failures = 0
+        if self._again:
+            self._set_timer(max(PAUSE, 4 * self._cost))
         else:
-            self._failures = 0
-            if self._timer is None:
-                self._due_since = None
+            self._due_since = None
 
-    def _admit(self) -> None:
-        """Admit the jobs that fit, and wake those whose answer is new."""
-        before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
-        started = self._clock()
-        found = self._schedule = self._make_schedule()
+    async def _admit(self) -> None:
+        """Admit the jobs that fit, and wake those whose answer is new.
+
+        A thread looks at copies of the views, so that requests go on being answered and the Lease is renewed however
+        long that takes. What has changed meanwhile makes another pass; of what is not there any more nothing is
+        admitted.
+        """
+        known, self._withdrawn, self._taken = self._memory.copy(), set(), False
+        stores, memory = queue_snapshot.copy_of(self._stores), known.copy()
+        collector = self._collector.at(
+            stores, demands=self._demands.at(stores), room=self._room.at(stores), memory=memory
+        )
+        holder, aside, started = self._holder, self._aside, self._clock()
+        entries, found = await asyncio.to_thread(self._decide, collector, stores, holder=holder, aside=aside)
         self._cost = self._clock() - started
+        live = self._stores.live_jobs()
+        uids = {str(obj["metadata"].get("uid", "")) for obj in live.values()}
+        self._memory.learn(known, memory)
+        self._memory.keep(uids)
+        self.requeues.forget_others(uids)
+        self._demands.keep(uids)
+        for key in entries.news:
+            self._wake(key)
+        self._take_in(found, stale={job.uid for job in found.admitted if self._is_stale(job, stores, live)})
+        for key in self._memory.place_waits.values():
+            obj = live.get(key)
+            if obj is not None and entries.places.full(self._collector.requests_of(obj)) is None:
+                self._wake(key)
+
+    def _decide(
+        self, collector: Collector, stores: Stores, *, holder: str, aside: frozenset[str]
+    ) -> tuple[Entries, Schedule]:
+        """In a thread: the queue as it is in these copies, with every job admitted that fits."""
+        entries = collector.collect()
+        room = self._room.at(stores)
+        return entries, entries.schedule(room=room, holder=holder, aside=aside, max_passes=self._max_passes)
+
+    def _is_stale(self, job: QueuedJob, stores: Stores, live: Mapping[Key, Object]) -> bool:
+        """Whether what a job was admitted by is not so any more: it has changed or gone, or its place was taken."""
+        obj = live.get(job.key)
+        if obj is None or job.uid in self._withdrawn or (self._taken and job.access):
+            return True
+        was, now = stores.training_jobs[job.key]["metadata"], obj["metadata"]
+        fields = ("uid", "generation", "deletionTimestamp", "labels")
+        return any(was.get(field) != now.get(field) for field in fields)
+
+    def _take_in(self, found: Schedule, *, stale: Collection[str]) -> None:
+        """Keep what a pass has decided, and wake the jobs that have another answer."""
+        before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
+        self._schedule = found
         self._holder, self._aside = found.holder, found.aside
         self._memory.passed |= found.passed
         for job in found.admitted:
+            if job.uid in stale:
+                self._again = True
+                continue
             self._memory.admitted[job.uid] = job.pod_count
             self._memory.leave.pop(job.uid, None)
             self._memory.requested.pop(job.uid, None)
             self._memory.passed.pop(job.uid, None)
             self._wake(job.key, urgent=True)
-        self._memory.leave |= found.leave
+        self._memory.leave |= {uid: nodes for uid, nodes in found.leave.items() if uid not in stale}
+        grown = set()
         for uid, workers in found.workers.items():
-            self._memory.workers[uid] = workers
-        grown = {uid for uid in found.workers if uid not in self._memory.admitted}
+            if uid not in stale and uid not in self._withdrawn:
+                self._memory.workers[uid] = workers
+                if uid not in self._memory.admitted:
+                    grown.add(uid)
         for place, job in enumerate(found.waiting):
             moved = bool(found.admitted) and place < REPORTED_AT_ONCE
             if moved or ((job.runs or job.uid in self._memory.requested) and job.uid not in before):
                 self._wake(job.key)
         if grown:
-            for key, obj in self._stores.training_jobs.items():
+            for key, obj in self._stores.live_jobs().items():
                 if obj["metadata"].get("uid") in grown:
                     self._wake(key, urgent=True)
 
     def _wake(self, key: Key, *, urgent: bool = False) -> None:
         """Ask for a pass of a job; what starts pods goes before what only reports."""
         self._queue.add(WorkKey(TRAINING_JOBS, *key), urgent=urgent)
-
-    def _make_schedule(self) -> Schedule:
-        """The queue as it is now, with every job admitted that fits."""
-        entries = self._collector.collect()
-        for key in entries.news:
-            self._wake(key)
-        found = entries.schedule(
-            room=self._room, holder=self._holder, aside=self._aside, max_passes=self._max_passes
-        )
-        for key in self._memory.place_waits.values():
-            obj = self._stores.training_jobs.get(key)
-            if obj is not None and entries.places.full(self._collector.requests_of(obj)) is None:
-                self._wake(key)
-        return found
 
 
 def _readers(spec: TrainingJobSpec, role: Role) -> int:

@@ -1,14 +1,15 @@
 """What the gang queue needs to know of each job's spec, parsed once: its roles, what their pods take, its priority."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from tdcs.api.trainingjob import Role, TrainingJobSpec
+from tdcs.api.trainingjob import Role, RolePods, TrainingJobSpec
 from tdcs.control.context import Stores
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.queue.namespace_quota import quota_amounts
+from tdcs.decide.queue.node_eligibility import signature
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, pod_requests
 
@@ -19,7 +20,10 @@ class PodDemand:
 
     generation: int
     avoided: tuple[str, ...]
+    overheads: int
     spec: TrainingJobSpec
+    roles: Mapping[Role, RolePods]
+    signatures: Mapping[Role, str]
     requests: Mapping[Role, Amounts]
     charges: Mapping[Role, Amounts]
 
@@ -28,26 +32,47 @@ class PodDemands:
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores
         self._known: dict[str, PodDemand] = {}
+        self._overheads = 0
+
+    def at(self, stores: Stores) -> "PodDemands":
+        """The same of a copy of the views, for a thread: what it parses is known here, too."""
+        found = PodDemands(stores=stores)
+        found._known, found._overheads = self._known, self._overheads
+        return found
+
+    def keep(self, uids: Collection[str]) -> None:
+        """Forget all jobs but these, once there are many others."""
+        if len(self._known) > 2 * len(uids) + 100:
+            self._known = {uid: demand for uid, demand in list(self._known.items()) if uid in uids}
 
     def clear(self) -> None:
-        """What RuntimeClasses add to pods has changed."""
-        self._known.clear()
+        """What RuntimeClasses add to pods has changed: specs stay parsed."""
+        self._overheads += 1
 
     def of(self, obj: Object) -> PodDemand | None:
         """The parsed spec of a job; None when it cannot be understood."""
         uid, generation = obj["metadata"].get("uid", ""), int(obj["metadata"].get("generation", 0))
         avoided = tuple(map(str, (obj.get("status") or {}).get("avoidedNodes") or ()))
         known = self._known.get(uid)
-        if known is None or (known.generation, known.avoided) != (generation, avoided):
+        same = known is not None and (known.generation, known.avoided) == (generation, avoided)
+        if known is None or not same or known.overheads != self._overheads:
             try:
-                spec = avoiding(TrainingJobSpec.model_validate(obj.get("spec")), avoided)
+                spec = (
+                    known.spec
+                    if known is not None and same
+                    else avoiding(TrainingJobSpec.model_validate(obj.get("spec")), avoided)
+                )
             except (ValidationError, RecursionError):
                 return None  # its own pass says what is wrong
-            pods = {role: each.template["spec"] for role, each in spec.by_role().items()}
+            roles = spec.by_role()
+            pods = {role: each.template["spec"] for role, each in roles.items()}
             known = self._known[uid] = PodDemand(
                 generation=generation,
                 avoided=avoided,
+                overheads=self._overheads,
                 spec=spec,
+                roles=roles,
+                signatures={role: signature(pod) for role, pod in pods.items()},
                 requests={
                     role: pod_requests(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
                 },
@@ -55,9 +80,6 @@ class PodDemands:
                     role: quota_amounts(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
                 },
             )
-            if len(self._known) > 2 * len(self._stores.training_jobs) + 100:
-                kept = {each["metadata"].get("uid") for each in self._stores.training_jobs.values()} | {uid}
-                self._known = {each: demand for each, demand in self._known.items() if each in kept}
         return known
 
     def priority(self, spec: TrainingJobSpec) -> int:
@@ -67,7 +89,8 @@ class PodDemands:
         if name:
             return int((classes.get(("", name)) or {}).get("value", 0))
         return max(
-            (int(each.get("value", 0)) for each in classes.values() if each.get("globalDefault")), default=0
+            (int(each.get("value", 0)) for each in list(classes.values()) if each.get("globalDefault")),
+            default=0,
         )
 
     def missing_class(self, spec: TrainingJobSpec) -> str:

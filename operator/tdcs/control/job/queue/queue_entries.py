@@ -50,6 +50,24 @@ class Memory:
     leave: dict[str, NodesToLeave] = field(default_factory=dict)
     place_waits: dict[str, Key] = field(default_factory=dict)
 
+    def copy(self) -> "Memory":
+        """The same, for a pass that goes on in a thread."""
+        return Memory(
+            requested=dict(self.requested),
+            admitted=dict(self.admitted),
+            workers=dict(self.workers),
+            passed=dict(self.passed),
+            unreadable=dict(self.unreadable),
+        )
+
+    def learn(self, before: "Memory", after: "Memory") -> None:
+        """Take in what a pass has found out meanwhile."""
+        for uid in before.admitted.keys() - after.admitted.keys():
+            self.admitted.pop(uid, None)
+        for uid in before.workers.keys() - after.workers.keys():
+            self.workers.pop(uid, None)
+        self.passed, self.unreadable = after.passed, after.unreadable
+
     def keep(self, live: set[str]) -> None:
         """Forget all jobs but these, and those that cannot be understood."""
         self.admitted = {uid: pods for uid, pods in self.admitted.items() if uid in live}
@@ -93,7 +111,9 @@ class Entries:
         """
         nodes = Nodes(free={}, capacity={})
         if self.waiting:
-            nodes = Nodes(free=room.free(), capacity=room.capacity(), lasting=room.lasting())
+            nodes = Nodes(
+                free=room.free(), capacity=room.capacity(), lasting=room.lasting(), empty=room.empty
+            )
         return schedule(
             waiting=self.waiting,
             reserved=self.reserved,
@@ -131,6 +151,14 @@ class Collector:
         self._requeues = requeues
         self.kueue = False
 
+    def at(
+        self, stores: Stores, *, demands: PodDemands, room: queue_snapshot.NodeRoom, memory: Memory
+    ) -> "Collector":
+        """The same of copies of the views and of what is known, for a thread."""
+        found = Collector(stores=stores, demands=demands, room=room, memory=memory, requeues=self._requeues)
+        found.kueue = self.kueue
+        return found
+
     def requests_of(self, obj: Object) -> tuple[PlaceRequest, ...]:
         """The places that a job takes at its datasets."""
         return job_places.requests_of(
@@ -142,25 +170,22 @@ class Collector:
     def places_but(self, uid: str) -> Places:
         """The places that all jobs have taken but one."""
         found = Places()
-        for key, obj in self._stores.training_jobs.items():
+        for key, obj in self._stores.live_jobs().items():
             other = str(obj["metadata"].get("uid", ""))
-            conditions = queue_snapshot.conditions_by_type(obj)
-            over = queue_snapshot.is_over(conditions) or obj["metadata"].get("deletionTimestamp")
-            runs = conditions.get(names.ADMITTED) == "True" or other in self._memory.admitted
-            if runs and not over and other != uid:
+            admitted = queue_snapshot.conditions_by_type(obj).get(names.ADMITTED) == "True"
+            going = obj["metadata"].get("deletionTimestamp")
+            if (admitted or other in self._memory.admitted) and other != uid and not going:
                 found.take(key, self.requests_of(obj))
         return found
 
     def collect(self) -> "Entries":
         """All jobs of the cluster that have not ended. One that cannot be understood stops no other."""
         entries, memory = Entries(self._stores), self._memory
-        live: set[str] = set()
         unreadable: dict[str, str] = {}
-        for key, obj in self._stores.training_jobs.items():
+        for key, obj in self._stores.live_jobs().items():
             uid = str(obj["metadata"].get("uid", ""))
             try:
-                if self._enter(entries, key, obj, uid):
-                    live.add(uid)
+                self._enter(entries, key, obj, uid)
             except Exception as error:
                 if uid not in memory.unreadable:
                     _log.exception("TrainingJob %s cannot be queued", "/".join(key))
@@ -169,17 +194,14 @@ class Collector:
                     f"its spec cannot be understood ({type(error).__name__}: {error}): correct its templates"
                 )
         memory.unreadable = unreadable
-        memory.keep(live)
-        self._requeues.forget_others(live)
         return entries
 
-    def _enter(self, entries: "Entries", key: Key, obj: Object, uid: str) -> bool:
-        """Put a job into the pass: as one that waits, one with reserved pods, or not at all; gives whether it lives."""
+    def _enter(self, entries: "Entries", key: Key, obj: Object, uid: str) -> None:
+        """Put a job into the pass: as one that waits, one with reserved pods, or not at all."""
         metadata, demand, memory = obj["metadata"], self._demands.of(obj), self._memory
         conditions = queue_snapshot.conditions_by_type(obj)
-        over = queue_snapshot.is_over(conditions) or metadata.get("deletionTimestamp")
-        if demand is None or over or demand.spec.run_policy.suspend:
-            return False
+        if demand is None or metadata.get("deletionTimestamp") or demand.spec.run_policy.suspend:
+            return
         spec, quotas = demand.spec, entries.quotas.get(key[0], ())
         admitted = conditions.get(names.ADMITTED) == "True"
         if admitted:
@@ -198,7 +220,7 @@ class Collector:
             entries.places.take(key, places)
             groups, present, ready = reserved, placed, True
         elif by_kueue:
-            return True
+            return
         elif queues(spec, places) and self._requeues.pause_left(uid) is None:
             # What its status says of an earlier operator's count holds until this one counts itself.
             memory.passed.setdefault(uid, _passed_before(obj))
@@ -208,7 +230,7 @@ class Collector:
             ready = uid in memory.requested or conditions.get(names.DATA_READY) == "True"
             ready = ready and not self._demands.missing_class(spec)
         else:
-            return True
+            return
         pauses = self._requeues.pause_left(uid) is not None
         job = QueuedJob(
             key=key,
@@ -226,12 +248,11 @@ class Collector:
         )
         if not (admitted or uid in memory.admitted):
             entries.waiting.append(job)
-            return True
+            return
         pods = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present={})
         entries.running.append(replace(job, groups=tuple(pods), data_ready=True))
         if (growing := job.growing()) is not None:
             entries.waiting.append(growing)
-        return True
 
     def _growth(self, demand: PodDemand, workers: int, entries: "Entries", key: Key) -> Growth | None:
         spec = demand.spec

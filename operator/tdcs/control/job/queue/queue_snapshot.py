@@ -1,39 +1,70 @@
 """What the queue reads from the live views: what is free on nodes, and the pods that jobs have or still need."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
-from tdcs.api import names
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Stores
 from tdcs.control.job.queue.pod_demand import PodDemand, class_of
+from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import job_pod_of, owner_of
 from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.queue.gang_turn import EmptyNodes
 from tdcs.decide.queue.namespace_quota import QuotaCharge, charges_of
 from tdcs.decide.queue.node_eligibility import may_run, signature, why_nowhere
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, amounts
+
+
+def copy_of(stores: Stores) -> Stores:
+    """What a pass over the queue looks at, as it is now: it stays so while a thread looks. Objects are never changed,
+    only replaced, so that their containers are copied, and no object."""
+    return replace(
+        stores,
+        datasets=dict(stores.datasets),
+        training_jobs=indexed(stores.training_jobs).copy(),
+        nodes=dict(stores.nodes),
+        pods=dict(stores.pods),
+        jobs=dict(stores.jobs),
+        priority_classes=dict(stores.priority_classes),
+        runtime_classes=dict(stores.runtime_classes),
+        resource_quotas=dict(stores.resource_quotas),
+        usage=stores.usage.copy(),
+    )
+
 
 PodCounts = Mapping[str, Mapping[str, int]]
 """How many pods of each role (in lower case), by the uid of the TrainingJob."""
 
 
 class NodeRoom:
-    """The nodes: which pods may run there, and what they have left."""
+    """The nodes: which pods may run there, and what they have left.
+
+    Attributes:
+        empty: which jobs would fit, were they all empty.
+    """
 
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores
+        self.clear()
+
+    def clear(self) -> None:
+        """The nodes have changed. A pass that goes on in a thread still looks at those that it began with."""
         self._eligible: dict[str, frozenset[str]] = {}
         self._nowhere: dict[str, str] = {}
         self._capacity: dict[str, Amounts] = {}
+        self.empty = EmptyNodes(self.capacity)
 
-    def clear(self) -> None:
-        self._eligible.clear()
-        self._nowhere.clear()
-        self._capacity.clear()
+    def at(self, stores: Stores) -> "NodeRoom":
+        """The same of a copy of the views, for a thread: what it works out is known here, too."""
+        found = NodeRoom(stores=stores)
+        found._eligible, found._nowhere, found._capacity = self._eligible, self._nowhere, self._capacity
+        found.empty = self.empty
+        return found
 
-    def eligible(self, pod: Mapping[str, object]) -> frozenset[str]:
-        """The nodes with labels and taints that let pods of this spec run there."""
-        sign = signature(pod)
+    def eligible(self, pod: Mapping[str, object], *, sign: str = "") -> frozenset[str]:
+        """The nodes with labels and taints that let pods of this spec run there; `sign`: its signature, if known."""
+        sign = sign or signature(pod)
         if sign not in self._eligible:
             self._eligible[sign] = frozenset(
                 name for (_, name), node in self._stores.nodes.items() if may_run(pod, node)
@@ -49,10 +80,12 @@ class NodeRoom:
 
     def capacity(self) -> dict[str, Amounts]:
         if not self._capacity:
-            self._capacity = {
-                name: amounts((node.get("status") or {}).get("allocatable"))
-                for (_, name), node in self._stores.nodes.items()
-            }
+            self._capacity.update(
+                {
+                    name: amounts((node.get("status") or {}).get("allocatable"))
+                    for (_, name), node in self._stores.nodes.items()
+                }
+            )
         return self._capacity
 
     def free(self, nodes: Collection[str] | None = None) -> dict[str, Amounts]:
@@ -140,11 +173,11 @@ def pod_groups(
         present: how many pods of each role (in lower case) are there already.
     """
     found = []
-    for role, each in demand.spec.by_role().items():
+    for role, each in demand.roles.items():
         missing = replicas.get(role, 0) - present.get(role.lower(), 0)
         if missing > 0:
             pod = each.template["spec"]
-            nodes = room.eligible(pod)
+            nodes = room.eligible(pod, sign=demand.signatures[role])
             nowhere = "" if nodes else room.why_nowhere(pod)
             found.append(PodGroup(count=missing, request=demand.requests[role], nodes=nodes, nowhere=nowhere))
     return found
@@ -166,7 +199,7 @@ def quota_charges(
             each.template["spec"],
             demand.charges[role],
         )
-        for role, each in demand.spec.by_role().items()
+        for role, each in demand.roles.items()
     ]
     return charges_of(quotas=quotas, pods=pods, priority_class=class_of(demand.spec))
 
@@ -174,7 +207,3 @@ def quota_charges(
 def conditions_by_type(obj: Object) -> dict[str, str]:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return {found.get("type", ""): found.get("status", "") for found in conditions}
-
-
-def is_over(conditions: Mapping[str, str]) -> bool:
-    return conditions.get(names.SUCCEEDED) == "True" or conditions.get(names.FAILED) == "True"
