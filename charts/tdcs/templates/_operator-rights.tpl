@@ -33,7 +33,8 @@
 {{- define "tdcs.jobRules" -}}
 - apiGroups: [tdcs.io]
   resources: [trainingjobs]
-  verbs: [delete]
+  # patch: the annotation tdcs.io/ended, see admission-operator.yaml.
+  verbs: [delete, patch]
 - apiGroups: [tdcs.io]
   resources: [trainingjobs/status]
   verbs: [patch]

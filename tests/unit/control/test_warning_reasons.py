@@ -30,6 +30,7 @@ AS_IT_SHALL_BE = frozenset(
         "NotReachable",
         "Placed",
         "PodsReady",
+        "Restored",
         "Reachable",
         "Within",
     }

@@ -16,14 +16,30 @@ from tdcs.model.kube_objects import Object
 from tdcs.model.observed_job import BACKOFF_LIMIT
 
 NOT_PASSED_ON = (
-    f"{names.GROUP}/",
-    "kubectl.kubernetes.io/",
-    "meta.helm.sh/",
-    "argocd.argoproj.io/",
-    "kueue.x-k8s.io/",
+    names.GROUP,
+    "applyset.kubernetes.io",
+    "argoproj.io",
+    "cattle.io",
+    "config.kubernetes.io",
+    "fluxcd.io",
+    "helm.sh",
+    "k14s.io",
+    "kubectl.kubernetes.io",
+    "kueue.x-k8s.io",
+    "olm.operatorframework.io",
+    "velero.io",
 )
-"""Prefixes of labels and annotations that are about the TrainingJob itself: what it was applied with, and its queue.
-With a queue's name each role's Job would be queued alone by Kueue, and a job of several roles could never start."""
+"""Domains, with what lies below them, of labels and annotations that are about the TrainingJob itself: who applied it
+(kubectl, Helm, Argo CD, Flux, Rancher, Carvel), what it was restored from, and its queue. Tools that find such a mark
+on a child take it for an object of theirs that nobody declares any more, and delete it. With a queue's name each role's
+Job would be queued alone by Kueue, and a job of several roles could never start."""
+
+MARKS_OF_APPLICATIONS = frozenset({"app.kubernetes.io/instance", "app.kubernetes.io/managed-by"})
+"""Labels by which Argo CD and Helm know their objects, beside those of their own domains."""
+
+NOT_BACKED_UP = "velero.io/exclude-from-backup"
+"""Label that keeps Velero from storing a child: restored, it would belong to nobody, and take GPUs until it is
+collected. The operator makes it anew."""
 
 LEAVE_SECONDS = 60.0
 """How long pods keep off the nodes that they leave to larger ones, from the moment in which they may exist. A pod that
@@ -34,7 +50,14 @@ def passed_on(owner: Object, field: str) -> dict[str, str]:
     """The labels, or annotations, of a TrainingJob that its Jobs and pods get as well, for whoever selects, bills or
     mutates by them."""
     given = owner["metadata"].get(field) or {}
-    return {key: str(value) for key, value in given.items() if not key.startswith(NOT_PASSED_ON)}
+    return {key: str(value) for key, value in given.items() if not _is_about_itself(key)}
+
+
+def _is_about_itself(key: str) -> bool:
+    domain = key.partition("/")[0] if "/" in key else ""
+    return key in MARKS_OF_APPLICATIONS or any(
+        domain == each or domain.endswith(f".{each}") for each in NOT_PASSED_ON
+    )
 
 
 def labels_of(*, job: str, role: Role) -> dict[str, str]:
@@ -60,6 +83,7 @@ def service(*, owner: Object, spec: TrainingJobSpec) -> Object:
             "name": name,
             "namespace": namespace,
             "labels": {
+                NOT_BACKED_UP: "true",
                 **passed_on(owner, "labels"),
                 names.LABEL_MANAGED_BY: names.MANAGED_BY,
                 names.LABEL_TRAINING_JOB: name,
@@ -115,7 +139,7 @@ def job(
         "metadata": {
             "name": names.role_job_name(job=name, role=role),
             "namespace": namespace,
-            "labels": {**passed_on(owner, "labels"), **labels_of(job=name, role=role)},
+            "labels": {NOT_BACKED_UP: "true", **passed_on(owner, "labels"), **labels_of(job=name, role=role)},
             "annotations": {**passed_on(owner, "annotations"), **number},
             "ownerReferences": [owner_reference(owner)],
         },
@@ -264,7 +288,7 @@ def pod_template(
         made["volumes"] = [*(pod.get("volumes") or ()), *(_volume(use) for use in spec.datasets)]
     if preferred and role in READING_ROLES:
         made["affinity"] = with_preferred(pod.get("affinity"), preferred)
-    own_labels = {**passed_on(owner, "labels"), **(metadata.get("labels") or {})}
+    own_labels = {NOT_BACKED_UP: "true", **passed_on(owner, "labels"), **(metadata.get("labels") or {})}
     # They mount the datasets too, and read nothing of them.
     opted_out = {names.LABEL_PLACE_BY_DATA: "false"} if role not in READING_ROLES and spec.datasets else {}
     labels = {**own_labels, **opted_out, **labels_of(job=name, role=role)}

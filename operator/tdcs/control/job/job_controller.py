@@ -1,5 +1,6 @@
 """One pass over a TrainingJob: observe, plan, apply, report."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from tdcs.api.base import Model
 from tdcs.api.conditions import POD_FAILED, Finding, finding
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import Role, TrainingJob
-from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.api.trainingjob_status import JobState, TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
 from tdcs.control.job import ended_job, job_children, job_status
@@ -29,6 +30,14 @@ from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import job_restart, role_order
+from tdcs.decide.job.ended_mark import (
+    EarlierEnd,
+    earlier_end,
+    earlier_end_message,
+    ended_mark,
+    has_mark,
+    is_of_another_life,
+)
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.job_restart import JobRestart, restart_of
 from tdcs.decide.job.node_failures import avoiding
@@ -37,17 +46,22 @@ from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
-from tdcs.kube.errors import ForbiddenError, InvalidError, UnavailableError
+from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.job_pods import pod_view
 from tdcs.model.kube_objects import Key, Object, object_key
 from tdcs.model.kube_resources import JOBS, SERVICES, TRAINING_JOBS
 from tdcs.model.observed_job import Observed, job_view, predicted_seconds
 
+_log = logging.getLogger(__name__)
+
 CHILDREN = frozenset({JOBS, SERVICES})
 
 SERVER_ERROR = 500
 """An HTTP status from which on the server, or a webhook that it asks, has failed at a request."""
+
+RESTORED = "Restored"
+"""A backup brought the job back: it has ended already, or queues again."""
 
 REFUSED_RETRY = 30.0
 """Seconds until a child that the server refused (a quota, a policy) is tried again."""
@@ -99,6 +113,15 @@ class TrainingJobController:
             # Whatever the status holds may be what does not parse: it is replaced.
             await self._invalid(obj, TrainingJobStatus(), explain_invalid(error))
             return None
+        created = obj["metadata"].get("creationTimestamp", "")
+        if job.status is not None and is_of_another_life(job.status, created=created):
+            why = "it came back from a backup, and queues as any other job"
+            found = [
+                finding(names.ADMITTED, False, RESTORED, why),
+                finding(names.RUNNING, False, "NotAdmitted", why),
+            ]
+            await self._publish(obj, TrainingJobStatus(state="Waiting", reason=RESTORED, message=why), found)
+            return 0.0
         avoided = job.status.avoided_nodes if job.status is not None else ()
         job = job.model_copy(update={"spec": avoiding(job.spec, avoided)})
         live = await self._live(obj, job)
@@ -118,6 +141,9 @@ class TrainingJobController:
                 known = TrainingJobStatus.model_validate(obj.get("status") or {})
                 obj = await self._publish(obj, known.model_copy(update={"queue_name": None}), [])
             return await self._expire(obj, seen)
+        if (end := earlier_end(obj, seen.known)) is not None:
+            await self._restored(obj, seen, end)
+            return 0.0
         if await self._restarts.end_earlier(seen, live):
             return EARLIER_JOBS_CHECK
         if (restart := restart_of(seen)) is not None:
@@ -152,11 +178,47 @@ class TrainingJobController:
                 raise
             # A webhook is away, say. Where it is the server itself, this write fails as well.
             return await self._refused(obj, seen, error)
+        if outcome is not None:
+            await self._mark_end(obj, outcome, now=now)
         await self._report(obj, seen, decision, outcome, now=now)
         if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
             again = _soonest(again, LOOK_SECONDS)
         # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
         return 0.0 if outcome is not None else _soonest(again, turn.due(now=now), self._due(seen, now=now))
+
+    async def _mark_end(self, obj: Object, outcome: JobOutcome, *, now: str) -> None:
+        """Have the job itself say that it has ended, for a backup that leaves its status out."""
+        if has_mark(obj):
+            return
+        mark = ended_mark(obj, succeeded=outcome.succeeded, time=outcome.time or now)
+        metadata = obj["metadata"]
+        try:
+            await self._context.api.merge(
+                TRAINING_JOBS,
+                name=metadata["name"],
+                namespace=metadata["namespace"],
+                patch={"metadata": {"uid": metadata["uid"], "annotations": {names.ANNOTATION_ENDED: mark}}},
+            )
+        except (NotFoundError, ConflictError):
+            return  # it was deleted meanwhile
+        except (ForbiddenError, InvalidError) as error:
+            _log.warning("%s; restored from a backup without its status the job would run again", error)
+
+    async def _restored(self, obj: Object, seen: Observed, end: EarlierEnd) -> None:
+        """Say of a job that a backup brought back how it had ended."""
+        message = earlier_end_message(end)
+        state: JobState = "Succeeded" if end.succeeded else "Failed"
+        status = {
+            "state": state,
+            "reason": RESTORED,
+            "message": message,
+            "completion_time": end.time or self._context.now(),
+        }
+        found = [
+            finding(names.ADMITTED, False, RESTORED, message),
+            finding(names.SUCCEEDED if end.succeeded else names.FAILED, True, RESTORED, message),
+        ]
+        await self._publish(obj, seen.known.model_copy(update=status), found)
 
     async def _restart(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object | None], restart: JobRestart

@@ -220,6 +220,7 @@ def test_labels_and_annotations_of_a_job_reach_its_children_and_ours_win() -> No
     spec = job_spec(roles={"Worker": {"replicas": 1, "template": template}})
     made = job_children.job(owner=owner, spec=spec, role="Worker", suspended=True)
     ours = job_children.labels_of(job="train", role="Worker")
+    ours["velero.io/exclude-from-backup"] = "true"
     assert made["metadata"]["labels"] == {"team": "vision", **ours}
     assert made["metadata"]["annotations"] == {"bill": "vision", "tdcs.io/restart-attempt": "0"}
     pods = made["spec"]["template"]["metadata"]

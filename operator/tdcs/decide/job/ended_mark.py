@@ -1,0 +1,82 @@
+"""The mark by which a job that has ended is known when a backup brings it back without its status.
+
+A restored job has the annotations that it had and another uid. Without the mark the training that has ended, and that
+somebody restored for its spec and its results, would begin again on as many GPUs as it finds.
+"""
+
+import json
+from dataclasses import dataclass
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.model.kube_objects import Object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierEnd:
+    """How a job had ended before it was restored, and when."""
+
+    succeeded: bool
+    time: str
+
+
+def ended_mark(obj: Object, *, succeeded: bool, time: str) -> str:
+    """What the annotation says of a job that has ended."""
+    metadata = obj["metadata"]
+    told = {
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "state": _state(succeeded=succeeded),
+        "time": time,
+    }
+    return json.dumps(told, separators=(",", ":"))
+
+
+def has_mark(obj: Object) -> bool:
+    """Whether a job says of itself that it has ended."""
+    return bool(_told(obj).get("uid") == obj["metadata"]["uid"])
+
+
+def earlier_end(obj: Object, known: TrainingJobStatus) -> EarlierEnd | None:
+    """How a job had ended that was restored without its status; None of any other job.
+
+    A copy of a job under another name is another job.
+    """
+    told, metadata = _told(obj), obj["metadata"]
+    if told.get("name") != metadata["name"] or told.get("uid") in (None, metadata["uid"]) or known.conditions:
+        return None
+    return EarlierEnd(succeeded=told.get("state") == _state(succeeded=True), time=str(told.get("time") or ""))
+
+
+def earlier_end_message(end: EarlierEnd) -> str:
+    """What the status of such a job says."""
+    how, when = "succeeded" if end.succeeded else "failed", end.time or "an unknown time"
+    return (
+        f"it had {how} at {when} when it was backed up, "
+        f"says its annotation {names.ANNOTATION_ENDED}; to run it again, create it without this annotation"
+    )
+
+
+def is_of_another_life(known: TrainingJobStatus, *, created: str) -> bool:
+    """Whether the status of a job that runs came with it from a backup: the job was admitted before it was created, and
+    holds nothing now."""
+    if any(is_true(known.conditions, each) for each in (names.SUCCEEDED, names.FAILED)):
+        return False
+    return any(
+        (each.type, each.status) == (names.ADMITTED, "True") and each.last_transition_time < created
+        for each in known.conditions
+    )
+
+
+def _state(*, succeeded: bool) -> str:
+    return "Succeeded" if succeeded else "Failed"
+
+
+def _told(obj: Object) -> Object:
+    text = str((obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_ENDED) or "")
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
