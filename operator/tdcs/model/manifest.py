@@ -218,6 +218,27 @@ class Manifest:
 
     # Sums and selections.
 
+    def file_ranges(self, paths: Sequence[str]) -> list[tuple[int, int]]:
+        """Files under any of these paths, as ranges that are ascending and apart. No paths: all files."""
+        plain = [path.strip("/") for path in paths]
+        if not any(plain):
+            return [(0, len(self))]
+        found: list[tuple[int, int]] = []
+        for path in filter(None, plain):
+            raw = encoded(path)
+            folder, file = self._folder_numbers.get(raw), self.file_at(raw)
+            if folder is not None:
+                found.append((int(self.folder_files[folder]), int(self.folder_files[self._below(folder)])))
+            elif file is not None:
+                found.append((file, file + 1))
+        merged: list[tuple[int, int]] = []
+        for begin, end in sorted(found):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((begin, end))
+        return merged
+
     def selected(self, paths: Sequence[str]) -> tuple[npt.NDArray[np.bool_], tuple[str, ...]]:
         """Files under any of these paths (folders or files), and the paths that name nothing. No paths: all files."""
         plain = [path.strip("/") for path in paths]

@@ -168,7 +168,7 @@ class Load:
             ledger = mount.ledger
             assert ledger is not None
             with self._lock:
-                held = np.flatnonzero(ledger.held & ~ledger.claimed).tolist()
+                held = [block for block in ledger.right_blocks().tolist() if not ledger.in_work(block)]
                 claimed = ledger.claim([self._rng.choice(held)]) if held else []
             for number in claimed:
                 self._disk.unspool(int(ledger.manifest.block_ids[number]))

@@ -394,7 +394,7 @@ class Agent:
     def _forgotten(self, mount: MountWork) -> bool:
         with self._lock:
             ledger = mount.ledger
-            return ledger is None or not (ledger.held.any() or ledger.claimed.any())
+            return ledger is None or not (ledger.blocks_here or ledger.claims)
 
     def _remove(self, mount: MountWork) -> None:
         del self.mounts[mount.path]

@@ -68,4 +68,4 @@ class FailureNotes:
 
 def _change(mount: MountWork) -> tuple[int, int] | None:
     ledger = mount.ledger
-    return None if ledger is None else (id(ledger), ledger.failures.changes)
+    return None if ledger is None else (id(ledger), ledger.failure_changes)

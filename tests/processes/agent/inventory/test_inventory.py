@@ -92,8 +92,8 @@ def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
     monkeypatch.setattr(disk, "size", meanwhile)
     looking.look([mount])
     assert taken.used == 2_000 + 10
-    assert ledger.held[bring]
-    assert not ledger.held[drop]
+    assert ledger.lies_here(bring)
+    assert not ledger.lies_here(drop)
 
 
 async def test_a_mount_that_comes_during_a_slow_look_is_looked_at_after_it(
@@ -176,7 +176,8 @@ def test_a_mount_is_counted_anew_only_after_a_change(
     assert mount.at_rest()
     assert mount.state().held_bytes == version.bytes
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "held", property(lambda _: pytest.fail("all blocks were looked at")))
+        for name in ("left", "state"):
+            patch.setattr(Ledger, name, lambda _: pytest.fail("it was counted"))
         assert mount.at_rest()
         assert mount.state().held_bytes == version.bytes
     ledger.observe(spooled=everything[:0], registered=everything[1:])

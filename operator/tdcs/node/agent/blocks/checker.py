@@ -244,7 +244,7 @@ class Checker:
         clock = asyncio.get_running_loop().time
         while self._current(mount, ledger, run):
             with mount.lock:
-                here = bool(ledger.held[block] or ledger.claimed[block])
+                here = ledger.lies_here(block) or ledger.in_work(block)
             if not here or await self._registrar.drop_blocks(mount, ledger, [block]):
                 return True
             if clock() > run.drop_until:

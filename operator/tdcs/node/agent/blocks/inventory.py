@@ -14,7 +14,7 @@ import numpy as np
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.tier import Disk, Ids
 from tdcs.node.agent.mount.block_ledger import Ledger
-from tdcs.node.agent.mount.failed_fetches import Numbers
+from tdcs.node.agent.mount.block_rows import Numbers
 from tdcs.node.agent.mount.mount_work import MountWork
 
 _SHARE: Final = 5
@@ -124,7 +124,7 @@ class Inventory:
                     spooled=places[0][places[0] >= 0], registered=places[1][places[1] >= 0]
                 )
                 ids = ledger.manifest.block_ids[fresh].tolist()
-                spooled_here = ledger.in_spool[fresh]
+                spooled_here = ledger.spooled_of(fresh)
             # No two mounts have blocks in common.
             strange = [each[at < 0] for each, at in zip(strange, places, strict=True)]
             if ids:

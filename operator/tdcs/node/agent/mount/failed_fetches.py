@@ -1,21 +1,24 @@
-"""Which blocks of a manifest could not be brought: why, how often, and when each is tried again.
+"""Which blocks of a mount could not be brought: why, how often, and when each is tried again.
 
 No I/O and no clock: times are seconds that only grow, given by the caller. A block is known by its number.
 """
 
 from __future__ import annotations
 
+import heapq
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from tdcs.model.agent_state import FailureCode, FailureCount, FileFailure
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.backoff import MOST_SECONDS, pause
+from tdcs.node.agent.mount.block_rows import FAILED, LATER, REFUSED, BlockRows, Mask, Numbers
+from tdcs.node.agent.mount.slot_counts import FAILING, rows_of_kind
 
 
 class FailedBlock(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -38,9 +41,6 @@ class FailedBlocks(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[FailedBlock, ...]
 
 
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
-
 NAMED_FAILURES: Final = 50
 """Files that cannot be had that are named in a state; the others are counted."""
 _CODES: Final[tuple[FailureCode, ...]] = (
@@ -58,6 +58,11 @@ _LISTED_ANEW: Final = [_CODES.index("Missing"), _CODES.index("Changed")]
 _MOST_ATTEMPTS: Final = 255
 _WRONG: Final = "the copy here differs from the source, also when it was loaded again"
 
+UNANSWERED_PAUSE: Final = 15.0
+"""Seconds after which a block is tried again at the latest that a source did not answer for."""
+_STEPS_A_SECOND: Final = 4
+_DUE_AT_ONCE: Final = 4096
+
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
@@ -67,125 +72,183 @@ class Failure:
     reason: str
 
 
+class RetryTimes:
+    """Blocks by the quarter of a second in which they may be tried again."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, array[int]] = {}
+        self._times: list[int] = []
+
+    def add(self, block: int, *, at: float) -> None:
+        time = -int(-at * _STEPS_A_SECOND // 1)
+        blocks = self._blocks.get(time)
+        if blocks is None:
+            blocks = self._blocks[time] = array("q")
+            heapq.heappush(self._times, time)
+        blocks.append(block)
+
+    def due(self, *, now: float) -> list[int]:
+        """Take some of those that may be tried now."""
+        found: list[int] = []
+        while self._times and self._times[0] <= now * _STEPS_A_SECOND and len(found) < _DUE_AT_ONCE:
+            blocks = self._blocks[self._times[0]]
+            most = _DUE_AT_ONCE - len(found)
+            found += blocks[:most]
+            if most < len(blocks):
+                self._blocks[self._times[0]] = blocks[most:]
+            else:
+                del self._blocks[heapq.heappop(self._times)]
+        return found
+
+    def clear(self) -> None:
+        self._blocks.clear()
+        self._times.clear()
+
+
 class BlockFailures:
-    """The failures of one version of a mount.
+    """The failures of one version of a mount, in columns of its rows.
+
+    Args:
+        set_flags: sets a row's flags, and counts that.
 
     Attributes:
-        failed: blocks of which the last attempt failed.
-        refused: blocks that a comparison found wrong: they are neither held nor brought.
         changes: grows with every change of what failed and why.
     """
 
-    def __init__(self, count: int) -> None:
-        self.failed: Mask = np.zeros(count, dtype=np.bool_)
-        self.refused: Mask = np.zeros(count, dtype=np.bool_)
-        self._attempts = np.zeros(count, dtype=np.uint8)
-        self._codes = np.zeros(count, dtype=np.uint8)
-        self._retry_at = np.zeros(count, dtype=np.float64)
+    def __init__(self, manifest: Manifest, rows: BlockRows, set_flags: Callable[[int, int], None]) -> None:
+        self._manifest: Final = manifest
+        self._rows: Final = rows
+        self._set: Final = set_flags
+        self._times: Final = RetryTimes()
         self._reasons: dict[int, str] = {}
         self.changes = 0
 
-    def note(self, block: int, failure: Failure, *, now: float) -> None:
-        """A block could not be brought; it is tried again after a pause that grows."""
-        self.postpone(block, now=now)
-        self._set(block, failure)
+    def note(self, row: int, failure: Failure, *, now: float, given_back: int) -> None:
+        """A block could not be brought; it is tried again after a pause that grows.
 
-    def _set(self, block: int, failure: Failure) -> None:
+        Args:
+            given_back: flags that the row loses with that.
+        """
+        self.postpone(row, now=now, given_back=given_back)
+        self._mark(row, failure)
+
+    def _mark(self, row: int, failure: Failure) -> None:
         self.changes += 1
-        self.failed[block] = True
-        self._codes[block] = _CODES.index(failure.code)
+        rows, block = self._rows, int(self._rows.numbers[row])
+        rows.codes[row] = _CODES.index(failure.code)
+        self._set(row, rows.flag_view[row] | FAILED)
         if block in self._reasons or len(self._reasons) < NAMED_FAILURES:
             self._reasons[block] = failure.reason
 
-    def postpone(self, block: int, *, now: float, most: float = MOST_SECONDS) -> None:
-        attempts = min(int(self._attempts[block]) + 1, _MOST_ATTEMPTS)
-        self._attempts[block] = attempts
-        self._retry_at[block] = now + pause(attempts, most=most)
+    def postpone(self, row: int, *, now: float, given_back: int, most: float = MOST_SECONDS) -> None:
+        rows = self._rows
+        attempts = min(int(rows.attempts[row]) + 1, _MOST_ATTEMPTS)
+        rows.attempts[row] = attempts
+        at = now + pause(attempts, most=most)
+        rows.retry_at[row] = at
+        self._set(row, (rows.flag_view[row] & ~given_back) | LATER)
+        self._times.add(rows.number_view[row], at=at)
 
-    def brought(self, block: int) -> None:
-        self.changes += bool(self.failed[block])
-        self.failed[block] = False
-        self._attempts[block] = 0
-        self._retry_at[block] = 0.0
-        self._reasons.pop(block, None)
+    def come(self, *, now: float) -> None:
+        """Let those be tried whose time has come."""
+        rows = self._rows
+        for block in self._times.due(now=now):
+            row = rows.at(block)
+            # It may have been postponed again since.
+            if row >= 0 and rows.flag_view[row] & LATER and rows.retry_at[row] <= now:
+                self._set(row, rows.flag_view[row] & ~LATER)
+
+    def brought(self, row: int, flags: int) -> int:
+        """The flags of a row whose block has come."""
+        rows = self._rows
+        self.changes += bool(flags & FAILED)
+        rows.attempts[row] = 0
+        self._reasons.pop(rows.number_view[row], None)
+        return flags & ~(FAILED | LATER)
 
     def keep(self, wanted: Mask) -> None:
-        self.changes += bool((self.failed & ~wanted).any())
-        self.failed &= wanted
-        self._reasons = {block: text for block, text in self._reasons.items() if self.failed[block]}
+        """Forget what failed of other rows; the rows are counted anew after that."""
+        rows = self._rows
+        gone = ((rows.flags & FAILED) != 0) & ~wanted
+        if not gone.any():
+            return
+        self.changes += 1
+        rows.flags[gone] &= np.uint16(~FAILED & 0xFFFF)
+        left = set(rows.numbers[(rows.flags & FAILED) != 0].tolist()) if self._reasons else set()
+        self._reasons = {block: text for block, text in self._reasons.items() if block in left}
+
+    def retry(self) -> None:
+        """Try all of them at once; the rows are counted anew after that."""
+        self._rows.flags[:] &= np.uint16(~LATER & 0xFFFF)
+        self._rows.retry_at[:] = 0.0
+        self._times.clear()
 
     def adopt(self, before: BlockFailures, *, mine: Numbers, theirs: Numbers) -> None:
-        """Take over what failed in the version before, for blocks with these numbers here and there."""
-        failed = before.failed[theirs]
-        mine, theirs = mine[failed], theirs[failed]
-        for column, other in (
-            (self.failed, before.failed),
-            (self._attempts, before._attempts),
-            (self._codes, before._codes),
-            (self._retry_at, before._retry_at),
-        ):
-            column[mine] = other[theirs]
+        """Take over what failed in the version before, for these rows here and there; they are counted after that."""
+        rows, other = self._rows, before._rows
+        rows.flags[mine] |= np.uint16(FAILED | LATER)
+        rows.attempts[mine], rows.codes[mine] = other.attempts[theirs], other.codes[theirs]
         # A new version was listed since: what is said to be gone or to have changed may be there again.
-        self._retry_at[mine[np.isin(self._codes[mine], _LISTED_ANEW)]] = 0.0
+        anew = np.isin(rows.codes[mine], _LISTED_ANEW)
+        rows.retry_at[mine] = np.where(anew, 0.0, other.retry_at[theirs])
+        for block, at in zip(rows.numbers[mine].tolist(), rows.retry_at[mine].tolist(), strict=True):
+            self._times.add(block, at=at)
         self._reasons.update(
-            (one, before._reasons[other])
-            for one, other in zip(mine.tolist(), theirs.tolist(), strict=True)
-            if other in before._reasons
+            (one, before._reasons[there])
+            for one, there in zip(rows.numbers[mine].tolist(), other.numbers[theirs].tolist(), strict=True)
+            if there in before._reasons
         )
         self.changes += 1
 
-    def noted(self, manifest: Manifest, *, most: int) -> tuple[FailedBlock, ...]:
+    def noted(self, *, most: int) -> tuple[FailedBlock, ...]:
+        rows = self._rows
         return tuple(
             FailedBlock(
-                block=int(manifest.block_ids[number]),
-                code=_CODES[self._codes[number]],
-                attempts=int(self._attempts[number]),
-                reason=self._reasons.get(number, ""),
+                block=int(self._manifest.block_ids[rows.numbers[row]]),
+                code=_CODES[rows.codes[row]],
+                attempts=int(rows.attempts[row]),
+                reason=self._reasons.get(int(rows.numbers[row]), ""),
             )
-            for number in np.flatnonzero(self.failed)[:most].tolist()
+            for row in np.flatnonzero(rows.flags & FAILED)[:most].tolist()
         )
 
-    def restore(self, manifest: Manifest, noted: Sequence[FailedBlock]) -> None:
+    def restore(self, noted: Sequence[FailedBlock]) -> None:
         """Take up what an earlier process has noted; all of it may be tried at once."""
-        numbers = manifest.blocks_at(np.array([one.block for one in noted], dtype=np.int64))
-        for number, one in zip(numbers.tolist(), noted, strict=True):
+        ids = np.array([one.block for one in noted], dtype=np.int64)
+        for number, one in zip(self._manifest.blocks_at(ids).tolist(), noted, strict=True):
             if number >= 0:
-                self._set(number, Failure(code=one.code, reason=one.reason))
-                self._attempts[number] = min(one.attempts, _MOST_ATTEMPTS)
+                row = self._rows.add(number)
+                self._mark(row, Failure(code=one.code, reason=one.reason))
+                self._rows.attempts[row] = min(one.attempts, _MOST_ATTEMPTS)
 
-    def retry(self) -> None:
-        """Try all of them at once: the source has other credentials, or another address."""
-        self._retry_at[:] = 0.0
-
-    def may_try(self, part: slice, *, now: float) -> Mask:
-        return np.asarray((self._retry_at[part] <= now) & ~self.refused[part])
-
-    def counts(self, manifest: Manifest, failed: Mask) -> dict[FailureCode, FailureCount]:
-        """Files that these failed blocks are of, and the blocks' bytes, by code."""
-        blocks = np.flatnonzero(failed)
-        if not len(blocks):
-            return {}
-        codes = np.where(self.refused[blocks], _WRONG_CODE, self._codes[blocks])
-        _, first = np.unique(manifest.files_of(blocks), return_index=True)
+    def files(
+        self, path: Callable[[int], str]
+    ) -> tuple[dict[FailureCode, FailureCount], tuple[FileFailure, ...]]:
+        """The files that cannot be had and their missing bytes by code, and the first of the files."""
+        rows = self._rows
+        failing = rows_of_kind(rows, FAILING)
+        if not len(failing):
+            return {}, ()
+        failing = failing[np.argsort(rows.numbers[failing], kind="stable")]
+        numbers, ends = rows.numbers[failing], self._manifest.block_ends
+        codes = np.where(rows.flags[failing] & REFUSED, _WRONG_CODE, rows.codes[failing])
+        files = np.searchsorted(ends, numbers.astype(ends.dtype), side="right")
+        first = np.flatnonzero(np.diff(files, prepend=-1))
         file_counts = np.bincount(codes[first], minlength=len(_CODES))
-        byte_counts = np.bincount(codes, weights=manifest.block_lengths[blocks], minlength=len(_CODES))
-        return {
+        byte_counts = np.bincount(codes, weights=rows.lengths[failing], minlength=len(_CODES))
+        counts = {
             code: FailureCount(files=int(file_counts[number]), bytes=int(byte_counts[number]))
             for number, code in enumerate(_CODES)
             if file_counts[number] or byte_counts[number]
         }
-
-    def named(
-        self, *, manifest: Manifest, failed: Mask, path: Callable[[int], str]
-    ) -> tuple[FileFailure, ...]:
-        """The first files that these failed blocks are of."""
-        blocks = np.flatnonzero(failed)
-        _, first = np.unique(manifest.files_of(blocks), return_index=True)
-        return tuple(
-            FileFailure(path=path(block), code="Wrong", reason=_WRONG)
-            if self.refused[block]
-            else FileFailure(
-                path=path(block), code=_CODES[self._codes[block]], reason=self._reasons.get(block, "")
+        named = tuple(
+            FileFailure(
+                path=path(block),
+                code=_CODES[code],
+                reason=_WRONG if code == _WRONG_CODE else self._reasons.get(block, ""),
             )
-            for block in blocks[first][:NAMED_FAILURES].tolist()
+            for block, code in zip(
+                numbers[first][:NAMED_FAILURES].tolist(), codes[first][:NAMED_FAILURES].tolist(), strict=True
+            )
         )
+        return counts, named

@@ -13,10 +13,11 @@ import msgspec
 import numpy as np
 
 from tdcs.model import slots
-from tdcs.model.agent_state import NO_SLOTS, Assignment, FileFailure, MountState, Peer
+from tdcs.model.agent_state import Assignment, FileFailure, MountState, Peer
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.mount.block_ledger import Ledger
-from tdcs.node.agent.mount.failed_fetches import Failure, Mask, Numbers
+from tdcs.node.agent.mount.block_rows import Mask, Numbers
+from tdcs.node.agent.mount.failed_fetches import Failure
 from tdcs.node.agent.mount.peer_book import Patience, PeerBook
 from tdcs.node.agent.mount.readable import ReadableBlocks
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
@@ -97,7 +98,7 @@ class MountWork:
             self.peers.assign(assignment.peers)
             if self.source.assign(assignment.source) and self.ledger is not None:
                 # Also where a ledger of another version follows, and takes over what failed.
-                self.ledger.failures.retry()
+                self.ledger.retry()
             if self.ledger is not None and self.ledger.manifest.digest == assignment.manifest:
                 self.ledger.assign(assignment)
 
@@ -126,13 +127,13 @@ class MountWork:
 
     def _note(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool) -> bool:
         """Note where a block lies, also in the ledger of a newer version; whether it was counted already."""
-        before = bool(ledger.in_spool[block] or ledger.registered[block])
+        before = ledger.lies_here(block)
         ledger.located(block, spooled=spooled, registered=registered)
         current = self.ledger
         if current is not None and current is not ledger:
             number = current.manifest.block_at(int(ledger.manifest.block_ids[block]))
             if number is not None:
-                before = bool(current.in_spool[number] or current.registered[number])
+                before = current.lies_here(number)
                 current.located(number, spooled=spooled, registered=registered)
         return before
 
@@ -146,7 +147,7 @@ class MountWork:
                     self.source.refused()
             # No answer is mostly not the file's fault: it counts as missing, not as failed, and is tried when the
             # source answers again. A file for which it never answers is failed.
-            elif ledger.failures.failed[block]:
+            elif ledger.has_failed(block):
                 ledger.failed_again(block, now=now)  # as before: this says nothing of the source
             elif self.source.unanswered_block(identity, error, path=ledger.path(block)):
                 reason = f"the source answers for other files, and not for this one: {error}"
@@ -160,8 +161,7 @@ class MountWork:
         with self.lock:
             if not self.source.unanswered.doubtful(int(ledger.manifest.block_ids[block])):
                 return None
-            here = np.flatnonzero(ledger.held & ~ledger.failures.refused)
-            return int(here[0]) if len(here) else None
+            return ledger.a_right_block()
 
     def no_room(self, ledger: Ledger, blocks: Iterable[int], reason: str) -> None:
         """Blocks do not fit for now: they are given back, and tried in a moment."""
@@ -174,14 +174,13 @@ class MountWork:
 
     def _waits_for_room(self, ledger: Ledger) -> bool:
         """Whether a block that is to be brought may find no room still: the pause goes on, or it can be tried."""
-        both = (False, True)
-        if all(ledger.missing_slots(from_peers=peers) == NO_SLOTS for peers in both):
+        if not ledger.misses():
             return False
         now = self.clock()
         return (
             now < self.room_until
-            or bool(ledger.claimed.any())
-            or any(ledger.ready(now=now, from_peers=peers) for peers in both)
+            or bool(ledger.claims)
+            or any(ledger.ready(now=now, from_peers=peers) for peers in (False, True))
         )
 
     def wrong_from_peer(self, ledger: Ledger, block: int, how: str) -> None:
@@ -215,9 +214,13 @@ class MountWork:
         with self.lock:
             if self.ledger is None or not self.ledger.looked_at:
                 return set(self.refused)
-            here = self.ledger.held | self.ledger.claimed
-            numbers = [number for number in self._numbers(self.refused) if here[number]]
-            return set(self.ledger.manifest.block_ids[numbers].tolist())
+            ledger = self.ledger
+            numbers = [
+                number
+                for number in self._numbers(self.refused)
+                if ledger.lies_here(number) or ledger.in_work(number)
+            ]
+            return set(ledger.manifest.block_ids[numbers].tolist())
 
     def opened(self, ledger: Ledger) -> None:
         with self.lock:
@@ -232,8 +235,7 @@ class MountWork:
             ledger.refuse(numbers)
             # What was held before this version is news to no look at the folders. Under the lock: what others bring
             # from now on comes after it.
-            here = ledger.held & ~ledger.failures.refused
-            self.readable.restart(ledger.manifest.block_ids[here].tolist())
+            self.readable.restart(ledger.manifest.block_ids[ledger.right_blocks()].tolist())
 
     def _numbers(self, ids: Iterable[int]) -> list[int]:
         if self.ledger is None:

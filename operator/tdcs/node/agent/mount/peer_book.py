@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from tdcs.model import slots
 from tdcs.model.agent_state import NO_SLOTS, Peer
 from tdcs.node.agent.backoff import pause
+from tdcs.node.agent.mount.block_rows import Mask, Numbers
 from tdcs.node.agent.mount.transfer_limits import Rate
 
 
@@ -42,6 +45,33 @@ class PeerHealth:
     """Since when it answers, and has nothing of what is missing."""
     progress_at: float = 0.0
     lanes: int = 0
+
+
+class PeerBlocks:
+    """Blocks that a peer has, of those that are to come from peers. For one thread."""
+
+    def __init__(self) -> None:
+        self._blocks: Numbers = np.zeros(0, dtype=np.int64)
+        self._gone: set[int] = set()
+
+    def add(self, blocks: Numbers) -> None:
+        """These too; ascending."""
+        if len(blocks):
+            self._gone.difference_update(blocks.tolist() if self._gone else ())
+            self._blocks = np.union1d(self._blocks, blocks)
+
+    def remove(self, block: int) -> None:
+        self._gone.add(block)
+
+    def among(self, blocks: Numbers) -> Mask:
+        """Which of these, ascending, it has."""
+        if not len(self._blocks):
+            return np.zeros(len(blocks), dtype=np.bool_)
+        places = np.minimum(np.searchsorted(self._blocks, blocks), len(self._blocks) - 1)
+        found = self._blocks[places] == blocks
+        if self._gone:
+            found &= ~np.isin(blocks, np.fromiter(self._gone, dtype=np.int64))
+        return np.asarray(found)
 
 
 _MOST_PAUSE: Final = 15.0

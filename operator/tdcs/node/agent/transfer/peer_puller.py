@@ -15,8 +15,8 @@ from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.partial_file import DiskError
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
-from tdcs.node.agent.mount.failed_fetches import Mask
 from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.peer_book import PeerBlocks
 from tdcs.node.wire.block_client import BlockClient, WrongContentError
 from tdcs.node.wire.frames import FrameError, Piece, Wanted
 
@@ -88,17 +88,21 @@ class PeerPuller:
         client: BlockClient,
         over: Callable[[], bool],
     ) -> None:
-        has = np.zeros(ledger.manifest.blocks, dtype=np.bool_)
-        instance = place = 0
+        has = PeerBlocks()
+        instance = place = placements = 0
         wait = 0.0
         while not self._over(mount, ledger):
+            if placements != ledger.placements:  # what did not matter before may be awaited now
+                has, instance, place, placements = PeerBlocks(), 0, 0, ledger.placements
             news = client.feed(mount=mount.path, instance=instance, place=place, wait_seconds=wait)
             if instance not in (0, news.instance):
-                has[:] = False
+                has = PeerBlocks()
             instance, place = news.instance, news.place
             numbers = ledger.manifest.blocks_at(np.asarray(news.blocks, dtype=np.int64))
             numbers = numbers[numbers >= 0]
-            has[numbers] = True
+            with mount.lock:
+                numbers = ledger.awaited(numbers)
+            has.add(numbers)
             taken = self._batches(mount, ledger, peer, client, has)
             if not taken:
                 self._disk.names.wait()  # what has come is not missing
@@ -126,7 +130,9 @@ class PeerPuller:
             missing = ledger.missing_slots(from_peers=True)
         return not any(one & other for one, other in zip(missing, now_known.slots, strict=True))
 
-    def _batches(self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, has: Mask) -> int:
+    def _batches(
+        self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, has: PeerBlocks
+    ) -> int:
         """Take what the peer has, a request ahead; how many blocks were asked for."""
         asked, count = self._ask(mount, ledger, peer, client, has), 0
         following: list[int] = []
@@ -149,7 +155,9 @@ class PeerPuller:
                     ledger.release([*asked, *following])
         return count
 
-    def _ask(self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, has: Mask) -> list[int]:
+    def _ask(
+        self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, has: PeerBlocks
+    ) -> list[int]:
         with mount.lock:
             blocks = ledger.take(
                 now=mount.clock(),
@@ -174,13 +182,13 @@ class PeerPuller:
         ledger: Ledger,
         peer: Peer,
         client: BlockClient,
-        has: Mask,
+        has: PeerBlocks,
         block: int,
         piece: Piece,
     ) -> None:
         length = int(ledger.manifest.block_lengths[block])
         if piece.length < 0:  # dropped there since, or wiped
-            has[block] = False
+            has.remove(block)
             with mount.lock:
                 ledger.release([block])
             return
@@ -224,14 +232,14 @@ class PeerPuller:
         mount: MountWork,
         ledger: Ledger,
         peer: Peer,
-        has: Mask,
+        has: PeerBlocks,
         block: int,
         how: str,
     ) -> None:
         _log.warning(
             "node %s gave a wrong block of %s (%s): %s", peer.node, mount.path, ledger.path(block), how
         )
-        has[block] = False
+        has.remove(block)
         mount.wrong_from_peer(ledger, block, f"the copy on node {peer.node} is wrong: {how}")
 
 

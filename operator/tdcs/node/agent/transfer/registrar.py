@@ -25,7 +25,7 @@ from tdcs.alluxio.worker_blocks import (
 from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
-from tdcs.node.agent.mount.failed_fetches import Numbers
+from tdcs.node.agent.mount.block_rows import Numbers
 from tdcs.node.agent.mount.mount_work import MountWork
 
 _log: Final = logging.getLogger(__name__)

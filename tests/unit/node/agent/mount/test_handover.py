@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.support.dataplane.agents import MOUNT, fill, folder_version
 
@@ -25,7 +26,7 @@ class Leaver:
         files = {f"{number}": b"content" for number in range(10)}
         self.version = folder_version(fill(folder / "source", files), store=folder / "manifests")
         self.ledger = Ledger(self.version.manifest)
-        self.ledger.registered[:] = True
+        self.ledger.observe(spooled=np.arange(0), registered=np.arange(10))
         self.mount = MountWork(
             path=MOUNT,
             lock=threading.RLock(),
@@ -48,7 +49,7 @@ class Leaver:
         """Blocks that are dropped now."""
         found = self.mount.to_drop(most=99, skip=self.version.manifest.block_ids[:0])
         assert self.mount.drops() is False  # all that is to be dropped was claimed
-        self.ledger.claimed[found] = False
+        self.ledger.release(found)
         return found
 
 

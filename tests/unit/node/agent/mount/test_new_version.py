@@ -73,7 +73,7 @@ def test_a_look_that_began_before_a_new_version_does_not_lose_what_was_brought_s
     newer = work.follow()
     newer.observe(spooled=np.arange(0), registered=np.arange(0))  # the folders were read before it came
     identity = int(work.first.manifest.block_ids[block])
-    assert newer.manifest.block_ids[newer.held].tolist() == [identity]
+    assert newer.manifest.block_ids[newer.right_blocks()].tolist() == [identity]
     again = newer.take(now=100.0, most=100, most_bytes=1 << 20, from_peers=True)
     assert identity not in newer.manifest.block_ids[again].tolist(), "it would be brought twice"
 

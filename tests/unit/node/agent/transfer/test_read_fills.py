@@ -89,11 +89,7 @@ class World:
 
     def nothing_is_open(self) -> bool:
         """Whether nothing is claimed or reserved, and no file is being written."""
-        return (
-            not self.ledger.claimed.any()
-            and self.room._reserved == 0
-            and not list(self.disk.partial.iterdir())
-        )
+        return not self.ledger.claims and self.room._reserved == 0 and not list(self.disk.partial.iterdir())
 
 
 class TurnLock:

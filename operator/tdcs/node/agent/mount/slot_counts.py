@@ -1,0 +1,173 @@
+"""What is counted of a mount's rows, by slot: a tick and a state take as long as there are slots, not blocks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.model.slots import SLOTS
+from tdcs.node.agent.mount.block_rows import (
+    CLAIMED,
+    FAILED,
+    HELD,
+    LATER,
+    PEERS,
+    READ,
+    REFUSED,
+    REGISTERED,
+    SOURCE,
+    SPOOL,
+    WANTED,
+    BlockRows,
+    Numbers,
+)
+
+HERE: Final = 0
+"""It lies here, and is right."""
+FAILING: Final = 1
+"""It cannot be had for now, or is wrong."""
+MISSING_SOURCE: Final = 2
+MISSING_READ: Final = 3
+"""To come from peers, or else from the source."""
+MISSING_ONLY: Final = 4
+"""To come from peers alone."""
+READY_SOURCE: Final = 5
+READY_READ: Final = 6
+READY_ONLY: Final = 7
+OPEN: Final = 8
+"""To come, and not failed."""
+OPEN_ONLY: Final = 9
+UNWANTED: Final = 10
+"""It lies here, and no part wants it."""
+UNWANTED_IDLE: Final = 11
+WRONG: Final = 12
+"""It lies here, and is wrong."""
+WRONG_IDLE: Final = 13
+UNREGISTERED: Final = 14
+REGISTERS: Final = 15
+"""It can be registered at once, as a part wants it."""
+REGISTERS_UNWANTED: Final = 16
+IN_WORK: Final = 17
+FAILED_ONCE: Final = 18
+ANY_HERE: Final = 19
+REGISTERED_RIGHT: Final = 20
+ANY_IDLE: Final = 21
+_KINDS: Final = 22
+_CLASSES: Final = 1024
+
+
+def _kinds(flags: int) -> int:
+    """Bits of all that a row with these flags counts as."""
+    held, claimed = bool(flags & HELD), bool(flags & CLAIMED)
+    refused, wanted, failed = bool(flags & REFUSED), bool(flags & WANTED), bool(flags & FAILED)
+    missing = not held and not refused
+    ready = missing and not claimed and not flags & LATER
+    source, read = bool(flags & SOURCE), bool(flags & PEERS and flags & READ)
+    only = bool(flags & PEERS and not flags & READ)
+    spooled_alone = bool(flags & SPOOL and not flags & REGISTERED)
+    idle = spooled_alone and not claimed and not refused
+    found = {
+        HERE: held and not refused,
+        FAILING: (failed and not held) or refused,
+        MISSING_SOURCE: missing and source,
+        MISSING_READ: missing and read,
+        MISSING_ONLY: missing and only,
+        READY_SOURCE: ready and source,
+        READY_READ: ready and read,
+        READY_ONLY: ready and only,
+        OPEN: missing and not failed and (source or read),
+        OPEN_ONLY: missing and not failed and only and not source,
+        UNWANTED: held and not wanted,
+        UNWANTED_IDLE: held and not wanted and not claimed,
+        WRONG: held and refused,
+        WRONG_IDLE: held and refused and not claimed,
+        UNREGISTERED: spooled_alone,
+        REGISTERS: idle and wanted,
+        REGISTERS_UNWANTED: idle and not wanted,
+        IN_WORK: claimed,
+        FAILED_ONCE: failed,
+        ANY_HERE: held,
+        ANY_IDLE: held and not claimed,
+        REGISTERED_RIGHT: bool(flags & REGISTERED) and not refused,
+    }
+    return sum(1 << kind for kind, counts in found.items() if counts)
+
+
+_KINDS_OF: Final = [_kinds(flags) for flags in range(_CLASSES)]
+_IN_KIND: Final = np.array(
+    [[bits >> kind & 1 for bits in _KINDS_OF] for kind in range(_KINDS)], dtype=np.bool_
+)
+
+
+def _steps(before: int, after: int) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        (kind, 1 if after >> kind & 1 else -1) for kind in range(_KINDS) if (before ^ after) >> kind & 1
+    )
+
+
+_STEPS: Final[dict[tuple[int, int], tuple[tuple[int, int], ...]]] = {}
+"""From one set of kinds to another one: some hundred pairs happen."""
+
+
+class SlotCounts:
+    """Counts of rows by kind and slot.
+
+    Attributes:
+        total: of each kind, over all slots.
+        held_bytes, registered_bytes: of all rows that lie here.
+    """
+
+    def __init__(self) -> None:
+        self._blocks = np.zeros((_KINDS, SLOTS), dtype=np.int64)
+        self.total = [0] * _KINDS
+        self.held_bytes = self.registered_bytes = 0
+        self._show()
+
+    def of(self, kind: int) -> npt.NDArray[np.int64]:
+        """By slot. To be read at once: it follows what happens."""
+        found: npt.NDArray[np.int64] = self._blocks[kind]
+        return found
+
+    def count(self, rows: BlockRows) -> None:
+        """Count all rows."""
+        flags = rows.flags & (_CLASSES - 1)
+        self._blocks = np.zeros((_KINDS, SLOTS), dtype=np.int64)
+        # Few of all sets of flags happen at a time.
+        for value in np.flatnonzero(np.bincount(flags, minlength=_CLASSES)).tolist():
+            by_slot = np.bincount(rows.slots[flags == value], minlength=SLOTS)
+            self._blocks[_IN_KIND[:, value]] += by_slot
+        self.total = self._blocks.sum(axis=1).tolist()
+        self.held_bytes = int(rows.lengths[(rows.flags & HELD) != 0].sum())
+        self.registered_bytes = int(rows.lengths[_IN_KIND[REGISTERED_RIGHT][flags]].sum())
+        self._show()
+
+    def step(self, *, before: int, after: int, slot: int, length: int) -> None:
+        """A row of this slot has other flags."""
+        old, new = _KINDS_OF[before & (_CLASSES - 1)], _KINDS_OF[after & (_CLASSES - 1)]
+        if old == new:
+            return
+        steps = _STEPS.get((old, new))
+        if steps is None:
+            steps = _STEPS[old, new] = _steps(old, new)
+        views, total = self._views, self.total
+        for kind, change in steps:
+            views[kind][slot] += change
+            total[kind] += change
+            if kind == ANY_HERE:
+                self.held_bytes += change * length
+            elif kind == REGISTERED_RIGHT:
+                self.registered_bytes += change * length
+
+    def _show(self) -> None:
+        self._views: list[Any] = [each.data for each in self._blocks]
+
+
+def rows_of_kind(rows: BlockRows, kind: int) -> Numbers:
+    """The rows that count as this."""
+    return np.flatnonzero(_IN_KIND[kind][rows.flags & (_CLASSES - 1)])
+
+
+def is_of_kind(flags: int, kind: int) -> bool:
+    return bool(_KINDS_OF[flags & (_CLASSES - 1)] >> kind & 1)

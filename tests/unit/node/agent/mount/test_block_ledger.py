@@ -1,0 +1,231 @@
+"""What a ledger says after any events is what its blocks say, one by one; what it costs follows what is here."""
+
+from __future__ import annotations
+
+import random
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tdcs.model import slots
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Assignment, Part, Peer, SourceAccess
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.failed_fetches import Failure
+
+PATHS = ("a", "b/c")
+PEER = Peer(node="n", address="127.0.0.1:1", slots=ALL_SLOTS)
+
+
+def manifest_of(files: int, *, blocks: int = 3) -> Manifest:
+    """Files in three folders with none to so many blocks."""
+    builder = ManifestBuilder(path="/datasets/1", source="s3://b")
+
+    def listed(number: int) -> CachedFile:
+        folder, count = ("a", "b/c", "d")[number % 3], number % (blocks + 1)
+        pieces = tuple(
+            Block(id=number * 64 + place + 1, length=10, offset=10 * place, source_path="", mount_id=1)
+            for place in range(count)
+        )
+        length = sum(piece.length for piece in pieces)
+        return CachedFile(path=f"{folder}/{number:05}", length=length, blocks=pieces, tag='"x"')
+
+    builder.add(listed(number) for number in range(files))
+    return builder.manifest()
+
+
+class Naive:
+    """The same by sets of blocks."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.spool, self.known, self.claimed, self.failed, self.refused = (set[int]() for _ in range(5))
+
+    @property
+    def held(self) -> set[int]:
+        return self.spool | self.known
+
+    def bytes(self, blocks: set[int]) -> int:
+        return int(self.manifest.block_lengths[sorted(blocks)].sum())
+
+    def part(self, part: Part) -> set[int]:
+        mine = slots.mask_of(part.slots)[self.manifest.block_slots]
+        return set(
+            np.flatnonzero(mine & self.manifest.blocks_in(self.manifest.selected(part.paths)[0])).tolist()
+        )
+
+
+def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
+    state, manifest = ledger.state(), naive.manifest
+    right = naive.held - naive.refused
+    failing = (naive.failed - naive.held) | naive.refused
+    assert state.held_bytes == naive.bytes(right)
+    assert state.registered_bytes == naive.bytes(naive.known - naive.refused)
+    assert ledger.held_bytes() == naive.bytes(naive.held)
+    here = np.bincount(manifest.block_slots[sorted(right)], minlength=slots.SLOTS)
+    assert state.complete == slots.of_mask(here == np.bincount(manifest.block_slots, minlength=slots.SLOTS))
+    assert state.present == slots.of_mask(here > 0)
+    files = {manifest.file_of(block) for block in failing}
+    assert state.failed_count == len(files)
+    assert sum(each.bytes for each in state.failures.values()) == naive.bytes(failing)
+    assert set(np.flatnonzero(slots.mask_of(state.failing))) == {
+        int(manifest.block_slots[b]) for b in failing
+    }
+    for part, found in zip(assignment.parts, state.parts, strict=True):
+        mine = naive.part(part)
+        assert (found.wanted_bytes, found.held_bytes) == (naive.bytes(mine), naive.bytes(mine & right))
+        assert found.failed_bytes == naive.bytes(mine & failing)
+    wanted = set[int]().union(*(naive.part(part) for part in assignment.parts if part.pull == "All"))
+    own = {b for b in wanted if slots.mask_of(assignment.origin)[manifest.block_slots[b]]}
+    missing = own - naive.held - naive.refused
+    assert ledger.missing_slots(from_peers=False) == slots.bitmap(
+        {int(manifest.block_slots[b]) for b in missing}
+    )
+    assert ledger.claims == len(naive.claimed)
+    dropped = {
+        b
+        for b in naive.held
+        if slots.mask_of(assignment.drop)[manifest.block_slots[b]]
+        and not any(b in naive.part(part) for part in assignment.parts)
+    }
+    assert ledger.drops(all_blocks=False) == bool((dropped | (naive.held & naive.refused)) - naive.claimed)
+    alone = naive.spool - naive.known - naive.claimed - naive.refused - dropped
+    assert ledger.registers() == bool(alone)
+
+
+def assignment_of(rng: random.Random, version: int) -> Assignment:
+    def some() -> bytes:
+        return slots.of_mask(np.array([rng.random() < 0.5 for _ in range(slots.SLOTS)]))
+
+    parts = [Part(name="all", slots=some(), pull=rng.choice(["All", "Nothing"]))]
+    if rng.random() < 0.7:
+        parts.append(Part(name="below", slots=some(), paths=PATHS[: rng.choice([1, 2])]))
+    return Assignment(
+        mount="/datasets/1",
+        version=version,
+        manifest="d",
+        parts=tuple(parts),
+        origin=some(),
+        drop=some(),
+        peers=(PEER,) if rng.random() < 0.5 else (),
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: int) -> None:
+    rng, manifest = random.Random(seed), manifest_of(150)
+    ledger, naive = Ledger(manifest), Naive(manifest)
+    assignment = assignment_of(rng, 1)
+    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.assign(assignment)
+    for step in range(300):
+        block = rng.randrange(manifest.blocks)
+        kind = rng.choice(
+            ["take", "claim", "locate", "fail", "refuse", "observe", "assign", "release", "file"]
+        )
+        if kind == "take":
+            naive.claimed |= set(ledger.take(now=float(step), most=5, most_bytes=1 << 20))
+        elif kind == "claim":
+            naive.claimed |= set(ledger.claim([block]))
+        elif kind in {"locate", "file"} and naive.claimed:
+            block = rng.choice(sorted(naive.claimed))
+            where = rng.choice([(True, False), (False, True), (False, False)])
+            ledger.located(block, spooled=where[0], registered=where[1])
+            naive.claimed.discard(block)
+            for mine, lies in ((naive.spool, where[0]), (naive.known, where[1])):
+                mine.add(block) if lies else mine.discard(block)
+            if any(where):
+                naive.failed.discard(block)
+        elif kind == "fail" and naive.claimed:
+            block = rng.choice(sorted(naive.claimed))
+            ledger.failed(block, Failure(code="Denied", reason="403"), now=float(step))
+            naive.claimed.discard(block)
+            naive.failed.add(block)
+        elif kind == "release" and naive.claimed:
+            block = rng.choice(sorted(naive.claimed))
+            ledger.release([block])
+            naive.claimed.discard(block)
+        elif kind == "refuse":
+            refused = rng.random() < 0.5
+            ledger.refuse([block], refused=refused)
+            naive.refused.add(block) if refused else naive.refused.discard(block)
+        elif kind == "observe":
+            spool = {b for b in range(manifest.blocks) if rng.random() < 0.3}
+            known = {b for b in range(manifest.blocks) if rng.random() < 0.3}
+            fresh = ledger.observe(spooled=np.array(sorted(spool)), registered=np.array(sorted(known)))
+            before = naive.held
+            naive.spool = (spool - naive.claimed) | (naive.spool & naive.claimed)
+            naive.known = (known - naive.claimed) | (naive.known & naive.claimed)
+            naive.failed -= naive.held
+            assert set(fresh.tolist()) == naive.held - before
+        elif kind == "assign":
+            assignment = assignment_of(rng, step + 2)
+            ledger.assign(assignment)
+            naive.failed &= set[int]().union(*(naive.part(part) for part in assignment.parts))
+        check(ledger, naive, assignment)
+
+
+def test_a_new_version_takes_over_what_lies_here_and_what_failed() -> None:
+    before, manifest = Ledger(manifest_of(60)), manifest_of(90)
+    before.observe(spooled=np.arange(0, 30), registered=np.arange(20, 50))
+    before.assign(Assignment(mount="m", version=1, manifest="d", parts=(Part(name="p", slots=ALL_SLOTS),)))
+    (block,) = before.claim([60])
+    before.failed(block, Failure(code="Denied", reason="403"), now=1.0)
+    ledger = Ledger(manifest)
+    ledger.adopt(before)
+    ids = before.manifest.block_ids
+    assert set(manifest.block_ids[ledger.right_blocks()]) == set(ids[:50])
+    (number,) = manifest.blocks_at(ids[60:61]).tolist()
+    assert ledger.has_failed(number)
+
+
+class Large:
+    """A manifest of many files of one block each, without names, as columns in memory that all ledgers share."""
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks, self.digest, self.path = blocks, "d", "/datasets/1"
+        self.block_ends = np.arange(1, blocks + 1, dtype=np.uint32)
+        self.block_slots = (np.arange(blocks, dtype=np.uint32) * 2654435761 >> 7).astype(np.uint16) % 4096
+        self.block_lengths = np.full(blocks, 1000, dtype=np.int64)
+
+    def file_ranges(self, _: object) -> list[tuple[int, int]]:
+        return [(0, self.blocks)]
+
+    def as_manifest(self) -> Any:
+        return SimpleNamespace(**vars(self), file_ranges=self.file_ranges)
+
+
+def test_a_node_keeps_rows_for_what_is_assigned_to_it_and_looks_at_slots_only() -> None:
+    ledger = Ledger(Large(2_000_000).as_manifest())
+    mine = slots.of_mask(np.arange(slots.SLOTS) < 41)
+    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.assign(
+        Assignment(
+            mount="m",
+            version=1,
+            manifest="d",
+            parts=(Part(name="p", slots=mine),),
+            origin=mine,
+            source=SourceAccess(uri="s3://b"),
+        )
+    )
+    assert 15_000 < len(ledger) < 25_000
+    (block,) = ledger.take(now=1.0, most=1, most_bytes=1 << 20, cursor="source")
+    began = time.process_time()
+    for _ in range(100):
+        ledger.left()
+        ledger.registers()
+        ledger.drops(all_blocks=False)
+        ledger.ready(now=1.0, from_peers=False)
+        ledger.missing_slots(from_peers=True)
+    assert (time.process_time() - began) / 100 < 0.005
+    ledger.located(block, spooled=True, registered=False)
+    assert ledger.state().parts[0].held_bytes == 1000
+    ledger.assign(Assignment(mount="m", version=2, manifest="d", drop=ALL_SLOTS))
+    assert len(ledger) == 1, "what is neither here nor assigned is not kept"
+    assert ledger.missing_slots(from_peers=False) == NO_SLOTS
