@@ -4,37 +4,60 @@ It ends when its standard input does: whoever started it is gone then, or does n
 """
 
 import asyncio
+import contextlib
 import os
+import resource
 import sys
 import threading
 from pathlib import Path
 
 import msgspec
 
-from tdcs.alluxio import AlluxioEngine
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import list_mount
-from tdcs.listing.result import Failed, Listed, Request
+from tdcs.listing.lister import list_mount, list_source
+from tdcs.listing.result import Failed, Listed, Request, source_of
 from tdcs.model.cache_engine import EngineError
 
 
 async def answer(request: Request) -> Listed | Failed:
+    folder = ManifestFolder(Path(request.folder), confined=request.confined)
+    try:
+        if request.source is not None:
+            source = source_of(request.source)
+            return await list_source(source=source, path=request.path, folder=folder, limit=request.limit)
+        return await _listed_by_master(request, folder)
+    except EngineError as error:
+        return Failed.of(error)
+    except MemoryError:
+        return Failed.of(
+            EngineError(
+                attempted=f"list {request.path}",
+                reason=f"it takes more than {request.memory >> 20} MiB of memory",
+                remedy="See whether names or pages of the source are unusually long; report it if they are not",
+                path=request.path,
+            )
+        )
+
+
+async def _listed_by_master(request: Request, folder: ManifestFolder) -> Listed:
+    from tdcs.alluxio import AlluxioEngine
+
     identity = request.identity
     async with AlluxioEngine(
         master=request.master,
         patience=request.patience,
         identify=(lambda: identity) if identity is not None else None,
     ) as engine:
-        try:
-            return await list_mount(
-                engine=engine,
-                path=request.path,
-                refresh=request.refresh,
-                limit=request.limit,
-                folder=ManifestFolder(Path(request.folder), confined=request.confined),
-            )
-        except EngineError as error:
-            return Failed.of(error)
+        return await list_mount(
+            engine=engine, path=request.path, refresh=request.refresh, limit=request.limit, folder=folder
+        )
+
+
+def _limit_memory(most: int) -> None:
+    """Let this process fail, and no other one, when it allocates more."""
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _end_with_input() -> None:
@@ -45,6 +68,7 @@ def _end_with_input() -> None:
 def main() -> None:
     os.nice(10)  # whoever asked goes on working beside it
     request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
+    _limit_memory(request.memory)
     threading.Thread(target=_end_with_input, daemon=True).start()
     sys.stdout.buffer.write(msgspec.msgpack.encode(asyncio.run(answer(request))))
     sys.stdout.buffer.flush()

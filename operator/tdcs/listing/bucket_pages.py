@@ -4,7 +4,7 @@ without following a redirection.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -24,12 +24,14 @@ _REGION: Final = "us-east-1"
 
 
 @asynccontextmanager
-async def open_session(limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session with one store; what takes longer than its limits fails."""
+async def open_session(
+    limits: aiohttp.ClientTimeout, *, connections: int = 1
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session with one store, with at most so many connections; what takes longer than its limits fails."""
     resolver = _Resolver()
     try:
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=resolver, limit=1),
+            connector=aiohttp.TCPConnector(resolver=resolver, limit=connections),
             timeout=limits,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -49,17 +51,36 @@ async def ask(session: aiohttp.ClientSession, url: str) -> AsyncIterator[aiohttp
 
 
 def page_url(
-    source: Source, uri: SourceUri, *, names: int, token: str = "", prefix: str | None = None
+    source: Source,
+    uri: SourceUri,
+    *,
+    names: int,
+    token: str = "",
+    prefix: str | None = None,
+    after: str = "",
+    delimiter: str = "",
+    encoded: bool = False,
 ) -> str:
-    """The signed address of a page with at most so many names. `prefix`: of all of them; None: that of the source."""
+    """The signed address of a page with at most so many names.
+
+    Args:
+        token: of the page; empty for the first one.
+        prefix: what all names begin with; None: that of the source.
+        after: the key before the first one of the first page.
+        delimiter: names are grouped by what they have up to it, behind the prefix.
+        encoded: whether names are to be spelled so that XML can hold any of them.
+    """
     options, keys = source.reached_options, source.credentials
     endpoint = options.get("endpoint", "")
     below = prefix if prefix is not None else f"{uri.path}/" if uri.path else ""
-    query: Mapping[str, str] = {
+    asked = {
         "list-type": "2",
         "max-keys": str(names),
-        **({"prefix": below} if below else {}),
-        **({"continuation-token": token} if token else {}),
+        "prefix": below,
+        "continuation-token": token,
+        "start-after": after if not token else "",
+        "delimiter": delimiter,
+        "encoding-type": "url" if encoded else "",
     }
     return object_url(
         endpoint=endpoint,
@@ -70,7 +91,7 @@ def page_url(
         access_key_id=keys.access_key_id if keys is not None else "",
         secret_access_key=keys.secret_access_key if keys is not None else "",
         now=datetime.now(UTC),
-        query=query,
+        query={name: value for name, value in asked.items() if value},
     )
 
 

@@ -4,14 +4,15 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 import msgspec
 
+from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.result import Failed, Listed, Request, listed
-from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError
+from tdcs.listing.result import Failed, Listed, Request, access_of, listed
+from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError, Source
 from tdcs.model.listing_limit import LimitCount, ListingLimit
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.trust.identity import Identify, NoIdentityError
@@ -52,15 +53,46 @@ async def list_mount(
         )
     builder = ManifestBuilder(path=path, source=source, scratch=folder.scratch)
     count = LimitCount(limit, what=source, path=path)
-    async for page in engine.files(path=path, refresh=refresh):
-        count.add_page(page)
-        builder.add(page)
+    with _disk_errors(path=path, folder=folder):
+        async for page in engine.files(path=path, refresh=refresh):
+            count.add_page(page)
+            builder.add(page)
+        return await asyncio.to_thread(_written, builder, folder, begun=begun)
 
-    def write() -> Listed:
-        return listed(folder.open(folder.write(builder)), seconds=time.monotonic() - begun)
 
+async def list_source(
+    *, source: Source, path: str, folder: ManifestFolder, limit: ListingLimit | None = None
+) -> Listed:
+    """List a bucket without any engine, in this process.
+
+    Args:
+        source: with its keys.
+        path: of the mount.
+
+    Raises:
+        EngineError: As `tdcs.listing.bucket_listing.BucketListing.run`, and when the disk is full.
+    """
+    begun = time.monotonic()
+
+    def builder() -> ManifestBuilder:
+        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
+
+    with _disk_errors(path=path, folder=folder):
+        filled = await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
+        found = await asyncio.to_thread(_written, filled, folder, begun=begun)
+    # Folders were counted roughly while names came.
+    LimitCount(limit, what=source.uri, path=path).add_size(found.size)
+    return found
+
+
+def _written(builder: ManifestBuilder, folder: ManifestFolder, *, begun: float) -> Listed:
+    return listed(folder.open(folder.write(builder)), seconds=time.monotonic() - begun)
+
+
+@contextlib.contextmanager
+def _disk_errors(*, path: str, folder: ManifestFolder) -> Iterator[None]:
     try:
-        return await asyncio.to_thread(write)
+        yield
     except OSError as error:
         raise EngineError(
             attempted=f"write the manifest of {path} into {folder.path}",
@@ -97,6 +129,8 @@ class ProcessLister:
         limit_seconds: how long a listing may take.
         secrets: the secrets of a path's source, hidden in every error.
         identify: gives the certificate that the process shows to the master; None: its connection is plain.
+        source_of: gives the source of a path that is listed at the source itself, without the master; None for those
+            that the master lists.
     """
 
     def __init__(
@@ -109,8 +143,10 @@ class ProcessLister:
         limit_seconds: float = _LONGEST_SECONDS,
         secrets: Callable[[str], Iterable[str]] = lambda _path: (),
         identify: Identify | None = None,
+        source_of: Callable[[str], Source | None] = lambda _path: None,
     ) -> None:
         self._identify: Final = identify
+        self._source_of: Final = source_of
         self._master: Final = master
         self._folder: Final = folder
         self._gate: Final = gate
@@ -119,8 +155,8 @@ class ProcessLister:
         self._secrets: Final = secrets
 
     async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
-        identity = None
-        if self._identify is not None:
+        identity, source = None, self._source_of(path)
+        if self._identify is not None and source is None:
             try:
                 identity = self._identify()
             except NoIdentityError as error:
@@ -135,6 +171,7 @@ class ProcessLister:
             limit=limit,
             # Through a pipe: it is written nowhere.
             identity=identity,
+            source=access_of(source) if source is not None else None,
         )
         async with self._gate or contextlib.nullcontext():
             return await self._run(request)

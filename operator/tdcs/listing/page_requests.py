@@ -5,6 +5,7 @@ early, because a store was busy or a proxy cut an answer off, would look like fi
 """
 
 import asyncio
+import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -24,7 +25,7 @@ LARGEST_PAGE: Final = 16 << 20
 """Bytes: a thousand names of 1,024 bytes, each of them escaped, and what is said of each."""
 
 _FIRST_TRIES: Final = 2
-"""For the first page, before which nothing was done that would be lost: the caller tries again by its own rhythm."""
+"""For the first page: the caller tries again by its own rhythm."""
 _TRIES: Final = 8
 _FIRST_PAUSE: Final = 0.2
 _MOST_PAUSE: Final = 20.0
@@ -54,6 +55,10 @@ class PageRequests:
         session: with the store.
         path: of the mount, for messages.
         prefix: what all names begin with; None: that of the source.
+        after: of the first page: the key before its first one.
+        delimiter: names are grouped by what they have up to it, behind the prefix.
+        encoded: whether names come so spelled that XML can hold any of them.
+        tries: of each page; None: few of the first one, before which nothing was done that would be lost.
     """
 
     def __init__(
@@ -64,12 +69,19 @@ class PageRequests:
         *,
         path: str,
         prefix: str | None = None,
+        after: str = "",
+        delimiter: str = "",
+        encoded: bool = False,
+        tries: int | None = None,
     ) -> None:
         self._session: Final = session
         self._source = source
         self._uri: Final = uri
         self._path: Final = path
-        self._prefix: Final = prefix
+        self._url: Final = functools.partial(
+            page_url, names=PAGE, prefix=prefix, after=after, delimiter=delimiter, encoded=encoded
+        )
+        self._tries: Final = tries
         self._pages = 0
         self._chance: Final = random.Random()  # noqa: S311 - spreads requests, and keeps no secret
 
@@ -83,7 +95,7 @@ class PageRequests:
         Raises:
             SourceError: The store gives no such page.
         """
-        tries = _TRIES if self._pages else _FIRST_TRIES
+        tries = self._tries or (_TRIES if self._pages else _FIRST_TRIES)
         for attempt in itertools.count(1):
             taken, wait = sink(), 0.0
             try:
@@ -115,7 +127,7 @@ class PageRequests:
         return refused
 
     async def _ask(self, token: str, sink: PageSink) -> Refusal | None:
-        url = page_url(self._source, self._uri, names=PAGE, token=token, prefix=self._prefix)
+        url = self._url(self._source, self._uri, token=token)
         async with ask(self._session, url) as answer:
             if answer.status != 200:
                 return refusal(

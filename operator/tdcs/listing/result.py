@@ -5,13 +5,16 @@ from typing import Final
 
 import msgspec
 
+from tdcs.model.agent_state import SourceAccess
 from tdcs.model.cache_engine import (
+    Credentials,
     EngineError,
     EngineUnavailableError,
     KeysRefusedError,
     LimitExceededError,
     MountConflictError,
     NoSuchPathError,
+    Source,
     SourceError,
 )
 from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count_of_all, large_file
@@ -108,6 +111,27 @@ _ERRORS = {
 }
 
 
+LISTING_MEMORY: Final = 512 << 20
+"""What is found lies on the disk: ten million names take as much as ten thousand, far less than this."""
+
+
+def access_of(source: Source) -> SourceAccess:
+    """A source as one process tells it another."""
+    keys = source.credentials
+    return SourceAccess(
+        uri=source.uri,
+        options=source.reached_options,
+        access_key_id=keys.access_key_id if keys is not None else "",
+        secret_access_key=keys.secret_access_key if keys is not None else "",
+    )
+
+
+def source_of(access: SourceAccess) -> Source:
+    """The reverse of `access_of`."""
+    keys = Credentials(access_key_id=access.access_key_id, secret_access_key=access.secret_access_key)
+    return Source(uri=access.uri, options=access.options, credentials=keys if access.access_key_id else None)
+
+
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An `EngineError` on its way from one process to another, by a pipe that only these two have."""
 
@@ -147,9 +171,13 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing process is to do: list a mount of the master at `master` into the folder.
+    """What a listing process is to do: list a mount of the master at `master`, or a bucket, into the folder.
 
-    `identity` is what it shows to the master; None: its connection is plain. `confined`: see `ManifestFolder`.
+    Attributes:
+        identity: what it shows to the master; None: its connection is plain.
+        confined: see `ManifestFolder`.
+        source: of the mount, when it is listed itself; None: the master lists it.
+        memory: bytes that the process may allocate.
     """
 
     master: str
@@ -160,3 +188,5 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     limit: ListingLimit | None = None
     identity: Identity | None = None
     confined: bool = False
+    source: SourceAccess | None = None
+    memory: int = LISTING_MEMORY

@@ -96,7 +96,7 @@ class ManifestBuilder:
         folder, slash, name = path.rpartition(b"/")
         known = folder == self._last_folder if folder else not slash
         if unfit := _unfit(folder, name, known=known):
-            self._skip(path, unfit)
+            self.leave_out(path, unfit)
             return
         if folder != self._last_folder:
             self._add_folders(folder)
@@ -125,7 +125,7 @@ class ManifestBuilder:
                     found = columns.paths(same)
                     refused.update(found)
                     for path in sorted(found):
-                        self._skip(path, "it has the id of another file")
+                        self.leave_out(path, "it has the id of another file")
         finally:
             self._rows.close()
 
@@ -149,7 +149,7 @@ class ManifestBuilder:
                 # An object store can have both `a` and `a/b`, a file system cannot.
                 if not refused:
                     path = key.replace(b"\0\0", b"/").replace(b"\0", b"/").lstrip(b"/")
-                    self._skip(path, "a folder of the source has the same name")
+                    self.leave_out(path, "a folder of the source has the same name")
                 continue
             if parent != folder_key:
                 _open_folders(columns, folder_key or b"", parent, first=count)
@@ -168,7 +168,8 @@ class ManifestBuilder:
             count += 1
         columns.end(files=count)
 
-    def _skip(self, path: bytes, reason: str) -> None:
+    def leave_out(self, path: bytes, reason: str) -> None:
+        """Count an entry of the source among those that are no files of the version, and name the first of them."""
         self._skipped_count += 1
         if len(self._skipped) < _NAMED:
             self._skipped.append(Skipped(path=path, reason=reason))

@@ -91,6 +91,57 @@ async def test_a_listing_of_a_bucket_has_every_name_and_the_etags_that_pin_a_rea
         await store.get_async("put.bin", options={"if_match": tag})
 
 
+async def test_tdcs_lists_a_bucket_as_the_master_does_and_names_that_the_master_cannot_hold(
+    engine: AlluxioEngine, alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path
+) -> None:
+    """Names, lengths, tags and ids; objects that stand for folders, odd names, absent ETags."""
+    bucket, path = f"b-{uuid.uuid4().hex}", f"/datasets/{uuid.uuid4().hex[:16]}"
+    s3.make_bucket(bucket)
+    for name in (
+        "put.bin",
+        "sub/put.bin",
+        "with space",
+        "plus+sign",
+        "per%20cent",
+        "amp&lt;",
+        "q'\"x",
+        "sub-/x",
+    ):
+        s3.put(bucket, f"data/{name}", name.encode())
+    s3.put(bucket, "data/marker/", b"")
+    s3.put(bucket, "data/marker/below", b"x")
+    s3.put(bucket, "data/empty.bin", b"")
+    s3.put_files(bucket, {"data/what?🐈.bin": b"no ETag", "data/a\x01b": b"control"})
+    s3.put_files(bucket, {f"data/many/{number % 7}/{number:04d}": b"x" for number in range(2100)})
+    source = s3.source(f"s3://{bucket}/data")
+    await engine.mount(path=path, source=source)
+    folder = ManifestFolder(tmp_path)
+
+    def found(digest: str) -> dict[bytes, tuple[int, str, bytes]]:
+        manifest = folder.open(digest)
+        return {
+            manifest.file_path(file): (
+                int(manifest.lengths[file]),
+                manifest.tag(file),
+                manifest.file_id(file),
+            )
+            for file in range(len(manifest))
+        }
+
+    by_master = found((await ProcessLister(master=alluxio.target, folder=folder).list(path=path)).digest)
+    own = ProcessLister(master="127.0.0.1:9", folder=folder, source_of=lambda _: source)
+    listed = await own.list(path=path)
+    by_tdcs = found(listed.digest)
+
+    # This store writes another name for it than it has, and takes no notice of encoding-type.
+    spelled = "a\ufffdb".encode()
+    assert {one.path for one in listed.skipped} == {spelled}
+    assert by_master.pop(spelled)[0] == len(b"control")
+    assert by_master == by_tdcs
+    assert b"marker" not in by_tdcs
+    assert (await own.list(path=path)).digest == listed.digest
+
+
 async def test_files_of_a_folder_have_the_time_of_their_last_change(
     engine: AlluxioEngine, alluxio: AlluxioCluster, tmp_path: Path
 ) -> None:

@@ -1,0 +1,144 @@
+"""A page of a bucket's listing as files: the names as the store's bytes, whatever characters they have."""
+
+import re
+from datetime import datetime
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from tdcs.listing.page_requests import PageError
+from tdcs.model.file_ids import LONGEST_TAG, known_tag
+
+_END: Final = b"</ListBucketResult>"
+_ITEM: Final = b"<Contents>"
+_KEY: Final = re.compile(rb"<Key>([^<]*)</Key>")
+_SIZE: Final = re.compile(rb"<Size>(\d{1,19})</Size>")
+_TAG: Final = re.compile(rb"<ETag>([^<]*)</ETag>")
+_TIME: Final = re.compile(rb"<LastModified>([^<]{1,40})</LastModified>")
+_PREFIX: Final = re.compile(rb"<CommonPrefixes>\s*<Prefix>([^<]*)</Prefix>")
+_COUNT: Final = re.compile(rb"<KeyCount>(\d{1,9})</KeyCount>")
+_TOKEN: Final = re.compile(rb"<NextContinuationToken>([^<]{1,8192})</NextContinuationToken>")
+_MORE: Final = re.compile(rb"<IsTruncated>\s*true\s*</IsTruncated>")
+_ENCODED: Final = b"<EncodingType>url</EncodingType>"
+_REPLACED: Final = b"\xef\xbf\xbd"
+"""U+FFFD, which a store writes for what it cannot."""
+_ENTITY: Final = re.compile(rb"&(?:#(\d{1,7})|#x([0-9a-fA-F]{1,6})|(amp|lt|gt|quot|apos));")
+_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
+
+
+class NamedFile(NamedTuple):
+    """A file of a listing: its key below the source's prefix, its length, and its tag as a manifest has it."""
+
+    path: bytes
+    length: int
+    tag: bytes
+
+
+class ListedPage:
+    """The sink of a page (`tdcs.listing.page_requests.PageSink`).
+
+    Args:
+        prefix: what all keys begin with; paths follow behind it.
+
+    Attributes:
+        files: without those that stand for folders.
+        folders: prefixes that the store has grouped names by, whole.
+        first, last: keys of the page, empty when it has none.
+        in_order: whether its keys ascend, as S3 promises.
+        unspelled: paths that stand for other ones: the store's XML cannot hold a character of them, and it does not
+            spell names as it is asked to.
+    """
+
+    def __init__(self, prefix: bytes) -> None:
+        self.files: list[NamedFile] = []
+        self.folders: list[bytes] = []
+        self.first = self.last = b""
+        self.in_order = True
+        self.unspelled: list[bytes] = []
+        self._prefix: Final = prefix
+        self._parts: list[bytes] = []
+
+    def add(self, part: bytes) -> None:
+        self._parts.append(part)
+
+    def finish(self) -> str:
+        text, self._parts = b"".join(self._parts), []
+        if not text.rstrip().endswith(_END):
+            raise PageError("a page was cut off")
+        encoded = _ENCODED in text
+        plain = _url_decoded if encoded else unescaped
+        items = text.count(_ITEM)
+        keys = [plain(key) for key in _KEY.findall(text)]
+        sizes = [int(size) for size in _SIZE.findall(text)]
+        self.folders = [plain(folder) for folder in _PREFIX.findall(text)]
+        if not len(keys) == len(sizes) == items:
+            raise PageError(f"a page of {items} objects has {len(keys)} names and {len(sizes)} lengths")
+        said = _COUNT.search(text)
+        if said is not None and int(said[1]) > items + len(self.folders):
+            raise PageError(f"a page that says that it names {int(said[1])} objects has {items}")
+        self._take(keys, sizes, _tags(text, items))
+        if not encoded and _REPLACED in text:
+            self.unspelled = [file.path for file in self.files if _REPLACED in file.path]
+            self.files = [file for file in self.files if _REPLACED not in file.path]
+        token = _TOKEN.search(text)
+        if token is None and _MORE.search(text):
+            raise PageError("a page that is not the last names no next one")
+        return unescaped(token[1]).decode("utf-8", "replace") if token is not None else ""
+
+    def _take(self, keys: list[bytes], sizes: list[int], tags: list[bytes]) -> None:
+        begin, length = self._prefix, len(self._prefix)
+        for key, size, tag in zip(keys, sizes, tags, strict=True):
+            if not key.startswith(begin):
+                raise PageError("a page names an object that is not below what was asked for")
+            if not size and (key.endswith(b"/") or len(key) == length):
+                continue  # consoles make these for folders
+            self.files.append(NamedFile(key[length:], size, tag))
+        if keys:
+            self.first, self.last = keys[0], keys[-1]
+            self.in_order = all(map(bytes.__lt__, keys, keys[1:]))
+
+
+def _tags(text: bytes, items: int) -> list[bytes]:
+    """The tag of each object of a page: its ETag, else the time of its last change, else nothing."""
+    found = _TAG.findall(text)
+    if len(found) == items and all(found):
+        return [_tag(each) for each in found]
+    tags = []
+    for item in text.split(_ITEM)[1:]:
+        etag, time = _TAG.search(item), _TIME.search(item)
+        tags.append(_tag(etag[1]) if etag and etag[1] else _time_tag(time[1]) if time else b"")
+    return tags
+
+
+def _tag(etag: bytes) -> bytes:
+    plain = unescaped(etag).removeprefix(b"W/")
+    if not plain.startswith(b'"'):  # as some stores list it; their answers have the quotes
+        plain = b'"%b"' % plain
+    if len(plain) <= LONGEST_TAG:
+        return plain
+    return known_tag(plain.decode("utf-8", "replace")).encode()
+
+
+def _time_tag(text: bytes) -> bytes:
+    try:
+        time = datetime.fromisoformat(text.decode("ascii"))
+    except ValueError:
+        return b""
+    return b"mtime-ms:%d" % round(time.timestamp() * 1000)
+
+
+def _url_decoded(text: bytes) -> bytes:
+    """A name in the form in which stores spell what XML cannot hold: spaces may be plus signs."""
+    return unquote_to_bytes(text.replace(b"+", b" ")) if b"%" in text or b"+" in text else text
+
+
+def unescaped(text: bytes) -> bytes:
+    """A text of a document; character references stand for what they name, control characters included."""
+    return _ENTITY.sub(_character, text) if b"&" in text else text
+
+
+def _character(found: re.Match[bytes]) -> bytes:
+    decimal, hexadecimal, name = found.groups()
+    if name is not None:
+        return _ENTITIES[name]
+    code = int(decimal) if decimal is not None else int(hexadecimal, 16)
+    return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else found[0]

@@ -1,0 +1,284 @@
+"""A bucket that TDCS lists itself: all names, each once, whatever they are called and however the store behaves."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.programs.bucket_store import BucketStore, serving
+from tests.unit.listing.conftest import MOUNT
+
+from tdcs.listing import page_requests
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.key_ranges import split
+from tdcs.listing.listed_page import ListedPage, unescaped
+from tdcs.listing.lister import ProcessLister, list_source
+from tdcs.listing.page_requests import PageError
+from tdcs.listing.result import Listed
+from tdcs.model.cache_engine import KeysRefusedError, LimitExceededError, SourceError
+from tdcs.model.listing_limit import ListingLimit
+from tdcs.model.manifest import Manifest
+
+ODD = [
+    b"plain",
+    b"with space",
+    b"plus+sign",
+    b"per%20cent",
+    b"amp&lt;",
+    b"question?",
+    b"back\\slash",
+    b"a\x01b",
+    b"new\nline",
+    b"quote'\"",
+    "umläut-日本".encode(),
+    b"dir/deep/er/x",
+    b"dir-/x",
+    b"dir/x",
+]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_requests, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(page_requests, "_MOST_PAUSE", 0.01)
+
+
+def names(*folders: int, files: int = 10) -> list[bytes]:
+    """Keys of so many folders."""
+    return [
+        b"data/train/n%05d/%05d.jpg" % (folder, number)
+        for folder in range(*folders)
+        for number in range(files)
+    ]
+
+
+async def listed(
+    store: BucketStore, folder: ManifestFolder, limit: ListingLimit | None = None
+) -> tuple[Listed, Manifest]:
+    async with serving(store):
+        found = await list_source(source=store.source, path=MOUNT, folder=folder, limit=limit)
+    return found, folder.open(found.digest)
+
+
+def paths(manifest: Manifest) -> list[bytes]:
+    return [manifest.file_path(file) for file in range(len(manifest))]
+
+
+def below(keys: Iterable[bytes]) -> list[bytes]:
+    return sorted(key.removeprefix(b"data/") for key in keys)
+
+
+@pytest.mark.parametrize("spelled", [True, False])
+async def test_names_are_the_bytes_of_the_source(folder: ManifestFolder, spelled: bool) -> None:
+    store = BucketStore(keys=[b"data/" + name for name in ODD], spelled=spelled)
+    found, manifest = await listed(store, folder)
+    assert sorted(paths(manifest)) == sorted(ODD)
+    assert found.totals.file_bytes == 5 * len(ODD)
+    for name in ODD:
+        file = manifest.file_at(name)
+        assert file is not None
+        assert manifest.tag(file) == f'"{(b"data/" + name).hex()[:32]}"'
+
+
+async def test_a_name_that_a_store_cannot_write_is_left_out_and_named(folder: ManifestFolder) -> None:
+    """It would be asked for under another name, and not be there."""
+    replaced = "data/a\ufffdb".encode()
+    found, manifest = await listed(BucketStore(keys=[replaced, b"data/x"], spelled=False), folder)
+    assert paths(manifest) == [b"x"]
+    assert [(one.path, "XML" in one.reason) for one in found.skipped] == [(replaced[5:], True)]
+    _, manifest = await listed(BucketStore(keys=[replaced]), folder)
+    assert paths(manifest) == [replaced[5:]]
+
+
+async def test_objects_that_stand_for_folders_are_no_files(folder: ManifestFolder) -> None:
+    keys = [b"data/", b"data/a/", b"data/a/x", b"data/empty/", b"data/file-of-none"]
+    store = BucketStore(keys=keys, size=lambda key: 0 if key.endswith((b"/", b"none")) else 5)
+    found, manifest = await listed(store, folder)
+    assert sorted(paths(manifest)) == [b"a/x", b"file-of-none"]
+    assert found.skipped_count == 0
+
+
+async def test_what_no_folder_can_hold_is_left_out_and_named(folder: ManifestFolder) -> None:
+    keys = [b"data//x", b"data/a", b"data/a/b", b"data/c//d", b"data/e/../f", b"data/g/"]
+    found, manifest = await listed(BucketStore(keys=keys), folder)
+    assert paths(manifest) == [b"a/b"]
+    assert {one.path for one in found.skipped} == {b"/x", b"a", b"c//d", b"e/../f", b"g/"}
+
+
+async def test_an_object_without_an_etag_is_known_by_its_time(folder: ManifestFolder) -> None:
+    keys = [b"data/a", b"data/b"]
+    _, manifest = await listed(
+        BucketStore(keys=keys, etag=lambda key: '"x"' if key.endswith(b"a") else None), folder
+    )
+    assert [manifest.tag(0), manifest.tag(1)] == ['"x"', "mtime-ms:1795341600000"]
+
+
+async def test_a_large_bucket_is_listed_in_ranges_and_gives_the_same_as_in_one(
+    folder: ManifestFolder,
+) -> None:
+    keys = [*names(40, files=150), b"data/zz/last", b"data/aa"]
+    whole = BucketStore(keys=list(keys))
+    found, manifest = await listed(whole, folder)
+    assert sorted(paths(manifest)) == below(keys)
+    assert len({one.get("start-after", "") for one in whole.asked}) == 8
+    slow = BucketStore(keys=list(keys), knows_start=False)
+    again, _ = await listed(slow, folder)
+    assert again.digest == found.digest
+    assert (again.size.files, again.size.bytes) == (found.size.files, found.size.bytes)
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=3), max_size=12), st.binary(max_size=3), st.integers(2, 9))
+def test_ranges_hold_every_key_behind_the_last_known_one_once(
+    prefixes: list[bytes], behind: bytes, lanes: int
+) -> None:
+    ranges = split(prefixes, behind=behind, lanes=lanes)
+    assert ranges[0].after == behind
+    assert ranges[-1].until is None
+    assert len(ranges) <= lanes
+    for before, after in itertools.pairwise(ranges):
+        assert before.until == after.after
+        assert before.after < after.after
+
+
+async def test_a_store_that_lists_in_no_order_is_listed_as_one(folder: ManifestFolder) -> None:
+    keys = names(30, files=100)
+    chance = random.Random(1)
+
+    def shuffled(page: list[bytes]) -> list[bytes]:
+        return chance.sample(page, len(page))
+
+    plain, _ = await listed(BucketStore(keys=list(keys)), folder)
+    found, _ = await listed(BucketStore(keys=list(keys), shown=shuffled), folder)
+    assert found.digest == plain.digest
+    assert found.size == plain.size
+    # Folders count once there, too.
+    await listed(BucketStore(keys=list(keys), shown=shuffled), folder, ListingLimit(files=plain.size.files))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        (503, b"<Error><Code>SlowDown</Code></Error>"),
+        (429, b""),
+        (200, b"<ListBucketResult><Contents><Key>data/x</Key><Size>1</Size></Contents>"),
+        (200, b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"),
+        (200, b"<ListBucketResult><KeyCount>7</KeyCount></ListBucketResult>"),
+        (200, b"<ListBucketResult><Contents><Key>data/x</Key></Contents></ListBucketResult>"),
+        (200, b"<ListBucketResult><Contents><Key>y</Key><Size>1</Size></Contents></ListBucketResult>"),
+        (200, b""),
+        (200, b"<html>busy</html>"),
+    ],
+)
+async def test_a_page_that_is_none_is_asked_for_again_and_what_it_named_is_forgotten(
+    folder: ManifestFolder, failure: tuple[int, bytes]
+) -> None:
+    keys = names(30, files=100)
+    plain, _ = await listed(BucketStore(keys=list(keys)), folder)
+    failing = BucketStore(keys=list(keys), failures=dict.fromkeys((1, 3, 4, 5, 8, 9, 10, 11), failure))
+    found, _ = await listed(failing, folder)
+    assert found.digest == plain.digest
+
+
+async def test_a_store_that_stays_away_in_the_middle_gives_no_version(folder: ManifestFolder) -> None:
+    store = BucketStore(
+        keys=names(30, files=100), failures=dict.fromkeys(range(4, 4000), (503, b"<Code>SlowDown</Code>"))
+    )
+    with pytest.raises(SourceError, match=r"busy.*503 SlowDown"):
+        await listed(store, folder)
+    assert folder.digests() == frozenset()
+
+
+async def test_a_store_that_ends_in_the_middle_of_its_names_gives_no_version(folder: ManifestFolder) -> None:
+    """A range of keys says that nothing follows, while the next one has names."""
+    store = BucketStore(keys=names(40, files=600))
+    real = store.page
+
+    def page(asked: Mapping[str, str]) -> bytes:
+        text = real(asked)
+        if "continuation-token" in asked and "delimiter" not in asked:
+            begin, end = text.find(b"<NextContinuationToken>"), text.find(b"</NextContinuationToken>")
+            if begin >= 0:
+                text = (text[:begin] + text[end:]).replace(b"</NextContinuationToken>", b"")
+                return text.replace(b"<IsTruncated>true", b"<IsTruncated>false")
+        return text
+
+    store.page = page  # type: ignore[method-assign]
+    with pytest.raises(SourceError, match="nothing more in the middle of its names"):
+        await listed(store, folder)
+
+
+async def test_a_listing_ends_at_its_limit(folder: ManifestFolder) -> None:
+    keys = names(40, files=150)
+    for limit in (ListingLimit(files=5999), ListingLimit(files=10**6, bytes=5 * 6000 - 1)):
+        with pytest.raises(LimitExceededError):
+            await listed(BucketStore(keys=list(keys)), folder, limit)
+    found, _ = await listed(BucketStore(keys=list(keys)), folder, ListingLimit(files=6041, bytes=30_000))
+    assert (found.size.files, found.size.folders) == (6041, 41)
+    with pytest.raises(LimitExceededError, match="files and folders"):
+        await listed(BucketStore(keys=list(keys)), folder, ListingLimit(files=6040))
+
+
+async def test_a_limit_counts_each_gib_of_a_file(folder: ManifestFolder) -> None:
+    def store() -> BucketStore:
+        return BucketStore(
+            keys=[b"data/large", b"data/small"], size=lambda key: 3 << 30 if b"large" in key else 1
+        )
+
+    found, manifest = await listed(store(), folder, ListingLimit(files=4))
+    assert found.size.files == 4
+    assert manifest.blocks == 4
+    with pytest.raises(LimitExceededError, match="large"):
+        await listed(store(), folder, ListingLimit(files=3))
+
+
+async def test_keys_that_are_refused_are_told(folder: ManifestFolder) -> None:
+    store = BucketStore(keys=[], failures={0: (403, b"<Code>SignatureDoesNotMatch</Code>")})
+    with pytest.raises(KeysRefusedError, match="secretRef"):
+        await listed(store, folder)
+
+
+async def test_an_empty_bucket_has_an_empty_version(folder: ManifestFolder) -> None:
+    found, manifest = await listed(BucketStore(keys=[]), folder)
+    assert (found.totals.files, len(manifest)) == (0, 0)
+
+
+async def test_a_process_lists_a_bucket_without_any_master(folder: ManifestFolder) -> None:
+    keys = names(3)
+    store = BucketStore(keys=keys)
+    async with serving(store):
+        lister = ProcessLister(master="127.0.0.1:9", folder=folder, source_of=lambda _: store.source)
+        found = await lister.list(path=MOUNT, limit=ListingLimit(files=100))
+        assert sorted(paths(folder.open(found.digest))) == below(keys)
+        with pytest.raises(LimitExceededError):
+            await lister.list(path=MOUNT, limit=ListingLimit(files=3))
+
+
+def test_a_page_is_taken_wherever_it_is_cut_as_it_comes() -> None:
+    store = BucketStore(keys=[b"data/" + name for name in ODD])
+    text = store.page({"prefix": "data/", "encoding-type": "url"})
+    for length in (1, 7, 100):
+        page = ListedPage(b"data/")
+        for begin in range(0, len(text), length):
+            page.add(text[begin : begin + length])
+        assert page.finish() == ""
+        assert sorted(file.path for file in page.files) == sorted(ODD)
+
+
+@given(st.binary(max_size=40))
+def test_noise_is_no_page(noise: bytes) -> None:
+    page = ListedPage(b"")
+    page.add(noise)
+    with pytest.raises(PageError):
+        page.finish()
+
+
+def test_references_to_characters_stand_for_them() -> None:
+    assert (
+        unescaped(b"&#1;&#x7f;&amp;lt;&quot;&#228;&unknown;&#9999999;")
+        == b'\x01\x7f&lt;"\xc3\xa4&unknown;&#9999999;'
+    )
