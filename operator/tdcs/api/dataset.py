@@ -31,6 +31,7 @@ KEPT_PRELOADS = 16
 """Of so many completed Preloads a Dataset keeps what they brought."""
 
 USES_KEPT = 16
+USERS_NAMED = 3
 """Of so many uses a Dataset keeps the time."""
 
 KEPT_BYTES = 512 * 1024
@@ -473,6 +474,11 @@ class DatasetStatus(Model):
     """When jobs began to read it, the newest 16."""
     in_use: bool = False
     """Whether a pod mounts the claim."""
+    used_by: Annotated[
+        list[str], Field(max_length=USERS_NAMED, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = Field(default=[])
+    """The first pods, by name, that mount the claim and that no TrainingJob made. While there is one, the Dataset is
+    deleted only with the annotation tdcs.io/delete-in-use."""
     source_bandwidth: int | None = None
     """Bytes a second that its loads may read from the source now: their share of spec.source.bandwidth, or of what was
     measured while nobody was held back. Left out while nothing limits them."""

@@ -3,6 +3,7 @@
 Only what counts is kept of a pod, because a large cluster has a hundred thousand of them.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tdcs.api import names
+from tdcs.api.dataset import USERS_NAMED
 from tdcs.decide.forbidden_addresses import plain_address
 from tdcs.model.kube_objects import UNENDED_PODS, Key, Object
 from tdcs.model.pod_resources import Amounts, added, pod_requests
@@ -82,7 +84,7 @@ class Usage:
     """The sum of requests by node.
 
     Args:
-        on_claim: called when pods begin or end to mount a claim on a node.
+        on_claim: called when pods begin or end to mount a claim on a node, and when its first users change.
 
     Attributes:
         changes: how often a sum has changed.
@@ -123,6 +125,12 @@ class Usage:
         expected = (nodes for claims, nodes in self._expected.values() if claim in claims)
         return frozenset(self._claims.get(claim, {}).values()).union(*expected)
 
+    def users_of(self, claim: Key) -> tuple[str, ...]:
+        """The first pods, by name, that mount a claim and that no TrainingJob made."""
+        pods = self._claims.get(claim, {})
+        foreign = (key[1] for key in pods if (taken := self._pods.get(key)) is not None and taken[2])
+        return tuple(heapq.nsmallest(USERS_NAMED, foreign))
+
     def expect(self, job: Key, *, claims: Collection[Key], nodes: Collection[str]) -> None:
         """Further pods of a job will come to nodes, and mount these claims there; none are expected any more without
         nodes."""
@@ -140,13 +148,11 @@ class Usage:
 
     def seen(self, key: Key, pod: Object | None) -> bool:
         """Take in a trimmed pod, None when it has ended or is gone; whether a sum has changed."""
-        self._see_claims(key, pod)
-        before, job_pod = self._pods.pop(key, None), self._job_pods.pop(key, None)
+        before, job_pod = self._pods.get(key), self._job_pods.pop(key, None)
         after = None if pod is None or not pod["node"] else (pod["node"], pod["takes"], pod["foreign"])
-        if pod is not None and after is not None:
-            self._pods[key] = after
-            if "jobPod" in pod:
-                self._job_pods[key] = pod["jobPod"]
+        self._see_claims(key, pod, after)
+        if pod is not None and "jobPod" in pod and after is not None:
+            self._job_pods[key] = pod["jobPod"]
         if (before, job_pod) == (after, self._job_pods.get(key)):
             return False
         if before is not None:
@@ -158,7 +164,7 @@ class Usage:
         self.changes += 1
         return True
 
-    def _see_claims(self, key: Key, pod: Object | None) -> None:
+    def _see_claims(self, key: Key, pod: Object | None, taken: tuple[str, Amounts, bool] | None) -> None:
         node = str(pod["node"]) if pod is not None else ""
         used = pod.get("claims", ()) if pod is not None and node else ()
         claims = tuple((key[0], claim) for claim in used)
@@ -166,7 +172,11 @@ class Usage:
         if claims:
             self._claims_of[key] = claims
         concerned = {*before, *claims}
-        nodes = {claim: self.nodes_of(claim) for claim in concerned}
+        known = {claim: (self.nodes_of(claim), self.users_of(claim)) for claim in concerned}
+        if taken is None:
+            self._pods.pop(key, None)
+        else:
+            self._pods[key] = taken
         for claim in {*before} - {*claims}:
             del self._claims[claim][key]
             if not self._claims[claim]:
@@ -174,7 +184,7 @@ class Usage:
         for claim in claims:
             self._claims.setdefault(claim, {})[key] = node
         for claim in sorted(concerned):
-            if self.nodes_of(claim) != nodes[claim]:
+            if (self.nodes_of(claim), self.users_of(claim)) != known[claim]:
                 self._on_claim(claim)
 
     def _add(self, node: str, amounts: Amounts, *, foreign: bool) -> None:

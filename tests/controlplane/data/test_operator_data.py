@@ -7,6 +7,7 @@ from tests.controlplane.operator_world import (
     SOURCE,
     TOTAL,
     World,
+    message_of,
     reason_of,
     world,
 )
@@ -166,3 +167,23 @@ def test_a_cache_that_leaves_a_node_or_is_deleted_frees_the_disk_first(world: Wo
         world.kube.delete("Dataset", "pictures", namespace=world.namespace)
         world.wait(lambda: world.kube.find("CacheCluster", world.cluster, namespace=world.namespace) is None)
         assert worker_sets() == 0
+
+
+def test_a_pod_that_has_ended_does_not_keep_a_deleted_dataset(world: World) -> None:
+    world.create_cluster()
+    kube, namespace = world.kube, world.namespace
+    with world.operator():
+        world.create_dataset(placement={"nodeCount": 1})
+        world.wait_ready()
+        kube.create(_reader(world))
+        world.wait(lambda: world.dataset()["status"].get("usedBy") == ["reader"])
+        kube.delete("Dataset", "pictures", namespace=namespace)
+        world.wait(lambda: reason_of(world.dataset(), "Ready") == "InUse")
+        assert "used by 1 pod: pod reader;" in message_of(world.dataset(), "Ready")
+        claim = kube.get("PersistentVolumeClaim", "pictures", namespace=namespace)
+        assert "kubernetes.io/pvc-protection" in claim["metadata"]["finalizers"]
+        ended = {"status": {"phase": "Succeeded"}}
+        kube.patch("Pod", "reader", ended, namespace=namespace, subresource="status")
+        world.wait(lambda: kube.find("Dataset", "pictures", namespace=namespace) is None)
+        assert kube.find("PersistentVolumeClaim", "pictures", namespace=namespace) is None
+        assert kube.get("Pod", "reader", namespace=namespace)["status"]["phase"] == "Succeeded"

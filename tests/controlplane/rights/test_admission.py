@@ -419,3 +419,41 @@ def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, rele
         {"volumes": [{"name": "h", "hostPath": {"path": "/"}}], "containers": [{**main, "ports": None}]},
     ):
         assert "may not use the node" in refusal(author, job(world, **hidden)), hidden
+
+
+def test_a_dataset_that_other_pods_read_is_deleted_on_request_only(world: World, release: str) -> None:
+    kube, found = world.kube, dataset(world, "file:///nfs/all")
+    name, namespace = found["metadata"]["name"], world.namespace
+
+    def written(**status: Any) -> None:
+        if kube.find("Dataset", name, namespace=namespace) is None:
+            kube.create(found)
+        kube.patch(
+            "Dataset",
+            name,
+            {"status": {"conditions": [], **status}},
+            namespace=namespace,
+            subresource="status",
+        )
+
+    def refused() -> str:
+        try:
+            kube.delete("Dataset", name, namespace=namespace)
+        except KubeRequestError as error:
+            return str(error)
+        return ""
+
+    def told() -> str:
+        written(usedBy=["web-1", "web-2"])
+        return refused()
+
+    world.wait(lambda: bool(told()))  # the server takes a moment to know the policy
+    said = told()
+    assert "is read by pods that would not start again without it (web-1, web-2):" in said
+    assert f"kubectl annotate dataset {name} -n {namespace} tdcs.io/delete-in-use=true" in said
+    written(usedBy=[])
+    assert refused() == ""
+    assert "web-1" in told()
+    forced = {"metadata": {"annotations": {"tdcs.io/delete-in-use": "yes"}}}
+    kube.patch("Dataset", name, forced, namespace=namespace)
+    assert refused() == ""

@@ -63,6 +63,28 @@ def test_the_datasets_of_a_mount_are_those_that_name_it_after_any_changes(
         assert set(paths.places(store)) == {place for place, users in expected.items() if users}
 
 
+def test_the_first_pods_that_no_job_made_are_known_as_users_of_a_claim() -> None:
+    told: list[tuple[str, str]] = []
+    usage, claim = Usage(on_claim=told.append), ("n", "pictures")
+
+    def pod(*, foreign: bool = True, node: str = "a") -> Mapping[str, Any]:
+        return {"node": node, "takes": {}, "foreign": foreign, "claims": ["pictures"]}
+
+    for name in ("d", "b", "c", "e"):
+        usage.seen(("n", name), dict(pod()))
+    assert usage.users_of(claim) == ("b", "c", "d")
+    told.clear()
+    usage.seen(("n", "f"), dict(pod()))  # behind those that are named, and on the same node
+    assert told == []
+    usage.seen(("n", "a"), dict(pod(foreign=False)))
+    usage.seen(("n", "waits"), dict(pod(node="")))
+    assert usage.users_of(claim) == ("b", "c", "d")
+    usage.seen(("n", "b"), None)
+    assert told == [claim]
+    assert usage.users_of(claim) == ("c", "d", "e")
+    assert usage.users_of(("m", "pictures")) == ()
+
+
 def node(gpus: int = 0, **labels: str) -> dict[str, Any]:
     return {
         "metadata": {"labels": labels},

@@ -50,7 +50,11 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
             dataset=user.dataset,
             created=str(user.obj["metadata"].get("creationTimestamp", now)),
             use=use_of(
-                status=user.dataset.status, jobs=jobs, mounted=stores.usage.is_mounted(where), now=now
+                status=user.dataset.status,
+                jobs=jobs,
+                mounted=stores.usage.is_mounted(where),
+                users=stores.usage.users_of(where),
+                now=now,
             ),
             next_use=min((order.get(key, LAST_IN_THE_QUEUE) for key in jobs.waiting), default=None),
             preloading=_is_preloading(stores, where),

@@ -346,6 +346,7 @@ class Publisher:
                 namespace=namespace, dataset=name, jobs=context.stores.jobs_reading((namespace, name))
             ),
             mounted=context.stores.usage.is_mounted((namespace, name)),
+            users=context.stores.usage.users_of((namespace, name)),
             now=context.now(),
         )
 

@@ -104,6 +104,7 @@ def with_use(status: DatasetStatus, use: DatasetUse) -> DatasetStatus:
             "active_jobs": len(use.jobs.active),
             "waiting_jobs": len(use.jobs.waiting),
             "in_use": use.mounted,
+            "used_by": list(use.users),
             "last_used_time": use.last_used,
             "uses": list(use.uses),
         }

@@ -49,10 +49,20 @@ def stage_of(job: Object | None) -> str:
     return "" if (found.get(names.ADMITTED) or {}).get("reason") == "InvalidSpec" else "Waiting"
 
 
-def use_of(*, status: DatasetStatus | None, jobs: DatasetJobs, mounted: bool, now: str) -> DatasetUse:
+def use_of(
+    *,
+    status: DatasetStatus | None,
+    jobs: DatasetJobs,
+    mounted: bool,
+    now: str,
+    users: tuple[str, ...] = (),
+) -> DatasetUse:
     """The use of a Dataset, by what is seen and by what its status remembers.
 
     A use that ended while no operator looked counts as having ended now.
+
+    Args:
+        users: the first pods, by name, that mount it and that no TrainingJob made.
     """
     known = status or DatasetStatus()
     was, active = known.in_use or known.active_jobs > 0, mounted or bool(jobs.active)
@@ -60,6 +70,7 @@ def use_of(*, status: DatasetStatus | None, jobs: DatasetJobs, mounted: bool, no
     return DatasetUse(
         jobs=jobs,
         mounted=mounted,
+        users=users,
         last_used=now if was != active else _past(known.last_used_time, now=now),
         uses=tuple([*(past(one, now=now) for one in known.uses), *([now] if more else ())][-USES_KEPT:]),
     )

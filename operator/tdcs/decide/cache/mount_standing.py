@@ -44,12 +44,14 @@ class DatasetUse:
     Attributes:
         jobs: its jobs.
         mounted: whether a pod mounts its claim.
+        users: the first pods, by name, that mount it and that no TrainingJob made.
         last_used: when one last did; while one does, when that began; None when none ever did.
         uses: when jobs began to read it.
     """
 
     jobs: DatasetJobs = field(default_factory=DatasetJobs)
     mounted: bool = False
+    users: tuple[str, ...] = ()
     last_used: str | None = None
     uses: tuple[str, ...] = ()
 

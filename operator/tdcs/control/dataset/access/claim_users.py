@@ -43,8 +43,8 @@ def why_kept(claim: Object, *, users: str, meanwhile: str) -> str:
     namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
     if users:
         return (
-            f"the claim {namespace}/{name} is still used by {users}; {meanwhile}: delete these pods or their "
-            "TrainingJobs, the ended ones too"
+            f"the claim {namespace}/{name} is still used by {users}; {meanwhile}: end these pods, or delete "
+            "their TrainingJobs"
         )
     kept = ", ".join(claim["metadata"].get("finalizers") or ()) or "none"
     return (
@@ -53,13 +53,19 @@ def why_kept(claim: Object, *, users: str, meanwhile: str) -> str:
     )
 
 
+def only_ended(users: Iterable[Object], *, namespace: str, claim: str) -> bool:
+    """Whether pods name a claim, and all of them have ended."""
+    mine = _of_claim(users, namespace=namespace, claim=claim)
+    return bool(mine) and all(user["ended"] for user in mine)
+
+
 def in_words(users: Iterable[Object], *, namespace: str, claim: str) -> str:
-    """Who keeps a claim: ``2 pods: TrainingJob train (pod train-worker-0-x, ended) and pod reader``; empty without a
-    user. Each TrainingJob is named once, with one of its pods.
+    """Who keeps a claim: ``2 pods: TrainingJob train (pod train-worker-0-x) and pod reader``; empty without a user that
+    has not ended. Each TrainingJob is named once, with one of its pods.
     """
     mine = sorted(
-        (user for user in users if user["metadata"]["namespace"] == namespace and claim in user["claims"]),
-        key=lambda user: (user["ended"], user["metadata"]["name"]),
+        (one for one in _of_claim(users, namespace=namespace, claim=claim) if not one["ended"]),
+        key=lambda user: str(user["metadata"]["name"]),
     )
     if not mine:
         return ""
@@ -77,11 +83,14 @@ def in_words(users: Iterable[Object], *, namespace: str, claim: str) -> str:
 
 def _described(pods: list[Object]) -> str:
     first = pods[0]
-    ended = ", ended" if first["ended"] else ""
     if not first["job"]:
-        return f"pod {first['metadata']['name']}{' (ended)' if ended else ''}"
+        return f"pod {first['metadata']['name']}"
     others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-    return f"TrainingJob {first['job']} (pod {first['metadata']['name']}{ended}{others})"
+    return f"TrainingJob {first['job']} (pod {first['metadata']['name']}{others})"
+
+
+def _of_claim(users: Iterable[Object], *, namespace: str, claim: str) -> list[Object]:
+    return [user for user in users if user["metadata"]["namespace"] == namespace and claim in user["claims"]]
 
 
 def _claim(volume: Mapping[str, Any]) -> str:

@@ -20,6 +20,9 @@ from tdcs.model.problem import RETRY_SOON, Problem
 _audit = logging.getLogger(names.AUDIT_LOG)
 """Which Dataset gives pods which path of a cache, and from when on it does not. Several Datasets may have one path."""
 
+PVC_PROTECTION = "kubernetes.io/pvc-protection"
+"""The finalizer by which Kubernetes keeps a claim for as long as a pod names it, ended or not."""
+
 POLL = 1.0
 """Seconds between looks at an object that is going away."""
 
@@ -220,6 +223,9 @@ async def delete(
         pods = await context.api.list(
             PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
         )
+        if claim_users.only_ended(pods.items, namespace=namespace, claim=name):
+            await _let_go(context, found.claim)
+            return POLL
         users = claim_users.in_words(pods.items, namespace=namespace, claim=name)
         message = claim_users.why_kept(found.claim, users=users, meanwhile=meanwhile)
         return Problem(
@@ -232,6 +238,17 @@ async def delete(
     volume_name = names.volume_name(namespace=namespace, dataset=name)
     context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=volume_name)
     return None
+
+
+async def _let_go(context: Context, claim: Object) -> None:
+    """Take Kubernetes' protection from a claim that only ended pods name: it would wait until somebody deletes them,
+    and nothing of them runs, or will again."""
+    metadata = claim["metadata"]
+    finalizers = [one for one in metadata.get("finalizers") or () if one != PVC_PROTECTION]
+    patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}}
+    await context.api.merge(
+        PERSISTENT_VOLUME_CLAIMS, name=metadata["name"], namespace=metadata["namespace"], patch=patch
+    )
 
 
 async def _read(context: Context, obj: Object) -> Volume:
