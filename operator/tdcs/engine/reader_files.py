@@ -87,11 +87,14 @@ class RegisteredVersions:
         except (OSError, msgspec.MsgspecError):
             return None
 
-    def named(self, number: int) -> list[str]:
-        """The versions that are registered with a number: none, or one. More than one is a defect: none is right."""
-        return [
-            name for name in self.names() if (found := self.read(name)) is not None and found.number == number
-        ]
+    def by_number(self) -> dict[int, list[str]]:
+        """The versions that are registered with each number: one. Of more than one none has it by right."""
+        found: dict[int, list[str]] = {}
+        for name in self.names():
+            registration = self.read(name)
+            if registration is not None:
+                found.setdefault(registration.number, []).append(name)
+        return found
 
 
 class VersionNumbers:

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from tests.support.dataplane.agents import Version
@@ -27,6 +28,8 @@ from tests.support.dataplane.readers import (
 )
 from tests.support.waiting import at_this_load, eventually
 from tests.unit.node.csi.views.builders import admit_block, refuse_block
+
+from tdcs.node.reader.serving.registration import write_atomically
 
 pytestmark = needs_fuse
 
@@ -177,3 +180,30 @@ def test_a_disk_that_does_not_answer_keeps_no_read_waiting_of_what_is_elsewhere(
     assert "does not answer" in node.reader.tail(lines=50)
     for giver in givers.values():
         giver.process.kill()
+
+
+def test_a_version_whose_manifest_a_disk_does_not_give_keeps_no_other_waiting(node: ReaderNode) -> None:
+    files = {f"{number}": os.urandom(5_000) for number in range(5)}
+    version = small_version(node.folder / "other", files)
+    hung = small_version(node.folder / "hung", {"never": SMALL})
+    giver = Giver(node.folder, "giver")
+    giver.put(version.manifest, node.folder / "other/source")
+    giver.process.start()
+    root, unknown = (node.register(each, tables=table_of(holder_of(giver))) for each in (version, hung))
+    point = node.folder / "disk"
+    registration = node.own.registered.read(unknown.name)
+    assert registration is not None
+    on_disk = msgspec.structs.replace(registration, manifest=str(point / "manifest"), tiers=(str(point),))
+    write_atomically(node.own.versions / unknown.name, msgspec.json.encode(on_disk))
+    with hung_disk(point):
+        node.start()
+        begun = _read_in_background(unknown / "never")
+        for name, content in files.items():
+            assert (root / name).read_bytes() == content
+        for process in living(node):
+            os.kill(process, signal.SIGKILL)
+        drop_page_cache()
+        for name, content in files.items():
+            assert (root / name).read_bytes() == content
+        assert not begun
+    giver.process.kill()

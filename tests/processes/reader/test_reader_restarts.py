@@ -279,8 +279,9 @@ def test_a_serving_process_that_may_have_no_more_memory_is_not_noticed(
 ) -> None:
     node.start()
     with reading(root, files) as readers:
+        limited = 0
         for _ in range(3):
-            eventually(lambda: serving(node) in node.workers(), deadline=20)
+            eventually(lambda before=limited: serving(node) in {*node.workers()} - {before}, deadline=20)  # type: ignore[misc]
             count, limited = readers.count, serving(node)
             eventually(lambda count=count: readers.count > count + 50, deadline=30)  # type: ignore[misc]
             used = psutil.Process(limited).memory_info().vms

@@ -17,6 +17,7 @@ from typing import Final
 from tdcs.node.reader import child_process
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.request_memory import RequestMemory, started
+from tdcs.node.reader.serving.disks.local_disks import LocalDisks
 from tdcs.node.reader.serving.fuse_server import Server
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.pod_clock import open_pod_clock
@@ -75,8 +76,9 @@ def _wait_until_none(present: ReadersPresent, memory: RequestMemory) -> None:
 
 def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | None) -> None:
     """Serve until a reader is there. Raises SessionEndedError."""
-    versions, memory = OpenVersions(folder=own, node=node), RequestMemory(session.memory)
-    if not all(versions.named(name) for name in own.registered.names()):
+    present, disks, memory = ReadersPresent(own.readers), LocalDisks(), RequestMemory(session.memory)
+    versions = OpenVersions(folder=own, node=node, disks=disks)
+    if not versions.open_all():
         # Of a newer format than this process knows, perhaps: reads wait for a reader, as they would without it.
         time.sleep(_PAUSE_SECONDS)
         return
@@ -85,7 +87,7 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | 
 
     def is_over() -> bool:
         signal.alarm(_HANG_SECONDS)  # which ends a process that does not come here again
-        return memory.is_awaited()
+        return present.any() and memory.is_awaited()
 
     _log.warning("no reader runs on this node: the holder's reserve serves until the next one is there")
     Server(
@@ -98,6 +100,7 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | 
         until=is_over,
         pods=open_pod_clock(own.pod_waits),
         memory=memory,
+        disks=disks,
         lock=lock,
     ).run()
     fcntl.flock(lock, fcntl.LOCK_UN)  # which a thread that waits for a disk would keep

@@ -19,6 +19,7 @@ from typing import Final
 from tdcs.node.reader import child_process, session_holder
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.request_memory import RequestMemory, started
+from tdcs.node.reader.serving.disks.local_disks import LocalDisks
 from tdcs.node.reader.serving.fuse_server import Server
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.pod_clock import open_pod_clock
@@ -124,9 +125,9 @@ class Supervisor:
         raise session_holder.HolderError("the holder has a new session: the file system was mounted anew")
 
     def _serve(self, session: Session) -> None:
-        versions = OpenVersions(folder=self._folder, node=self._settings.node)
-        for name in self._folder.registered.names():
-            versions.named(name)  # a process that stands by has them ready
+        disks = LocalDisks()
+        versions = OpenVersions(folder=self._folder, node=self._settings.node, disks=disks)
+        versions.open_all()  # a process that stands by has them ready
         gc.freeze()  # what is there now stays: a collection need not look at it
         ReadersPresent(self._folder.readers).join()
         lock = os.open(self._folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -141,6 +142,7 @@ class Supervisor:
             tls=client_contexts(self._settings.trust),
             pods=open_pod_clock(self._folder.pod_waits),
             memory=memory,
+            disks=disks,
             lock=lock,
         ).run()
 

@@ -91,10 +91,10 @@ def test_of_two_versions_with_one_number_the_next_to_be_registered_gets_another(
     (node.registered.folder / name(2)).write_bytes(
         msgspec.json.encode(msgspec.structs.replace(GIVEN, number=number))
     )
-    assert set(node.registered.named(number)) == {name(1), name(2)}
+    assert set(node.registered.by_number()[number]) == {name(1), name(2)}
     node.restart_plugin()
     assert node.register(2) != number
-    assert node.registered.named(number) == [name(1)]
+    assert node.registered.by_number()[number] == [name(1)]
 
 
 def test_a_node_that_has_given_all_numbers_says_so(node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from tdcs.node.reader.session_holder import Session
 
 class Versions:
     """This version is open, or none; opening one raises this error."""
+
+    opened: Callable[[], None]
 
     def __init__(self, error: BaseException | None = None, *, version: OpenVersion | None = None) -> None:
         self._error = error

@@ -5,6 +5,7 @@ import logging
 import os
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -17,7 +18,7 @@ from tdcs.node.reader.request_memory import Left, RequestMemory
 from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
 from tdcs.node.reader.serving.disks.local_disks import LocalDisks
 from tdcs.node.reader.serving.disks.refusals import Refusals
-from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions
+from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions, StillOpeningError
 from tdcs.node.reader.serving.page_cache import PageCache
 from tdcs.node.reader.serving.place_shares import PlaceShares
 from tdcs.node.reader.serving.pod_clock import PodClock
@@ -54,6 +55,7 @@ class Server:
         until: asked ten times a second; serving ends when it says so, and the next process takes over.
         pods: counts how long pods wait; None: nothing does.
         memory: of the session's requests, with a turn that was taken; None: the turn begins when it runs.
+        disks: of this node, by which versions are opened, too.
         lock: of who serves, see `turn`; held once nobody else does.
     """
 
@@ -69,6 +71,7 @@ class Server:
         until: Callable[[], bool] = lambda: False,
         pods: PodClock | None = None,
         memory: RequestMemory | None = None,
+        disks: LocalDisks | None = None,
         lock: int | None = None,
     ) -> None:
         self._until: Final = until
@@ -78,7 +81,7 @@ class Server:
         self._versions: Final = versions
         self._counters: Final = counters
         self._poller: Final = Poller()
-        self._disks: Final = LocalDisks()
+        self._disks: Final = disks or LocalDisks()
         self._refusals: Final = Refusals(disks=self._disks, forget=self._forget)
         self._page_cache: Final = PageCache(session.fd)
         self._shares: Final = PlaceShares(lambda: self._memory.free)
@@ -95,6 +98,8 @@ class Server:
             pods=pods,
         )
         self._taking = False
+        self._parked: Final = deque[int]()
+        versions.opened = self._go_on
         self._early_signals: Final[dict[int, None]] = {}
         self._stale_at: Final[dict[int, float]] = {}
         self._handlers: Final[dict[int, Callable[[int, memoryview, int, int], None]]] = {
@@ -232,6 +237,8 @@ class Server:
             return
         try:
             handler(place, request[:length], unique, node)
+        except StillOpeningError:
+            self._parked.append(place)
         except OSError as error:
             self._fail(place, unique, error.errno or errno.EIO)
         except MemoryError:
@@ -239,6 +246,11 @@ class Server:
         except Exception:
             _log.exception("a request of kind %d failed by a defect of the reader", opcode)
             self._fail(place, unique, errno.EIO)
+
+    def _go_on(self) -> None:
+        """A version is open: what is of others waits on."""
+        for _ in range(len(self._parked)):
+            self._handle(self._parked.popleft())
 
     def _reply(self, place: int, pieces: Sequence[bytes | memoryview]) -> None:
         try:

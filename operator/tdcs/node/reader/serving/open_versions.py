@@ -1,10 +1,11 @@
 """The versions that are read now: their trees, and who holds their blocks."""
 
+import functools
 import logging
 import os
-import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,8 +16,8 @@ from tdcs.engine.read_reports import ReadFailure
 from tdcs.engine.reader_files import Registration
 from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
-from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import BadManifestError
+from tdcs.node.reader.serving.disks.local_disks import LocalDisks
 from tdcs.node.reader.serving.holder_order import slot_holders, slot_sources
 from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 from tdcs.node.reader.serving.version_tree import VersionTree
@@ -24,6 +25,8 @@ from tdcs.node.reader.serving.version_tree import VersionTree
 _log: Final = logging.getLogger(__name__)
 
 _NOTHING: Final = HolderTable()
+_PIECE: Final = 1 << 20
+_LOOK_SECONDS: Final = 0.1
 
 
 class OpenVersion:
@@ -104,20 +107,48 @@ def stamp_of(file: str | Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_ino
 
 
+class StillOpeningError(Exception):
+    """A version is being opened: its disk has not given its manifest yet."""
+
+
+class _Opened(NamedTuple):
+    """What its disk has of a version: a tree, or the reason why there is none."""
+
+    tree: VersionTree | None
+    reason: str = ""
+
+
 class OpenVersions:
-    def __init__(self, *, folder: ReaderFolder, node: str) -> None:
+    """All open versions of a process.
+
+    Args:
+        disks: by whose threads versions are opened; None: they are opened at once, however long that takes.
+
+    Attributes:
+        opened: is called when a version was opened by the disks, or could not be.
+    """
+
+    def __init__(self, *, folder: ReaderFolder, node: str, disks: LocalDisks | None = None) -> None:
         self._folder: Final = folder
         self._node: Final = node
+        self._disks: Final = disks
+        self._opening: Final[dict[str, str]] = {}
+        self._failed: Final[set[str]] = set()
+        self.opened: Callable[[], None] = lambda: None
         self._open: Final[dict[int, OpenVersion]] = {}
         self._names: Final[dict[int, str]] = {}
         self._absent: Final[set[int]] = set()
 
     def get(self, number: int) -> OpenVersion | None:
-        """The version of a number; None when it is not registered any more, or its manifest is gone."""
+        """The version of a number; None when it is not registered any more, or its manifest is gone.
+
+        Raises:
+            StillOpeningError: it is not known yet: ask again when `opened` was called.
+        """
         found = self._open.get(number)
         if found is not None or number in self._absent:
             return found
-        for name in self._folder.registered.named(number):
+        for name in self._folder.registered.by_number().get(number, ()):
             found = self._load(name)
         if found is None:
             self._absent.add(number)  # until the next `refresh`: a program may ask for it all the time
@@ -132,13 +163,13 @@ class OpenVersions:
 
     def numbers(self) -> set[int]:
         """Of all versions that are registered."""
-        registered = self._folder.registered
-        return {found.number for name in registered.names() if (found := registered.read(name)) is not None}
+        return set(self._folder.registered.by_number())
 
     def is_open(self, number: int) -> bool:
         return number in self._open
 
     def named(self, name: str) -> OpenVersion | None:
+        """The version of a name, as `get` has it."""
         registration = self._folder.registered.read(name)
         if registration is None:
             return None
@@ -165,6 +196,7 @@ class OpenVersions:
     def refresh(self) -> None:
         """Read tables of holders and journals that have changed, and close what is registered no more."""
         self._absent.clear()
+        self._failed.clear()
         for number, version in list(self._open.items()):
             try:
                 stamp = stamp_of(self._folder.versions / version.name)
@@ -180,35 +212,62 @@ class OpenVersions:
                     version.journal, version.registered_at = found.journal, stamp
             self._read_table(version)
 
-    def _load(self, name: str) -> OpenVersion | None:
+    def open_all(self) -> bool:
+        """Open all that is registered, but for what is on disks that do not answer; whether nothing else is missing."""
+        owners, complete = self._folder.registered.by_number(), True
+        for name in self._folder.registered.names():
+            try:
+                complete = self._load(name, owners=owners) is not None and complete
+            except StillOpeningError:
+                continue
+        while self._disks is not None and not all(map(self._disks.hangs, self._opening.values())):
+            self._disks.wait(_LOOK_SECONDS)
+        return complete and not self._failed
+
+    def _load(self, name: str, *, owners: dict[int, list[str]] | None = None) -> OpenVersion | None:
         registration = self._folder.registered.read(name)
-        if registration is None:
+        if registration is None or name in self._failed:
             return None
+        if name in self._opening:
+            raise StillOpeningError
         number = registration.number
-        if not number or self._folder.registered.named(number) != [name]:
+        if owners is None:
+            owners = self._folder.registered.by_number()
+        if not number or owners.get(number) != [name]:
             # What the kernel knows by this number may be another version's: it is shown to nobody.
             _log.error(
                 "version %s is not shown: its number %d is not its own; restart the node plugin", name, number
             )
             return None
-        try:
-            manifest, seconds = _open_private(registration.manifest, digest=name.rpartition(".")[2])
-        except (OSError, BadManifestError) as error:
-            _log.warning("version %s cannot be shown: %s; the node plugin registers it anew", name, error)
+        open_it = functools.partial(_open, registration, name)
+        if self._disks is None:
+            return self._note(name, registration, open_it())
+        disk = self._opening[name] = _disk_of(registration)
+
+        def opened(found: _Opened | None) -> None:
+            self._opening.pop(name, None)
+            if self._note(name, registration, found or _Opened(None, "its disk does not read it")) is None:
+                self._failed.add(name)
+            self.opened()
+
+        self._disks.look(disk, open_it, opened)
+        raise StillOpeningError
+
+    def _note(self, name: str, registration: Registration, found: _Opened) -> OpenVersion | None:
+        if found.tree is None:
+            _log.warning(
+                "version %s cannot be shown: %s; the node plugin registers it anew", name, found.reason
+            )
             return None
-        began = time.monotonic()
+        number = registration.number
         version = OpenVersion(
-            number=number,
-            name=name,
-            registration=registration,
-            tree=VersionTree(manifest=manifest, number=number, time=seconds),
-            node=self._node,
+            number=number, name=name, registration=registration, tree=found.tree, node=self._node
         )
         self._open[number] = version
         self._names[number] = name
         self._absent.discard(number)
         self._read_table(version)
-        _log.info("version %s has %d files; opened in %.2f s", name, len(manifest), time.monotonic() - began)
+        _log.info("version %s is open: it has %d files", name, len(version.manifest))
         return version
 
     def _read_table(self, version: OpenVersion) -> None:
@@ -226,17 +285,29 @@ class OpenVersions:
             _log.warning("the table of holders %s cannot be read: %s; the last one is used", file, error)
 
 
-def _open_private(file: str, *, digest: str) -> tuple[Manifest, int]:
-    """A manifest that only the node plugin may change, which has checked it, and when that was.
+def _disk_of(registration: Registration) -> str:
+    """The disk that a version's manifest is on: that of a tier, or one of its own."""
+    manifest = registration.manifest
+    return next((tier for tier in registration.tiers if manifest.startswith(f"{tier}/")), manifest)
 
-    Raises OSError, or BadManifestError.
-    """
-    descriptor = open_plain_file(file)
+
+def _open(registration: Registration, name: str) -> _Opened:
+    """A version as its manifest has it, which only the node plugin may change, that has checked it."""
     try:
-        if not is_private(descriptor):
-            raise BadManifestError(f"file {file} can be changed by others than the node plugin")
-        seconds = int(os.fstat(descriptor).st_mtime)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return open_manifest_file(descriptor, digest=digest), seconds
+        descriptor = open_plain_file(registration.manifest)
+        try:
+            if not is_private(descriptor):
+                reason = f"file {registration.manifest} can be changed by others than the node plugin"
+                raise BadManifestError(reason)
+            seconds = int(os.fstat(descriptor).st_mtime)
+            # It is in memory then: to read it as it is mapped would stop all of this process while the disk does.
+            at = 0
+            while piece := os.pread(descriptor, _PIECE, at):
+                at += len(piece)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        manifest = open_manifest_file(descriptor, digest=name.rpartition(".")[2])
+    except (OSError, BadManifestError) as error:
+        return _Opened(None, str(error))
+    return _Opened(VersionTree(manifest=manifest, number=registration.number, time=seconds))

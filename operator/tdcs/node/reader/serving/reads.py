@@ -138,7 +138,7 @@ class Reads:
 
     def tick(self) -> None:
         """See `Fetches.tick`; drops what was known of versions that are closed."""
-        self.fetches.tick(self._versions.get)
+        self.fetches.tick(self._opened)
         self._local.tick()
         for unique, read in list(self._signalled.items()):
             if read.missing <= 0:
@@ -194,7 +194,7 @@ class Reads:
         if now - self._logged_at.get(kind, -_LOG_SECONDS) >= _LOG_SECONDS:
             self._logged_at[kind] = now
             what = "has another version at its source by now" if stale else "cannot be read from anywhere"
-            if stale and self._versions.get(version.number) is None:
+            if stale and not self._versions.is_open(version.number):
                 what = "is of a version that is registered no more"
             _log.error("%s %s: %s", self._path(version, waiter.file), what, reason)
             path = version.manifest.file_path(waiter.file).decode("utf-8", "replace")
@@ -407,9 +407,12 @@ class Reads:
 
         self._local.find(version, key.block, looked)
 
+    def _opened(self, number: int) -> OpenVersion | None:
+        return self._versions.get(number) if self._versions.is_open(number) else None
+
     def _journal(self, number: int, at_source: bool) -> str:
         """Ids of blocks are of the version's own journal; at the source a file is known by its path and its tag."""
-        version = self._versions.get(number)
+        version = self._opened(number)
         if version is None:
             return ""
         return version.table.journal if at_source or not version.journal else version.journal

@@ -4,6 +4,7 @@ those threads. The loop never opens a file of a cache's disk itself.
 
 import logging
 import os
+import select
 import time
 from collections import deque
 from collections.abc import Callable
@@ -74,12 +75,18 @@ class LocalDisks:
             work: its OSErrors count as None.
             done: is called in the loop, once, however late.
             late: is called in the loop before that when the disk does not answer in time.
+
+        Raises:
+            MemoryError: the process has no memory for a thread.
         """
         found = _Look(disk, work=work, done=done, late=late, begun=self._clock())
         self._waiting[found] = None
         if disk not in self._pools:
             self._pools[disk] = ThreadPoolExecutor(self._threads, thread_name_prefix="disk")
-        self._pools[disk].submit(self._work, found)
+        try:
+            self._pools[disk].submit(self._work, found)
+        except RuntimeError as error:  # no thread can be started
+            raise MemoryError from error
 
     def ready(self) -> None:
         """Go on with what has come."""
@@ -89,6 +96,12 @@ class LocalDisks:
             self._waiting.pop(look, None)
             self._answers(look)
             look.done(look.found)
+
+    def wait(self, seconds: float) -> None:
+        """Go on with what comes within so many seconds: for who has no loop."""
+        if select.select([self.fd], [], [], seconds)[0]:
+            self.ready()
+        self.tick()
 
     def tick(self) -> None:
         """Go on without the disks that are late. A few times a second."""
