@@ -92,6 +92,32 @@ class DataStall(Model):
     """The same as a sentence. For display only."""
 
 
+class SetAside(Model):
+    """Nodes that no other job of its priority, or below, may begin to use."""
+
+    nodes: list[str] = Field(default=[])
+    """Their names; none where there are more than 256."""
+    since: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When nodes were first set aside for the job."""
+
+
+class QueueRecord(Model):
+    """What the operator's own queue has counted and decided about a job, beside the conditions; an operator that starts
+    goes on from it."""
+
+    passed: int | None = None
+    """How many jobs that came later were admitted before it. It counts on when the job gives its room back, and ends
+    when all of its pods run."""
+    attempts: int | None = None
+    """How often the job has given room or workers back since all of its pods ran last."""
+    next_attempt_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """Until when it pauses, or paused last, before it is tried again."""
+    lack: str = ""
+    """What it lacked when it was tried last."""
+    set_aside: SetAside | None = None
+    """The nodes that are set aside for it, as it was passed too often."""
+
+
 class TrainingJobStatus(Model):
     """How far the job is, and where it runs."""
 
@@ -139,8 +165,10 @@ class TrainingJobStatus(Model):
     """The LocalQueue of Kueue that decides about the job; absent: the operator's own queue does, or the job has
     ended."""
     passed: int | None = None
-    """How many jobs that came later were admitted before it, while it waited for room. When there were too many, nodes
-    are set aside for it."""
+    """While it waits: how many jobs that came later were admitted before it. When there were too many, nodes are set
+    aside for it."""
+    queue: QueueRecord | None = None
+    """What the operator's own queue has counted and decided about it."""
     restarts: int | None = None
     """How often all pods of the job were restarted (runPolicy.failurePolicy)."""
     restarts_count_towards_max: int | None = None

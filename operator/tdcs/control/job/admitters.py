@@ -24,7 +24,7 @@ class Admitters:
     def __init__(self, *, context: Context, gangs: GangQueue) -> None:
         self._kueue: Final = context.settings.kueue
         gangs.leave_to_kueue(self._kueue)
-        copies = CopyChoices(stores=context.stores, room=gangs.room_near)
+        copies = CopyChoices(stores=context.stores, room=gangs.room_near, turns=gangs.turns)
         self._own: Final = OwnQueue(context=context, gangs=gangs, copies=copies)
         self._by_kueue: Final = KueueAdmitter(context=context, gangs=gangs, copies=copies)
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.control.context import Stores
+from tdcs.control.job.queue.turns import Turns
 from tdcs.control.status_publisher import conditions_of
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.place.data_location import chosen_from
@@ -25,15 +26,12 @@ class CopyRoom(Protocol):
 
 
 class CopyChoices:
-    """Chooses the copies of its datasets for each job.
+    """Chooses the copies of its datasets for each job. A choice that no status says yet stands in the job's turn."""
 
-    Everything it decides from is observed, except the choices that no status carries yet.
-    """
-
-    def __init__(self, *, stores: Stores, room: CopyRoom) -> None:
+    def __init__(self, *, stores: Stores, room: CopyRoom, turns: Turns) -> None:
         self._stores = stores
         self._room = room
-        self._unpublished: dict[str, Mapping[str, str]] = {}
+        self._turns = turns
 
     def of(self, obj: Object, seen: Observed, *, admitted: bool) -> dict[str, str]:
         """The copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
@@ -47,7 +45,7 @@ class CopyChoices:
         if not admitted:
             return {}
         chosen = {use.name: self._choose(obj, seen, use.name) for use in seen.spec.datasets}
-        self._unpublished[obj["metadata"]["uid"]] = chosen
+        self._turns.change(obj["metadata"]["uid"], copies=chosen)
         return chosen
 
     def _choose(self, obj: Object, seen: Observed, name: str) -> str:
@@ -76,25 +74,18 @@ class CopyChoices:
         """The uids of the jobs that read each copy of a dataset, by whichever Dataset of its source."""
         found: dict[str, list[str]] = {}
         mine = self._mount(namespace, dataset)
-        there = set()
         for (where, _), job in self._stores.live_jobs().items():
             uid = job["metadata"].get("uid", "")
-            there.add(uid)
-            if is_true(conditions_of(job), names.ADMITTED):
-                self._unpublished.pop(uid, None)  # from now on its status says so
             if uid == but:
                 continue
+            admitted = is_true(conditions_of(job), names.ADMITTED)
+            chosen = None if admitted else self._turns.of(uid).copies
             for name in datasets_of(job):
                 if (where, name) != (namespace, dataset) and (not mine or self._mount(where, name) != mine):
                     continue
-                copy = (
-                    self._unpublished[uid].get(name)
-                    if uid in self._unpublished
-                    else published_copy(job, name)
-                )
+                copy = chosen.get(name) if chosen is not None else published_copy(job, name)
                 if copy is not None:
                     found.setdefault(copy, []).append(uid)
-        self._unpublished = {uid: chosen for uid, chosen in self._unpublished.items() if uid in there}
         return found
 
     def _mount(self, namespace: str, dataset: str) -> tuple[str, str] | None:

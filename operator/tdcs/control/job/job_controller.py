@@ -44,7 +44,7 @@ from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
-from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
+from tdcs.decide.queue.pod_admission import Reason
 from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
 from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from tdcs.model.humanize import explain_invalid
@@ -164,7 +164,7 @@ class TrainingJobController:
             decision = turn.decide(now=now, over=outcome is not None)
             if decision is None:
                 return None  # its admitter has not looked at it yet, and wakes it when it has
-            if self._must_report_first(seen, decision):
+            if decisions.says_more(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 obj = await self._report(obj, seen, decision, outcome, now=now)
             workers = self._workers_now(obj, seen, own, decision)
@@ -230,6 +230,7 @@ class TrainingJobController:
             decisions.decision_of(seen=seen, data=decisions.data(seen, now=now)),
             copies={use.dataset: use.copy_id for use in seen.known.copies},
             queue=seen.known.queue_name or "",
+            record=seen.known.queue,
             restart=restart,
         )
         status = job_status.status_of(seen, decision=decision, outcome=None, now=now, stall=self._stall(obj))
@@ -297,12 +298,6 @@ class TrainingJobController:
             return seen
         missing = await self._template_claims.missing(spec=seen.spec, namespace=seen.namespace)
         return replace(seen, missing_claim=missing)
-
-    def _must_report_first(self, seen: Observed, decision: Decision) -> bool:
-        """Whether the status must say so before the pods change: an operator that is killed in between finds it."""
-        if decision.reason in GAVE_BACK or (decision.admitted and not seen.was_admitted):
-            return True
-        return decision.admitted and seen.workers is not None and seen.workers != seen.known.admitted_workers
 
     def _due(self, seen: Observed, *, now: str) -> float | None:
         """Seconds until time alone changes something: a wait for data is over, or a grace."""

@@ -246,6 +246,7 @@ def status_of(
         copies=[CopyUse(dataset=name, copy_id=copy) for name, copy in decision.copies.items()],
         queue_name=decision.queue or None,
         passed=decision.passed or None,
+        queue=decision.record,
         restarts=(known.restarts or 0) + (restart is not None) or None,
         restarts_count_towards_max=(known.restarts_count_towards_max or 0)
         + (restart is not None and restart.counts)

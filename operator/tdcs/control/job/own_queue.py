@@ -13,6 +13,7 @@ from tdcs.control.job.gang import Gangs
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.queue.job_turn import record_of
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.kube_objects import Object
 from tdcs.model.observed_job import Observed
@@ -30,6 +31,7 @@ class OwnQueue:
         self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None
     ) -> "OwnTurn":
         """See `Admitter`."""
+        self._gangs.turns.learn(obj["metadata"]["uid"], obj)
         return OwnTurn(
             obj,
             self._places.sized(obj, seen),
@@ -83,10 +85,15 @@ class OwnTurn:
             if growth is None:
                 gangs.touch()
         copies = self._copies.of(self._obj, seen, admitted=decision.admitted)
-        # What an earlier operator counted holds until this one has counted further.
-        passed = 0 if decision.admitted else max(gangs.passed(uid), seen.known.passed or 0)
-        shortage = gangs.requeues.last_shortage(uid) if decision.admitted else ""
-        return replace(decision, copies=copies, passed=passed, growth=growth, shortage=shortage)
+        turn = gangs.turns.of(uid)
+        return replace(
+            decision,
+            copies=copies,
+            passed=0 if decision.admitted else turn.passed,
+            growth=growth,
+            shortage=turn.lack if decision.admitted else "",
+            record=None if over else record_of(turn),
+        )
 
     async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
         """See `Turn`: the nodes that pods leave to larger ones, of Jobs that have not started yet."""

@@ -8,11 +8,12 @@ from tdcs.api.conditions import CLAIM_LOST, is_true, shorten
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, seconds_since, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
+from tdcs.api.trainingjob_status import QueueRecord
 from tdcs.decide.cache.wants import seconds_until
 from tdcs.decide.job.failure_message import failed
 from tdcs.decide.job.failure_policy import max_restarts
 from tdcs.decide.job.job_restart import LEADERS, JobRestart, is_whole
-from tdcs.decide.queue.pod_admission import Admission, DatasetReadiness, Reason, decide
+from tdcs.decide.queue.pod_admission import GAVE_BACK, Admission, DatasetReadiness, Reason, decide
 from tdcs.model.job_pods import newest
 from tdcs.model.observed_job import Observed
 
@@ -36,6 +37,7 @@ class Decision:
         growth: what an elastic job that runs waits for before it gets more workers.
         shortage: how many pods of a gang found no place when it was tried last, and why; empty once they have.
         queue: the LocalQueue of Kueue that decides; empty: the own queue does.
+        record: what an operator that starts goes on from.
         restart: why all pods are being restarted; None when they are not.
     """
 
@@ -48,6 +50,7 @@ class Decision:
     growth: Admission | None = None
     shortage: str = ""
     queue: str = ""
+    record: QueueRecord | None = None
     restart: JobRestart | None = None
 
 
@@ -126,6 +129,15 @@ def taken_back(*, admission: Admission, data: Admission) -> Decision:
 def gave_back(*, reason: Reason, message: str, data: Admission) -> Decision:
     """The decision on a gang that did not find all its places, or does not run there, and frees those that it has."""
     return Decision(admitted=False, reason=reason, message=message, data=data)
+
+
+def says_more(seen: Observed, decision: Decision) -> bool:
+    """Whether the status does not say yet what was decided: that a job was admitted or gave its room back, with how
+    many workers, and what the queue goes on from. It has to say so before the pods change."""
+    if decision.admitted != seen.was_admitted and (decision.admitted or decision.reason in GAVE_BACK):
+        return True
+    sized = decision.admitted and seen.workers is not None
+    return sized and (seen.workers, decision.record) != (seen.known.admitted_workers, seen.known.queue)
 
 
 def is_refused_for_good(seen: Observed, *, message: str, now: str) -> bool:

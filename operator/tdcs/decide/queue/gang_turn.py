@@ -164,7 +164,12 @@ class _Pass:
         queue = [(job.order, place, job) for place, job in enumerate(self._jobs)]  # sorted, and so a heap
         while queue and self._holder is not None and queue[0][2].priority > self._holder.priority:
             self._consider(heapq.heappop(queue)[2], queue)
-        if self._holder is first and first is not None and self._fits(first, off_aside=False):
+        if (
+            self._holder is first
+            and first is not None
+            and not first.pauses
+            and self._fits(first, off_aside=False)
+        ):
             self._hold_for(None)
             self._admit(first, queue, off_aside=False, urgent=False)
             queue = [entry for entry in queue if entry[2].uid != first.uid or entry[2].runs]
@@ -203,7 +208,8 @@ class _Pass:
         if job.ready and job.runs and self._fits(job, off_aside=off_aside):
             self._grow(job, off_aside=off_aside)
             return
-        if job.ready and not job.runs and self._admit(job, queue, off_aside=off_aside, urgent=urgent):
+        may_start = job.ready and not job.runs and not job.pauses
+        if may_start and self._admit(job, queue, off_aside=off_aside, urgent=urgent):
             return
         self._wait_on(job)
         if self._passes.wait(job):

@@ -64,6 +64,7 @@ class QueuedJob:
         short: which of these do not admit it now; None when all do.
         growth: what an elastic job asks for beyond that.
         runs: whether it was admitted before, and waits for more workers only.
+        pauses: whether it is tried again only later: until then others leave it what it was passed too often for.
     """
 
     key: Key
@@ -79,6 +80,7 @@ class QueuedJob:
     short: Shortage | None = None
     growth: Growth | None = None
     runs: bool = False
+    pauses: bool = False
 
     @property
     def ready(self) -> bool:

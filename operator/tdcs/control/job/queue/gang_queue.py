@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from tdcs.api import names
 from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
@@ -16,7 +17,8 @@ from tdcs.control.context import Stores, WorkKey
 from tdcs.control.job.queue import queue_snapshot
 from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
-from tdcs.control.job.queue.queue_entries import Collector, Entries, Memory, queues
+from tdcs.control.job.queue.queue_entries import Collector, Entries, queues
+from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit, place_most, room_for
 from tdcs.decide.queue.gang_turn import Schedule
@@ -53,6 +55,7 @@ class GangQueue:
         timed: measures a pass over the queue.
 
     Attributes:
+        turns: what is known of each job.
         requeues: the jobs with pods that got no node in time, and pause.
     """
 
@@ -66,7 +69,8 @@ class GangQueue:
         timed: Callable[[], AbstractContextManager[None]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.requeues = Requeues(patience=patience)
+        self.turns = Turns()
+        self.requeues = Requeues(patience=patience, turns=self.turns)
         self._stores = stores
         self._max_passes = max_passes
         self._queue = queue
@@ -74,15 +78,13 @@ class GangQueue:
         self._clock = clock
         self._demands = PodDemands(stores=stores)
         self._room = queue_snapshot.NodeRoom(stores=stores)
-        self._memory = Memory()
         self._collector = Collector(
             stores=stores,
             demands=self._demands,
             room=self._room,
-            memory=self._memory,
-            requeues=self.requeues,
+            turns=self.turns,
+            max_passes=max_passes,
         )
-        self._holder, self._aside = "", frozenset[str]()
         self._schedule: Schedule | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pass: asyncio.Task[None] | None = None
@@ -141,17 +143,17 @@ class GangQueue:
         The answer yes is binding until it is withdrawn.
         """
         metadata = obj["metadata"]
-        key, uid = (metadata.get("namespace", ""), metadata["name"]), metadata["uid"]
-        if uid in self._memory.admitted:
-            return admission_of(self._memory.admitted[uid])
+        uid = metadata["uid"]
+        turn = self.turns.learn(uid, obj)
+        if turn.admitted is not None:
+            return admission_of(turn.admitted)
         if (pausing := self.requeues.admission(uid)) is not None:
             return pausing
-        if uid not in self._memory.requested:
-            self._memory.requested[uid] = key
+        if not turn.asks:
+            self.turns.change(uid, asks=True)
             self.touch()
-        if uid in self._memory.unreadable:
-            message = self._memory.unreadable[uid]
-            return Admission(admitted=False, data_ready=True, reason=Reason.INVALID, message=message)
+        if turn.unreadable:
+            return Admission(admitted=False, data_ready=True, reason=Reason.INVALID, message=turn.unreadable)
         demand = self._demands.of(obj)
         missing = self._demands.missing_class(demand.spec) if demand is not None else ""
         if missing:
@@ -176,7 +178,7 @@ class GangQueue:
 
     def workers(self, uid: str) -> int | None:
         """How many workers an elastic job may have, where its status does not say so yet; None when it does."""
-        return self._memory.workers.get(uid)
+        return self.turns.of(uid).workers
 
     def growth(self, uid: str) -> Admission | None:
         """What a job that runs waits for before it gets more workers; None when it waits for none."""
@@ -188,23 +190,23 @@ class GangQueue:
     def nodes_to_leave(self, obj: Object, role: Role) -> frozenset[str]:
         """The nodes that pods of a role leave to larger ones, as it was when the job was admitted. An operator that has
         started since knows of none."""
-        by_gpus, demand = self._memory.leave.get(obj["metadata"]["uid"]), self._demands.of(obj)
+        by_gpus, demand = self.turns.of(obj["metadata"]["uid"]).leave, self._demands.of(obj)
         if not by_gpus or demand is None:
             return frozenset()
         return by_gpus.get(demand.requests[role].get(names.GPU_RESOURCE, 0), frozenset())
 
     def forget_nodes_to_leave(self, uid: str) -> None:
         """The pods of a job may exist: what they carry about nodes changes no more."""
-        self._memory.leave.pop(uid, None)
+        if self.turns.of(uid).leave:
+            self.turns.change(uid, leave={})
 
     def withdraw(self, uid: str) -> None:
         """The job does not start now: its data went, it was suspended, or its children are refused."""
-        requested, admitted = self._memory.requested.pop(uid, None), self._memory.admitted.pop(uid, None)
-        self._memory.workers.pop(uid, None)
-        self._memory.leave.pop(uid, None)
-        self._memory.place_waits.pop(uid, None)
+        turn = self.turns.of(uid)
         self._withdrawn.add(uid)
-        if requested is not None or admitted is not None:
+        if (after := turn.withdrawn()) != turn:
+            self.turns.put(uid, after)
+        if turn.asks or turn.admitted is not None:
             self.touch()
 
     def missing_place(self, obj: Object) -> str:
@@ -212,7 +214,7 @@ class GangQueue:
         metadata = obj["metadata"]
         uid = str(metadata["uid"])
         requests = self._collector.requests_of(obj)
-        if uid in self._memory.admitted or not any(request.limit for request in requests):
+        if self.turns.of(uid).admitted is not None or not any(request.limit for request in requests):
             return ""
         places = self._collector.places_but(uid)
         full = places.full(requests)
@@ -223,24 +225,23 @@ class GangQueue:
         empty when it has them. They are its own until its status says that it was admitted, or it withdraws."""
         if short := self.missing_place(obj):
             return short
-        self._memory.admitted[str(obj["metadata"]["uid"])] = 0
+        self.turns.change(str(obj["metadata"]["uid"]), admitted=0, awaits_place=False)
         self._taken = True
         return ""
 
     def await_place(self, obj: Object) -> None:
         """Have a pass of a job that another admitter decides about, once its datasets may have a place for it."""
-        metadata = obj["metadata"]
-        self._memory.place_waits[str(metadata["uid"])] = (metadata.get("namespace", ""), metadata["name"])
+        self.turns.change(str(obj["metadata"]["uid"]), awaits_place=True)
 
     def return_workers(self, uid: str) -> None:
         """Workers that were admitted got no node; the job goes on without them."""
-        self._memory.workers.pop(uid, None)
+        self.turns.change(uid, workers=None)
         self._withdrawn.add(uid)
         self.touch()
 
     def passed(self, uid: str) -> int:
         """How many later jobs were admitted before a job that waits."""
-        return self._memory.passed.get(uid, 0)
+        return self.turns.of(uid).passed
 
     def room_near(
         self, obj: Object, *, copies: Mapping[str, tuple[Collection[str], Collection[str]]]
@@ -326,35 +327,36 @@ class GangQueue:
         long that takes. What has changed meanwhile makes another pass; of what is not there any more nothing is
         admitted.
         """
-        known, self._withdrawn, self._taken = self._memory.copy(), set(), False
-        stores, memory = queue_snapshot.copy_of(self._stores), known.copy()
+        for obj in self._stores.live_jobs().values():
+            self.turns.learn(str(obj["metadata"].get("uid", "")), obj)
+        stores, known = queue_snapshot.copy_of(self._stores), self.turns.copy()
+        turns, self._withdrawn, self._taken = known.copy(), set(), False
         collector = self._collector.at(
-            stores, demands=self._demands.at(stores), room=self._room.at(stores), memory=memory
+            stores, demands=self._demands.at(stores), room=self._room.at(stores), turns=turns
         )
-        holder, aside, started = self._holder, self._aside, self._clock()
-        entries, found = await asyncio.to_thread(self._decide, collector, stores, holder=holder, aside=aside)
+        started = self._clock()
+        entries, found = await asyncio.to_thread(self._decide, collector, stores)
         self._cost = self._clock() - started
         live = self._stores.live_jobs()
-        uids = {str(obj["metadata"].get("uid", "")) for obj in live.values()}
-        self._memory.learn(known, memory)
-        self._memory.keep(uids)
-        self.requeues.forget_others(uids)
-        self._demands.keep(uids)
+        keys = {str(obj["metadata"].get("uid", "")): key for key, obj in live.items()}
+        self.turns.take_in(before=known, after=turns)
+        self.turns.keep(keys)
+        self.requeues.forget_others(keys)
+        self._demands.keep(keys)
         for key in entries.news:
             self._wake(key)
-        self._take_in(found, stale={job.uid for job in found.admitted if self._is_stale(job, stores, live)})
-        for key in self._memory.place_waits.values():
-            obj = live.get(key)
-            if obj is not None and entries.places.full(self._collector.requests_of(obj)) is None:
-                self._wake(key)
+        stale = {job.uid for job in found.admitted if self._is_stale(job, stores, live)}
+        self._take_in(found, keys=keys, stale=stale)
+        for uid, turn in self.turns:
+            if not turn.awaits_place or uid not in keys:
+                continue
+            if entries.places.full(self._collector.requests_of(live[keys[uid]])) is None:
+                self._wake(keys[uid])
 
-    def _decide(
-        self, collector: Collector, stores: Stores, *, holder: str, aside: frozenset[str]
-    ) -> tuple[Entries, Schedule]:
+    def _decide(self, collector: Collector, stores: Stores) -> tuple[Entries, Schedule]:
         """In a thread: the queue as it is in these copies, with every job admitted that fits."""
         entries = collector.collect()
-        room = self._room.at(stores)
-        return entries, entries.schedule(room=room, holder=holder, aside=aside, max_passes=self._max_passes)
+        return entries, entries.schedule(room=self._room.at(stores), max_passes=self._max_passes)
 
     def _is_stale(self, job: QueuedJob, stores: Stores, live: Mapping[Key, Object]) -> bool:
         """Whether what a job was admitted by is not so any more: it has changed or gone, or its place was taken."""
@@ -365,36 +367,52 @@ class GangQueue:
         fields = ("uid", "generation", "deletionTimestamp", "labels")
         return any(was.get(field) != now.get(field) for field in fields)
 
-    def _take_in(self, found: Schedule, *, stale: Collection[str]) -> None:
-        """Keep what a pass has decided, and wake the jobs that have another answer."""
+    def _take_in(self, found: Schedule, *, keys: Mapping[str, Key], stale: Collection[str]) -> None:
+        """Keep what a pass has decided, and wake the jobs that have another answer, or of which a status has to say
+        more.
+
+        Args:
+            found: what it has decided.
+            keys: the jobs that there are, by uid.
+            stale: those that it admitted by what is not so any more.
+        """
         before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
         self._schedule = found
-        self._holder, self._aside = found.holder, found.aside
-        self._memory.passed |= found.passed
+        for uid, passed in found.passed.items():
+            self._count(uid, keys=keys, passed=passed)
+        for uid, turn in self.turns:
+            aside = found.aside if uid == found.holder else frozenset()
+            if uid == found.holder or turn.aside_since:
+                since = (turn.aside_since or self.turns.now()) if uid == found.holder else ""
+                self._count(uid, keys=keys, aside=aside, aside_since=since)
         for job in found.admitted:
             if job.uid in stale:
                 self._again = True
-                continue
-            self._memory.admitted[job.uid] = job.pod_count
-            self._memory.leave.pop(job.uid, None)
-            self._memory.requested.pop(job.uid, None)
-            self._memory.passed.pop(job.uid, None)
-            self._wake(job.key, urgent=True)
-        self._memory.leave |= {uid: nodes for uid, nodes in found.leave.items() if uid not in stale}
-        grown = set()
+            elif job.uid in keys:
+                self.turns.change(
+                    job.uid,
+                    admitted=job.pod_count,
+                    workers=found.workers.get(job.uid),
+                    leave=found.leave.get(job.uid, {}),
+                    asks=False,
+                )
+                self._wake(job.key, urgent=True)
+        entered = {job.uid for job in found.admitted}
         for uid, workers in found.workers.items():
-            if uid not in stale and uid not in self._withdrawn:
-                self._memory.workers[uid] = workers
-                if uid not in self._memory.admitted:
-                    grown.add(uid)
+            if uid not in entered and uid not in self._withdrawn and uid in keys:
+                self.turns.change(uid, workers=workers)
+                self._wake(keys[uid], urgent=True)
         for place, job in enumerate(found.waiting):
             moved = bool(found.admitted) and place < REPORTED_AT_ONCE
-            if moved or ((job.runs or job.uid in self._memory.requested) and job.uid not in before):
+            asks = job.runs or self.turns.of(job.uid).asks
+            if moved or (asks and job.uid not in before):
                 self._wake(job.key)
-        if grown:
-            for key, obj in self._stores.live_jobs().items():
-                if obj["metadata"].get("uid") in grown:
-                    self._wake(key, urgent=True)
+
+    def _count(self, uid: str, *, keys: Mapping[str, Key], **fields: Any) -> None:
+        """What is counted of a job changes; it is woken where its status has to say so."""
+        turn = self.turns.of(uid)
+        if uid in keys and turn.is_news(self.turns.change(uid, **fields), max_passes=self._max_passes):
+            self._wake(keys[uid])
 
     def _wake(self, key: Key, *, urgent: bool = False) -> None:
         """Ask for a pass of a job; what starts pods goes before what only reports."""

@@ -6,12 +6,15 @@ the queue's own count of free room says again and again that it fits, and the sc
 port, a quota), the pauses between tries grow.
 """
 
+import math
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Protocol
 
+from tdcs.api.durations import time_after
+from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.job.unplaced_pods import Short
 from tdcs.decide.queue.pod_admission import Admission, Reason
 
@@ -41,31 +44,27 @@ LONGEST_PAUSE = 900.0
 """Seconds that a job pauses at most before it is tried again."""
 
 
-@dataclass(slots=True)
-class _Pause:
-    until: float
-    tries: int
-    reason: Reason
-    message: str
-    shortage: str
-
-
 class Requeues:
     """How long gangs have been short of places, and which of them pause before they are tried again.
 
-    A restart forgets it: then a job waits once more for the whole patience, and is tried again at once.
+    A restart forgets since when a gang is short: then a job waits once more for the whole patience.
 
     Args:
         patience: seconds that a gang has to find its places.
+        turns: where what becomes of it is kept.
     """
 
     def __init__(
-        self, *, patience: float = PLACEMENT_SECONDS, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        patience: float = PLACEMENT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        turns: Turns | None = None,
     ) -> None:
         self.patience = patience
-        self._clock = clock
+        self._turns = turns or Turns(clock=clock)
+        self._clock = self._turns.clock
         self._short_since: dict[str, tuple[str, float]] = {}
-        self._pauses: dict[str, _Pause] = {}
 
     def left(self, uid: str, *, short: Short | None) -> float | None:
         """Seconds until a gang gives its places back; None when it need not.
@@ -83,56 +82,63 @@ class Requeues:
         return max(self.patience - (self._clock() - at), 0.0)
 
     def requeue(self, uid: str, *, short: Lack) -> str:
-        """The job gives its places back, and pauses; gives what to say of it."""
-        tries = self._pauses[uid].tries + 1 if uid in self._pauses else 1
+        """The job gives its places back, and pauses; gives what to say of it. How often it was passed stays counted:
+        that others took its places is no turn that it had."""
+        attempts = self._turns.of(uid).attempts + 1
         # Jobs that took each other's places must not try again at the same moment.
-        pause = min(self.patience / 4 * 2 ** min(tries - 1, 32), LONGEST_PAUSE) * random.uniform(1, 2)  # noqa: S311
+        pause = min(self.patience / 4 * 2 ** min(attempts - 1, 32), LONGEST_PAUSE) * random.uniform(1, 2)  # noqa: S311
         again = "it asks for them again" if short.spare else "it queues again"
         message = f"{short.sentence(patience=self.patience)}; {again}"
-        if tries > 1:
-            message += f", for the {_ordinal(tries)} time, after a longer pause"
+        if attempts > 1:
+            message += f", for the {_ordinal(attempts)} time, after a longer pause"
         self._short_since.pop(uid, None)
-        self._pauses[uid] = _Pause(
-            until=self._clock() + pause,
-            tries=tries,
-            reason=short.reason,
-            message=message,
-            # A job that goes on without spare workers lacks nothing.
-            shortage="" if short.spare else short.shortage(patience=self.patience),
+        turn = self._turns.of(uid) if short.spare else self._turns.of(uid).withdrawn()
+        self._turns.put(
+            uid,
+            replace(
+                turn,
+                workers=None,
+                attempts=attempts,
+                until=self._clock() + pause,
+                next_attempt=time_after(self._turns.now(), seconds=math.ceil(pause)),
+                reason=short.reason,
+                message=message,
+                # A job that goes on without spare workers lacks nothing.
+                lack="" if short.spare else short.shortage(patience=self.patience),
+            ),
         )
         return message
 
     def last_shortage(self, uid: str) -> str:
         """How many pods of a job found no place when it was tried last, and why; empty once all have found theirs."""
-        return self._pauses[uid].shortage if uid in self._pauses else ""
+        return self._turns.of(uid).lack
 
     def placed(self, uid: str) -> None:
-        """All pods that the job is to have now have their places, be they fewer than it asks for."""
-        if uid in self._pauses:
-            self._pauses[uid].shortage = ""
+        """All pods that the job is to have now run, be they fewer than it asks for."""
+        turn = self._turns.of(uid)
+        if turn.lack or turn.passed:
+            self._turns.change(uid, lack="", passed=0)
 
     def settled(self, uid: str) -> None:
-        """All pods that the job asks for have their places: how often it had to pause is forgotten."""
-        if self.pause_left(uid) is None:
-            self._pauses.pop(uid, None)
+        """All pods that the job asks for run: how often it had to pause is forgotten."""
+        turn = self._turns.of(uid)
+        if self.pause_left(uid) is None and (turn.attempts or turn.passed):
+            self._turns.change(uid, attempts=0, passed=0, until=0.0, next_attempt="", message="", lack="")
 
     def pause_left(self, uid: str) -> float | None:
         """Seconds that the job still pauses; None when it does not."""
-        rest = self._pauses.get(uid)
-        left = 0.0 if rest is None else rest.until - self._clock()
-        return left if left > 0 else None
+        return self._turns.pause_left(uid)
 
     def admission(self, uid: str) -> Admission | None:
         """The answer for a job that pauses; None when it does not."""
         if self.pause_left(uid) is None:
             return None
-        pause = self._pauses[uid]
-        return Admission(admitted=False, data_ready=True, reason=pause.reason, message=pause.message)
+        turn = self._turns.of(uid)
+        return Admission(admitted=False, data_ready=True, reason=turn.reason, message=turn.message)
 
-    def forget_others(self, uids: set[str]) -> None:
+    def forget_others(self, uids: Collection[str]) -> None:
         """Keep nothing of other jobs than these."""
         self._short_since = {uid: since for uid, since in self._short_since.items() if uid in uids}
-        self._pauses = {uid: rest for uid, rest in self._pauses.items() if uid in uids}
 
 
 def _ordinal(number: int) -> str:

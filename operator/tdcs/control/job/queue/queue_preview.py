@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.control.context import Stores
-from tdcs.control.job.queue.gang_requeue import Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
-from tdcs.control.job.queue.queue_entries import Collector, Memory
+from tdcs.control.job.queue.queue_entries import Collector
 from tdcs.control.job.queue.queue_snapshot import NodeRoom
+from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.queue.gang_fit import place_most
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.wait_message import admission_of, waiting_admission
@@ -28,13 +28,9 @@ def preview(*, stores: Stores, uid: str, kueue: bool = False) -> Preview:
     """What one pass over the queue says to a job of `stores` with the condition DataReady.
 
     `kueue`: whether there is a Kueue, which decides about the jobs in its queues.
-
-    What the queue remembers and no status says is not known here: jobs that pause, and nodes that are set aside.
     """
-    demands, room, memory = PodDemands(stores=stores), NodeRoom(stores=stores), Memory()
-    collector = Collector(
-        stores=stores, demands=demands, room=room, memory=memory, requeues=Requeues(clock=lambda: 0.0)
-    )
+    demands, room, turns = PodDemands(stores=stores), NodeRoom(stores=stores), Turns()
+    collector = Collector(stores=stores, demands=demands, room=room, turns=turns)
     collector.kueue = kueue
     entries = collector.collect()
     found = entries.schedule(room=room)
@@ -44,8 +40,8 @@ def preview(*, stores: Stores, uid: str, kueue: bool = False) -> Preview:
         if job.uid == uid:
             return Preview(admission=admission_of(job.pod_count), free=free)
         place_most(groups=job.groups, free=free, scarce=names.GPU_RESOURCE)
-    if uid in memory.unreadable:
-        return Preview(admission=_no(Reason.INVALID, memory.unreadable[uid]), free=free)
+    if turns.of(uid).unreadable:
+        return Preview(admission=_no(Reason.INVALID, turns.of(uid).unreadable), free=free)
     obj = next(job for job in stores.training_jobs.values() if job["metadata"].get("uid") == uid)
     if queue := local_queue(obj, kueue=kueue):
         text = (

@@ -20,10 +20,10 @@ from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.control.context import Stores
 from tdcs.control.job import job_children
 from tdcs.control.job.framework_rendezvous import too_long
-from tdcs.control.job.queue.gang_requeue import Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
-from tdcs.control.job.queue.queue_entries import Collector, Memory
+from tdcs.control.job.queue.queue_entries import Collector
 from tdcs.control.job.queue.queue_snapshot import NodeRoom
+from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.queue.gang_turn import Nodes, schedule
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import TRAINING_JOBS
@@ -85,8 +85,8 @@ def test_whatever_a_job_asks_for_the_queue_admits_the_one_beside_it(seed: int) -
             ("", "good"): node(**{"cpu": "1000000", "pods": "100000", "example.com/good": "1"}),
         },
     )
-    demands, room, memory = PodDemands(stores=stores), NodeRoom(stores=stores), Memory()
-    collector = Collector(stores=stores, demands=demands, room=room, memory=memory, requeues=Requeues())
+    demands, room, turns = PodDemands(stores=stores), NodeRoom(stores=stores), Turns()
+    collector = Collector(stores=stores, demands=demands, room=room, turns=turns)
     entries = collector.collect()
     found = schedule(
         waiting=entries.waiting,
@@ -95,7 +95,9 @@ def test_whatever_a_job_asks_for_the_queue_admits_the_one_beside_it(seed: int) -
         allowances=entries.allowances,
     )
     assert "uid-good" in [job.uid for job in found.admitted]
-    assert not memory.unreadable, memory.unreadable  # what cannot be understood was found before
+    assert not any(turn.unreadable for _, turn in turns), list(
+        turns
+    )  # what cannot be understood was found before
     try:
         parsed = TrainingJobSpec.model_validate(spec)
     except (ValidationError, RecursionError):

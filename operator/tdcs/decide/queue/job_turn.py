@@ -1,0 +1,137 @@
+"""All that the own queue knows of one job: what it has decided about it, and what it has counted.
+
+There is one such value for each job. The pass that decides replaces it, the job's next status says it, and a new
+operator reads it there (`known_turn`): nothing else about a job is remembered anywhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.durations import seconds_between
+from tdcs.api.trainingjob_status import QueueRecord, SetAside
+from tdcs.decide.queue.kept_nodes import NodesToLeave
+from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
+from tdcs.model.kube_objects import Object
+
+TOLD_NODES = 256
+"""So many nodes that are set aside stand in a status at most; more are chosen anew by an operator that starts."""
+
+TOLD_PASSES = 8
+"""So often a job was passed, or once too often, before its status is written for that alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTurn:
+    """What the queue knows of a job.
+
+    Attributes:
+        asks: its data is ready, and it asks to be admitted.
+        awaits_place: another admitter decides about it, and it waits for a place at its data.
+        unreadable: why it cannot be understood; empty when it can.
+        admitted: with how many pods it was admitted, until its status says that it was; None when it was not.
+        workers: how many workers an elastic job was given, until its status says so.
+        copies: which copies of its data were chosen for it, until its status says so.
+        leave: which nodes its pods leave to larger ones, by their GPUs; until they start.
+        passed: how many later jobs were admitted before it. That it was admitted and gave its room back does not end
+            the count; that it runs does.
+        attempts: how often it gave room back since it last ran.
+        until: when it is tried again, in seconds of the operator's clock; 0: it does not pause.
+        next_attempt: the same as a time of the API.
+        reason, message: why it pauses, or paused last.
+        lack: what it lacked when it was tried last; empty once it runs.
+        aside: the nodes that are set aside for it; `aside_since`: since when.
+    """
+
+    asks: bool = False
+    awaits_place: bool = False
+    unreadable: str = ""
+    admitted: int | None = None
+    workers: int | None = None
+    copies: Mapping[str, str] | None = None
+    leave: NodesToLeave = field(default_factory=dict)
+    passed: int = 0
+    attempts: int = 0
+    until: float = 0.0
+    next_attempt: str = ""
+    reason: Reason = Reason.REQUEUED
+    message: str = ""
+    lack: str = ""
+    aside: frozenset[str] = frozenset()
+    aside_since: str = ""
+
+    def withdrawn(self) -> "JobTurn":
+        """The job does not start now; what was counted stays."""
+        return replace(
+            self, asks=False, awaits_place=False, admitted=None, workers=None, copies=None, leave={}
+        )
+
+    def is_news(self, after: "JobTurn", *, max_passes: int) -> bool:
+        """Whether the status must say something else now, although nothing else about the job may have changed."""
+        if (self.aside, self.aside_since) != (after.aside, after.aside_since):
+            return True
+        told = after.passed // TOLD_PASSES != self.passed // TOLD_PASSES
+        return told or (self.passed < max_passes <= after.passed)
+
+
+def changed(current: JobTurn, *, before: JobTurn, after: JobTurn) -> JobTurn:
+    """A turn that may have changed since a pass began, with what that pass has changed of it."""
+    if before == after:
+        return current
+    fields = {
+        name: value
+        for name in JobTurn.__dataclass_fields__
+        if (value := getattr(after, name)) != getattr(before, name)
+    }
+    return replace(current, **fields)
+
+
+def record_of(turn: JobTurn) -> QueueRecord | None:
+    """What a status says of a turn; None: nothing."""
+    nodes = sorted(turn.aside) if len(turn.aside) <= TOLD_NODES else []
+    found = QueueRecord(
+        passed=turn.passed or None,
+        attempts=turn.attempts or None,
+        next_attempt_time=turn.next_attempt or None,
+        lack=turn.lack,
+        set_aside=SetAside(nodes=nodes, since=turn.aside_since) if turn.aside_since else None,
+    )
+    return None if found == QueueRecord() else found
+
+
+def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
+    """What the status of a job says that an earlier operator knew of it.
+
+    Args:
+        job: as the API server has it.
+        now: the time.
+        clock: the same in seconds of this operator's clock.
+    """
+    status: Mapping[str, Any] = job.get("status") or {}
+    record: Mapping[str, Any] = status.get("queue") or {}
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    told: Mapping[str, Any] = next(
+        (
+            conditions[kind]
+            for kind in (names.ADMITTED, names.QUEUED)
+            if conditions.get(kind, {}).get("reason") in GAVE_BACK
+        ),
+        {},
+    )
+    aside, again = record.get("setAside") or {}, str(record.get("nextAttemptTime") or "")
+    return JobTurn(
+        passed=_count(record.get("passed")),
+        attempts=_count(record.get("attempts")),
+        until=clock + max(seconds_between(now, again), 0.0) if again else 0.0,
+        next_attempt=again,
+        reason=Reason(told["reason"]) if told else Reason.REQUEUED,
+        message=str(told.get("message") or ""),
+        lack=str(record.get("lack") or ""),
+        aside=frozenset(map(str, aside.get("nodes") or ())),
+        aside_since=str(aside.get("since") or ""),
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
