@@ -216,6 +216,41 @@ class Manifest:
         found[ascending] = np.where(self.block_ids[numbers] == wanted, numbers, -1)
         return found
 
+    def blocks_among(
+        self, block_ids: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Which of these ids, ascending and each once, are in this version: their places, and the blocks' numbers.
+
+        It takes as long as the smaller side has ids, and no memory that grows with a large version.
+        """
+        none = np.zeros(0, dtype=np.int64)
+        if not self.blocks or not len(block_ids):
+            return none, none
+        order = self._block_order
+        if self.blocks <= len(block_ids) * _MANY:  # a copy of all ids in order is worth its making
+            mine = self.block_ids[order]
+            if len(mine) <= len(block_ids):
+                places = np.minimum(np.searchsorted(block_ids, mine), len(block_ids) - 1)
+                same = block_ids[places] == mine
+                return places[same].astype(np.int64), order[same].astype(np.int64)
+            last = np.maximum(np.searchsorted(mine, block_ids, side="right") - 1, 0)
+        else:
+            last = self._last_up_to(block_ids)
+        numbers = order[last].astype(np.int64)
+        places = np.flatnonzero(self.block_ids[numbers] == block_ids)
+        return places, numbers[places]
+
+    def _last_up_to(self, block_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The place, in the order of ids, of the last one that is no higher than each of these; by halving, since
+        numpy's own search copies the whole order."""
+        found, left = np.zeros(len(block_ids), dtype=np.int64), self.blocks
+        while left > 1:
+            half = left // 2
+            probe = found + half
+            found = np.where(self.block_ids[self._block_order[probe]] <= block_ids, probe, found)
+            left -= half
+        return found
+
     # Sums and selections.
 
     def file_ranges(self, paths: Sequence[str]) -> list[tuple[int, int]]:

@@ -25,6 +25,9 @@ PEERS_SECONDS = 2.0
 
 VERSIONS_KEPT = 4
 
+RELEASED_AT_ONCE = 8
+"""Agents whose assignments are made in one turn of the event loop when an operator has started."""
+
 _HIGHEST_COUNTED = 1 << 62
 """No count of changes gets here: what is higher is a defect of the agent that reported it."""
 
@@ -61,6 +64,7 @@ class Assigner:
     _news: set[str] = field(default_factory=set, init=False)
     _versions: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
     _forgotten: int = field(default=0, init=False)
+    _releasing: asyncio.Task[None] | None = field(default=None, init=False)
 
     def put(self, *, path: str, assignments: Mapping[str, Assignment]) -> None:
         """Set what every agent shall do for a mount; those that are not named have nothing to do for it.
@@ -81,8 +85,14 @@ class Assigner:
         """Send from now on what has been put. A new operator looks at all mounts first: their agents go on with what
         they were sent before, and get what is new to them in one request."""
         self.held = False
-        for node in list(self._wanted):
+        self._releasing = asyncio.create_task(self._release(list(self._wanted)), name="assign all")
+
+    async def _release(self, nodes: list[str]) -> None:
+        """A few agents in one turn of the loop: each may have hundreds of mounts."""
+        for place, node in enumerate(nodes):
             self._wake(node)
+            if place % RELEASED_AT_ONCE == RELEASED_AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     def stop(self, path: str) -> None:
         """No Dataset wants anything of a mount now: what lies there is left alone."""
@@ -143,7 +153,7 @@ class Assigner:
                 yield node, state.mounts[path].version, sent
 
     async def close(self) -> None:
-        tasks = list(self._senders.values())
+        tasks = [*self._senders.values(), *([self._releasing] if self._releasing is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

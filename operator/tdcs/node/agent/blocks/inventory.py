@@ -14,9 +14,10 @@ import numpy as np
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.tier import Disk, Ids
 from tdcs.node.agent.mount.block_ledger import Ledger
-from tdcs.node.agent.mount.block_rows import Numbers
+from tdcs.node.agent.mount.block_rows import Mask, Numbers
 from tdcs.node.agent.mount.mount_work import MountWork
 
+_NONE: Final = np.zeros(0, dtype=np.int64)
 _SHARE: Final = 5
 """A look is made again after this many times its own length at the earliest."""
 _MOST_SECONDS: Final = 3.0
@@ -71,6 +72,8 @@ class Inventory:
         self.appeared: Final = deque[Found]()
         """What looks have found that was not known before, for whoever measures it."""
         self._ids = np.empty(0, dtype=np.int64)
+        self._owned: dict[str, tuple[Ledger, Ids, Numbers]] = {}
+        """Of each mount the ids that the last look has found of it, and their blocks' numbers."""
         self._last = Look(spooled=np.empty(0, dtype=np.int64), registered=np.empty(0, dtype=np.int64))
 
     @property
@@ -110,30 +113,41 @@ class Inventory:
         registered = self._disk.registered_ids()
         self._last = Look(spooled=spooled, registered=registered)
         found = _united(spooled, registered)
-        strange = [spooled, registered]
         if len(np.setdiff1d(self._ids, found, assume_unique=True)):
             self.generation += 1
         self._ids = found
+        in_spool, in_worker = np.isin(found, spooled), np.isin(found, registered)
+        strange = np.ones(len(found), dtype=np.bool_)
+        placed = self._placed_before(mounts, found, strange)
         for mount in mounts:
             with mount.lock:
                 ledger = mount.ledger
                 if ledger is None:
                     continue
-                places = [ledger.manifest.blocks_at(ids) for ids in strange]
+                before_places, before_numbers = placed.get(mount.path, (_NONE, _NONE))
+                if mount.path in self._owned and self._owned[mount.path][0] is not ledger:
+                    strange[before_places] = True  # a new version has begun meanwhile, with other numbers
+                    before_places, before_numbers = _NONE, _NONE
+                # No two mounts have blocks in common.
+                rest = np.flatnonzero(strange)
+                new_places, new_numbers = ledger.manifest.blocks_among(found[rest])
+                places = np.concatenate([before_places, rest[new_places]])
+                numbers = np.concatenate([before_numbers, new_numbers])
+                strange[rest[new_places]] = False
+                self._owned[mount.path] = (ledger, found[places], numbers)
                 fresh = ledger.observe(
-                    spooled=places[0][places[0] >= 0], registered=places[1][places[1] >= 0]
+                    spooled=np.sort(numbers[in_spool[places]]),
+                    registered=np.sort(numbers[in_worker[places]]),
                 )
                 ids = ledger.manifest.block_ids[fresh].tolist()
                 spooled_here = ledger.spooled_of(fresh)
-            # No two mounts have blocks in common.
-            strange = [each[at < 0] for each, at in zip(strange, places, strict=True)]
             if ids:
                 mount.readable.add(ids)
                 self.appeared.append(Found(mount, ledger, fresh[spooled_here], fresh[~spooled_here]))
         before = self._strangers
         self._strangers = {
             identity: before[identity] if identity in before else self._disk.size(identity)
-            for identity in _united(*strange).tolist()
+            for identity in found[strange].tolist()
         }
         with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
             known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
@@ -142,6 +156,21 @@ class Inventory:
         self.looks += 1
         took = self._clock() - began
         self._earliest = self._clock() + min(max(_MOST_SECONDS - took, took / 2), took * _SHARE)
+
+    def _placed_before(
+        self, mounts: Sequence[MountWork], found: Ids, strange: Mask
+    ) -> dict[str, tuple[Numbers, Numbers]]:
+        """Of each mount the places of ids that its last look knew to be its, and their blocks' numbers: only what has
+        appeared since then is looked up in manifests. They are struck out of `strange`."""
+        ledgers = {mount.path: mount.ledger for mount in mounts}
+        self._owned = {path: each for path, each in self._owned.items() if ledgers.get(path) is each[0]}
+        placed = {}
+        for path, (_, ids, numbers) in self._owned.items():
+            places = np.minimum(np.searchsorted(found, ids), max(len(found) - 1, 0))
+            here = found[places] == ids if len(found) else np.zeros(len(ids), dtype=np.bool_)
+            placed[path] = (places[here], numbers[here])
+            strange[places[here]] = False
+        return placed
 
 
 def _united(one: Ids, other: Ids) -> Ids:
