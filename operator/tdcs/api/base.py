@@ -53,6 +53,12 @@ def list_map(*keys: str, **more: Any) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys), **more}
 
 
+def one_value(**more: Any) -> dict[str, Any]:
+    """Schema extras of a list that has one writer, and is replaced as a whole. For each item of a list map the API
+    server records who wrote which field, which takes more than a short item itself."""
+    return {"x-kubernetes-list-type": "atomic", **more}
+
+
 def defaulted(model: type[ModelT], **extra: Any) -> Any:
     """A nested object that may be left out; the server then fills it in, defaults included."""
     return Field(default_factory=model, json_schema_extra={"default": {}, **extra})

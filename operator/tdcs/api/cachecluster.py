@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from tdcs.api import names
-from tdcs.api.base import PATH_RULE, JsonObject, Model, NodeSelector, defaulted, list_map, rule, rules
+from tdcs.api.base import (
+    PATH_RULE,
+    JsonObject,
+    Model,
+    NodeSelector,
+    defaulted,
+    list_map,
+    one_value,
+    rule,
+    rules,
+)
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration, to_seconds
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
@@ -368,7 +378,7 @@ class CacheClusterStatus(Model):
     wanted_bytes: int = 0
     """Bytes that the cache needs for data that is read, waited for or pinned, or has a time that is not over; each copy
     that is asked for counted, and idle data not. Above capacityBytes the cache is too small for its jobs."""
-    workers: Annotated[list[CacheWorker], Field(json_schema_extra=list_map("node"))] = Field(default=[])
+    workers: Annotated[list[CacheWorker], Field(json_schema_extra=one_value())] = Field(default=[])
     """Every worker, those that drain included."""
 
 

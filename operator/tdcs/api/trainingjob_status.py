@@ -4,12 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tdcs.api.base import Model, list_map
+from tdcs.api.base import Model, list_map, one_value
 from tdcs.api.conditions import Conditions
 
 JobState = Literal[
     "Waiting", "Queued", "Suspended", "Starting", "Running", "Restarting", "Succeeded", "Failed"
 ]
+
+PLACEMENT_LIMIT = 128
+"""Pods of which a status says where they are: 20 KiB, however many a job has."""
 
 NODE_FAILURES_LIMIT = 16
 """Nodes of which a status says that the job failed there."""
@@ -149,8 +152,12 @@ class TrainingJobStatus(Model):
     readiness."""
     selector: str = ""
     """Selects the workers' pods."""
-    placement: Annotated[list[PodPlacement], Field(json_schema_extra=list_map("pod"))] = Field(default=[])
-    """Where the pods run, or ran."""
+    placement: Annotated[list[PodPlacement], Field(json_schema_extra=one_value())] = Field(default=[])
+    """Where the pods run, or ran: those with the lowest indexes, where there are more than can be listed."""
+    placement_omitted: int | None = None
+    """How many further pods have a node, and are not listed."""
+    placement_digest: str | None = None
+    """Changes when one of the pods that are not listed is on another node."""
     locality: float | None = None
     """Mean over the pods of: bytes of the data on the pod's node over the most such bytes on any node. 1 means
     that no pod could have been placed better."""

@@ -67,8 +67,15 @@ def _is_another_mistake(old: Condition, new: Condition) -> bool:
     return changes and new.reason in WARNINGS
 
 
-def _without(status: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in status.items() if name not in fields}
+def _compared(status: Mapping[str, Any], beside: Collection[str], *, messages: bool) -> dict[str, Any]:
+    """What of a status is a reason to write it."""
+    found = {name: value for name, value in status.items() if name not in beside}
+    if not messages:
+        conditions = found.get("conditions") or ()
+        found["conditions"] = [
+            (each.get("type"), each.get("status"), each.get("reason")) for each in conditions
+        ]
+    return found
 
 
 async def publish_status(
@@ -79,6 +86,7 @@ async def publish_status(
     status: Model,
     findings: Sequence[Finding],
     beside: Collection[str] = (),
+    messages: bool = True,
 ) -> Object:
     """Write the status if it differs from what `obj` carries, then record an event for each condition that changed.
 
@@ -87,6 +95,7 @@ async def publish_status(
         obj: the custom resource as read in this pass.
         status: the wanted status; its conditions and generation are filled in here.
         beside: fields that are written beside others only: when nothing else differs, they are no reason to write.
+        messages: whether another message of a condition is a reason to write.
 
     Returns:
         The object with its new status. An object that was deleted meanwhile is not written.
@@ -100,7 +109,7 @@ async def publish_status(
         "observedGeneration": generation,
         "conditions": [condition.model_dump(by_alias=True, mode="json") for condition in conditions],
     }
-    if _without(wanted, beside) == _without(current(obj), beside):
+    if _compared(wanted, beside, messages=messages) == _compared(current(obj), beside, messages=messages):
         return obj
     identity = {key: metadata[key] for key in ("name", "namespace", "uid") if metadata.get(key)}
     try:

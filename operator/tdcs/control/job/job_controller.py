@@ -27,6 +27,7 @@ from tdcs.control.job.pod_events import PodEvents
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
+from tdcs.control.job.status_pace import PROGRESS, StatusPace
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import job_restart, role_order
@@ -91,6 +92,7 @@ class TrainingJobController:
         self._context = context
         self._admitters = Admitters(context=context, gangs=gangs)
         self._restarts = JobRestarts(context=context)
+        self._pace = StatusPace(seconds=context.settings.progress_seconds, clock=clock)
         self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
         self._pod_events = PodEvents(context=context)
         self._template_claims = template_claims.TemplateClaims(api=context.api, clock=clock)
@@ -103,6 +105,7 @@ class TrainingJobController:
         if obj is None:
             self._context.gone(key)
             self._services.pop((key.namespace, key.name), None)
+            self._pace.forget((key.namespace, key.name))
             self._stalls.forget((key.namespace, key.name))
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             self._growth.forget((key.namespace, key.name))
@@ -180,7 +183,9 @@ class TrainingJobController:
             return await self._refused(obj, seen, error)
         if outcome is not None:
             await self._mark_end(obj, outcome, now=now)
-        await self._report(obj, seen, decision, outcome, now=now)
+        held = 0.0 if outcome is not None else self._pace.left(object_key(obj))
+        await self._report(obj, seen, decision, outcome, now=now, paced=held > 0)
+        again = _soonest(again, held or None)
         if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
             again = _soonest(again, LOOK_SECONDS)
         # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
@@ -482,22 +487,41 @@ class TrainingJobController:
         return None
 
     async def _report(
-        self, obj: Object, seen: Observed, decision: Decision, outcome: JobOutcome | None, *, now: str
+        self,
+        obj: Object,
+        seen: Observed,
+        decision: Decision,
+        outcome: JobOutcome | None,
+        *,
+        now: str,
+        paced: bool = False,
     ) -> Object:
+        """Write the status. `paced`: not for progress alone, which was written a moment ago."""
         wanted = job_status.status_of(
             seen, decision=decision, outcome=outcome, now=now, stall=self._stall(obj)
         )
         return await self._publish(
-            obj, wanted, job_status.findings_of(seen, decision=decision, outcome=outcome)
+            obj, wanted, job_status.findings_of(seen, decision=decision, outcome=outcome), paced=paced
         )
 
     def _stall(self, obj: Object) -> Stall | None:
         return self._stalls.of(object_key(obj), obj["metadata"]["uid"])
 
-    async def _publish(self, obj: Object, wanted: Model, findings: list[Finding]) -> Object:
-        return await publish_status(
-            context=self._context, resource=TRAINING_JOBS, obj=obj, status=wanted, findings=findings
+    async def _publish(
+        self, obj: Object, wanted: Model, findings: list[Finding], *, paced: bool = False
+    ) -> Object:
+        written = await publish_status(
+            context=self._context,
+            resource=TRAINING_JOBS,
+            obj=obj,
+            status=wanted,
+            findings=findings,
+            beside=PROGRESS if paced else (),
+            messages=not paced,
         )
+        if written is not obj:
+            self._pace.wrote(object_key(obj))
+        return written
 
 
 def _made(job: Object) -> int:

@@ -1,7 +1,7 @@
 """What the status of a TrainingJob says."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tdcs.api import names
@@ -9,6 +9,7 @@ from tdcs.api.conditions import NO_RETRY_LEFT, POD_FAILED, POD_LOST, Finding, fi
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import (
+    PLACEMENT_LIMIT,
     CopyUse,
     JobState,
     PodPlacement,
@@ -27,8 +28,9 @@ from tdcs.decide.place.data_location import held
 from tdcs.decide.place.node_score import bytes_on_node, local_share, locality
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
+from tdcs.kube.apply import digest_of
 from tdcs.model.dataset_copies import CopyOnNodes
-from tdcs.model.job_pods import newest, problem_of
+from tdcs.model.job_pods import PodView, newest, problem_of
 from tdcs.model.observed_job import Observed
 
 IN_THE_QUEUE = frozenset(
@@ -194,19 +196,46 @@ def _failures(seen: Observed, role: Role) -> int:
     return max(seen.job(role).failed, there)
 
 
-def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where the pods of a job are.
+
+    Attributes:
+        listed: those that the status lists.
+        nodes: the node of every pod, by its name.
+    """
+
+    listed: list[PodPlacement]
+    nodes: Mapping[str, str]
+
+    @property
+    def omitted(self) -> int:
+        return max(len(self.nodes) - len(self.listed), 0)
+
+    @property
+    def digest(self) -> str | None:
+        """Of all places, where not all are listed."""
+        return digest_of(dict(self.nodes)) if self.omitted else None
+
+
+def places_of(seen: Observed, copies: Sequence[CopyOnNodes]) -> Places:
     """Where the pods are: the newest pod of each index, with the bytes that lay there when it was first seen.
 
     When all pods are gone (the job ended and was cleaned up) what was known is kept.
     """
     placed = newest(pod for pod in seen.pods if pod.node)
+    nodes = {pod.name: pod.node for pod in placed}
+    return Places(listed=_listed(seen, placed, copies), nodes=nodes)
+
+
+def _listed(seen: Observed, placed: Sequence[PodView], copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
     if not placed:
         return list(seen.known.placement)
     known = {(entry.pod, entry.node): entry for entry in seen.known.placement}
     return [
         known.get((pod.name, pod.node))
         or PodPlacement(pod=pod.name, node=pod.node, cached_bytes=bytes_on_node(node=pod.node, copies=copies))
-        for pod in sorted(placed, key=lambda pod: pod.name)
+        for pod in sorted(placed[:PLACEMENT_LIMIT], key=lambda pod: pod.name)
     ]
 
 
@@ -217,13 +246,16 @@ def status_of(
     known, copies = seen.known, held(seen.datasets)
     # What a gang gave back, or Kueue took back, it has no more.
     given_back = decision.reason in GAVE_BACK | {Reason.IN_KUEUE}
-    places = [] if given_back else placement(seen, copies)
-    moved = [(place.pod, place.node) for place in places] != [
-        (place.pod, place.node) for place in known.placement
+    places = Places(listed=[], nodes={}) if given_back else places_of(seen, copies)
+    omitted, digest = places.omitted, places.digest
+    if not places.nodes and not given_back:
+        omitted, digest = known.placement_omitted or 0, known.placement_digest
+    moved = digest != known.placement_digest or [(each.pod, each.node) for each in places.listed] != [
+        (each.pod, each.node) for each in known.placement
     ]
     near, share = known.locality, known.local_share
     if moved:
-        near, share = _nearness(seen, places)
+        near, share = _nearness(seen, places.nodes)
     shown = headline(seen, decision=decision, outcome=outcome)
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
     restart, ran = decision.restart, outcome is None and running(seen).status == "True"
@@ -239,7 +271,9 @@ def status_of(
         admitted_workers=seen.replicas("Worker") if decision.admitted and seen.spec.is_elastic_gang else None,
         suspended_seconds=_suspended_seconds(seen, now=now) or None,
         selector=selector_of(job=seen.name, role="Worker"),
-        placement=places,
+        placement=places.listed,
+        placement_omitted=omitted or None,
+        placement_digest=digest,
         locality=None if near is None else round(near, 4),
         locality_percent=None if near is None else f"{math.floor(near * 100 + 1e-9)}%",
         local_share=None if share is None else round(share, 4),
@@ -277,9 +311,8 @@ def _prediction(
     )
 
 
-def _nearness(seen: Observed, places: Sequence[PodPlacement]) -> tuple[float | None, float | None]:
+def _nearness(seen: Observed, nodes: Mapping[str, str]) -> tuple[float | None, float | None]:
     """Locality and local share: the mean over the pods that read data, each by the datasets that it reads itself."""
-    nodes = {place.pod: place.node for place in places}
     groups: dict[tuple[str, ...], list[str]] = {}
     for pod in seen.pods:
         reads = tuple(use.name for use in seen.spec.datasets_of(pod.role, pod.number))

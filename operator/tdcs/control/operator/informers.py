@@ -10,6 +10,7 @@ from tdcs.control.operator.event_handlers import EventHandlers
 from tdcs.kube.api import KubeApi
 from tdcs.kube.informer import OnChange
 from tdcs.kube.informer_set import InformerSet
+from tdcs.model.kept_pod import kept_pod
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import (
     DAEMON_SETS,
@@ -42,6 +43,12 @@ FOLLOWED = (
 )
 
 
+def without_managed_fields(obj: Object) -> Object:
+    """An object without the record of who wrote which field, which may be half of it."""
+    metadata = {field: value for field, value in obj["metadata"].items() if field != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
 def informers_of(
     *, api: KubeApi, settings: Settings, views: Views, handlers: EventHandlers
 ) -> dict[Resource, InformerSet]:
@@ -55,8 +62,10 @@ def informers_of(
     informers: dict[Resource, InformerSet] = {}
     namespaces, of_job = settings.served.namespaces, names.LABEL_TRAINING_JOB
     follow(NODES, handlers.on_node)
-    follow(PODS, handlers.on_job_child, labels=of_job)
-    follow(JOBS, handlers.on_job_child, labels=of_job, namespaces=namespaces(JOBS))
+    follow(PODS, handlers.on_job_child, labels=of_job, keep=kept_pod)
+    follow(
+        JOBS, handlers.on_job_child, labels=of_job, namespaces=namespaces(JOBS), keep=without_managed_fields
+    )
     follow(PRIORITY_CLASSES, handlers.on_priority_class)
     follow(RESOURCE_QUOTAS, handlers.on_resource_quota, namespaces=namespaces(RESOURCE_QUOTAS))
     follow(NAMESPACES, handlers.on_namespace)

@@ -1,0 +1,116 @@
+"""What the operator keeps of a job's pod: some 2 KB of the 30 KB that the API server sends.
+
+The shape is that of a pod, so that whoever reads one need not know whether it was kept or read. What pods of a job have
+in common (labels, owner, node, scheduler) is one object for all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from tdcs.api import names
+from tdcs.model.job_pods import QUOTE_LIMIT
+from tdcs.model.kube_objects import Object
+
+METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+LABELS: Final = (names.LABEL_TRAINING_JOB, names.LABEL_ROLE)
+CONDITIONS: Final = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
+CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
+
+
+def kept_pod(pod: Object) -> Object:
+    """A pod of a job without what no decision reads: its environment, volumes, images and managers."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    labels = metadata.get("labels") or {}
+    index = (metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX)
+    found: dict[str, Any] = {field: metadata[field] for field in METADATA if field in metadata}
+    found["labels"] = _labels(*(str(labels.get(each) or "") for each in LABELS))
+    if index is not None:
+        found["annotations"] = _annotations(str(index))
+    owners = metadata.get("ownerReferences") or ()
+    found["ownerReferences"] = _owners(
+        tuple((str(each.get("uid")), bool(each.get("controller"))) for each in owners)
+    )
+    return {
+        "metadata": found,
+        "spec": _spec(str(spec.get("nodeName") or ""), str(spec.get("schedulerName") or "")),
+        "status": _status(status),
+    }
+
+
+def _status(status: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "phase": _one(str(status.get("phase") or "Pending")),
+        "conditions": [
+            _condition(each) for each in status.get("conditions") or () if each.get("type") in CONDITIONS
+        ],
+    }
+    for field in ("reason", "message"):
+        if status.get(field):
+            found[field] = _text(status[field])
+    for field in ("initContainerStatuses", "containerStatuses"):
+        if containers := _containers(status.get(field) or ()):
+            found[field] = containers
+    return found
+
+
+def _condition(condition: Mapping[str, Any]) -> Mapping[str, str]:
+    if condition.get("message"):
+        short = {field: _one(str(condition[field])) for field in CONDITION if condition.get(field)}
+        return {**short, "message": _text(condition["message"])}
+    return _quiet_condition(*(str(condition.get(field) or "") for field in CONDITION))
+
+
+def _containers(statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The containers that wait or have ended; those that run say nothing."""
+    found = []
+    for each in statuses:
+        state = each.get("state") or {}
+        told = {
+            kind: {
+                field: _text(value) if isinstance(value, str) else value
+                for field in ("reason", "message", "exitCode", "finishedAt")
+                if (value := state[kind].get(field)) is not None
+            }
+            for kind in ("waiting", "terminated")
+            if state.get(kind)
+        }
+        if told:
+            found.append({"name": each.get("name", ""), "state": told})
+    return found
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 2 * QUOTE_LIMIT else text[: 2 * QUOTE_LIMIT]
+
+
+@lru_cache(maxsize=1 << 16)
+def _one(text: str) -> str:
+    """The same string for all that are equal."""
+    return text
+
+
+@lru_cache(maxsize=1 << 16)
+def _labels(job: str, role: str) -> Mapping[str, str]:
+    return {label: value for label, value in zip(LABELS, (job, role), strict=True) if value}
+
+
+@lru_cache(maxsize=1 << 12)
+def _annotations(index: str) -> Mapping[str, str]:
+    return {names.ANNOTATION_COMPLETION_INDEX: index}
+
+
+@lru_cache(maxsize=1 << 16)
+def _owners(owners: tuple[tuple[str, bool], ...]) -> Sequence[Mapping[str, Any]]:
+    return [{"uid": uid, "controller": controller} for uid, controller in owners]
+
+
+@lru_cache(maxsize=1 << 16)
+def _spec(node: str, scheduler: str) -> Mapping[str, str]:
+    return {**({"nodeName": node} if node else {}), **({"schedulerName": scheduler} if scheduler else {})}
+
+
+@lru_cache(maxsize=1 << 16)
+def _quiet_condition(*values: str) -> Mapping[str, str]:
+    return {field: value for field, value in zip(CONDITION, values, strict=True) if value}
