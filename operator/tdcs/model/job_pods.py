@@ -59,7 +59,8 @@ class PodView:
     Attributes:
         node: empty while it has none.
         index: its number in its role.
-        phase: as Kubernetes has it: Pending, Running, Succeeded, Failed.
+        phase: as Kubernetes has it: Pending, Running, Succeeded, Failed; Succeeded from the moment on in which all its
+            containers have ended well, which the kubelet says of the pod about a second later.
         created, finished: times, empty when unknown.
         waiting: why it does not run yet; None when it runs, or starts as every pod does.
         failure: how it failed; None when it did not.
@@ -107,7 +108,7 @@ class PodView:
 
 def pod_view(pod: Object) -> PodView:
     metadata, status = pod["metadata"], pod.get("status") or {}
-    phase = str(status.get("phase") or "Pending")
+    phase = _phase(status)
     return PodView(
         name=metadata["name"],
         role=_role(metadata.get("labels") or {}),
@@ -156,6 +157,16 @@ def quoted(text: object) -> str:
     """A message of somebody else on one line, shortened."""
     words = " ".join(str(text or "").split())
     return words if len(words) <= QUOTE_LIMIT else words[: QUOTE_LIMIT - 1] + "…"
+
+
+def _phase(status: Mapping[str, Any]) -> str:
+    phase = str(status.get("phase") or "Pending")
+    ended = [
+        (container.get("state") or {}).get("terminated")
+        for container in status.get("containerStatuses") or ()
+    ]
+    well = bool(ended) and all(each is not None and each.get("exitCode") == 0 for each in ended)
+    return "Succeeded" if phase == "Running" and well else phase
 
 
 def _role(labels: Mapping[str, str]) -> Role:

@@ -136,11 +136,13 @@ def running(seen: Observed) -> Finding:
     specs = seen.spec.by_role()
     found = {role: counts(seen, role) for role in specs}
     wanted = sum(seen.replicas(role) for role in specs)
+    ended = sum(min(count.succeeded, seen.replicas(role)) for role, count in found.items())
     up = sum(min(count.ready + count.succeeded, seen.replicas(role)) for role, count in found.items())
+    text = f"{up - ended} of {wanted} pods run{f', {ended} succeeded' if ended else ''}"
     if up >= wanted:
-        text = "its pod is ready" if wanted == 1 else f"{up} of {wanted} pods run"
-        return finding(names.RUNNING, True, "PodsReady", text)
-    text = "its pod does not run yet" if wanted == 1 else f"{up} of {wanted} pods run"
+        alone = "its pod has succeeded" if ended else "its pod is ready"
+        return finding(names.RUNNING, True, "PodsReady", alone if wanted == 1 else text)
+    text = "its pod does not run yet" if wanted == 1 else text
     held = problem_of(newest(seen.pods))
     if held is None and seen.unmade is not None:
         return finding(names.RUNNING, False, seen.unmade.problem.reason, f"{text}; {seen.unmade}")

@@ -84,6 +84,21 @@ def test_the_kubelets_words_are_quoted_with_the_node() -> None:
     )
 
 
+def test_a_job_runs_on_while_its_pods_end_one_after_the_other() -> None:
+    # Between the end of a container and the pod's phase Succeeded the kubelet says that it runs and is not ready.
+    ended = container(terminated={"exitCode": 0, "reason": "Completed"})
+    gone = {"type": "Ready", "status": "False", "reason": "PodCompleted"}
+    for between in (
+        {"phase": "Running", "conditions": [gone], **ended},
+        {"phase": "Succeeded", "conditions": [gone], **ended},
+    ):
+        found = shown(pod(0, node="a", **between), pod(1, node="b", **RUNNING))
+        assert (found.state, found.message) == ("Running", "1 of 2 pods run, 1 succeeded")
+    failed = container(terminated={"exitCode": 3, "reason": "Error"})
+    found = shown(pod(0, node="a", phase="Running", conditions=[gone], **failed), pod(1, node="b", **RUNNING))
+    assert (found.state, found.message) == ("Starting", "1 of 2 pods run")
+
+
 def test_a_start_as_usual_is_no_problem() -> None:
     creating = container(waiting={"reason": "ContainerCreating"})
     found = shown(pod(0, node="a", phase="Pending", **creating))
