@@ -94,14 +94,20 @@ def starting_nodes(
 
     Args:
         wanted: the nodes that are to have a worker.
-        made: when the StatefulSet of each was made; without those that are not there yet.
-        known: the status so far: a worker that was ready there is lost when it goes, however young.
+        made: when the StatefulSet of each was made, or asked for again; without those that are not there yet.
+        known: the status so far: a worker that was ready there is lost when it goes, however young; one that drained
+            is asked for again just now.
     """
-    seen = {one.node for one in (known.workers if known else ()) if one.state in {"Ready", "Lost"}}
+    states = {one.node: one.state for one in (known.workers if known else ())}
     return frozenset(
         node
         for node in wanted
-        if node not in seen and (node not in made or seconds_since(made[node], now=now) < STARTING_SECONDS)
+        if states.get(node) not in {"Ready", "Lost"}
+        and (
+            node not in made
+            or states.get(node) == "Draining"
+            or seconds_since(made[node], now=now) < STARTING_SECONDS
+        )
     )
 
 

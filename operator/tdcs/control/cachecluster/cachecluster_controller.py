@@ -11,13 +11,12 @@ from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterSt
 from tdcs.api.conditions import Finding, finding
 from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods, cleaning, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
-from tdcs.control.cachecluster.draining import Drain, HeldSince, cut_off, is_dead, node_of
+from tdcs.control.cachecluster.draining import Drain, HeldSince, asked_for_at, cut_off, is_dead, node_of
 from tdcs.control.cachecluster.isolation_probe import NetworkProbe
 from tdcs.control.cachecluster.membership import Membership
 from tdcs.control.context import Context, Store, WorkKey
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide import worker_nodes
-from tdcs.decide.cache.mount_standing import EPOCH
 from tdcs.decide.cache.removal_cost import MountLedger
 from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
@@ -188,7 +187,7 @@ class CacheClusterController:
     ) -> frozenset[str]:
         """The nodes with a worker that has just been asked for."""
         now = self._context.now()
-        made = {node_of(one): str(one["metadata"].get("creationTimestamp") or EPOCH) for one in sets}
+        made = {node_of(one): asked_for_at(one) for one in sets}
         return worker_nodes.starting_nodes(wanted=wanted, made=made, known=cluster.status, now=now)
 
     def _blueprint(self, obj: Object, cluster: CacheCluster) -> Blueprint:

@@ -14,6 +14,7 @@ from tdcs.control.cachecluster import cleaning
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.context import Context
 from tdcs.decide import leaving_workers
+from tdcs.decide.cache.mount_standing import EPOCH
 from tdcs.decide.leaving_workers import ScaleInInput
 from tdcs.engine.holder_table import table_seconds
 from tdcs.model.cache_engine import EngineError, NoSuchWorkerError, WorkerInfo
@@ -28,6 +29,13 @@ def node_of(worker_set: Object) -> str:
 def since_when(worker_set: Object) -> str:
     """When a worker began to drain; empty when it does not."""
     return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_DRAINING, ""))
+
+
+def asked_for_at(worker_set: Object) -> str:
+    """When a worker was last asked for: made, or wanted again after it had begun to leave."""
+    metadata = worker_set["metadata"]
+    again = str((metadata.get("annotations") or {}).get(names.ANNOTATION_WANTED, ""))
+    return max(again, str(metadata.get("creationTimestamp") or EPOCH))
 
 
 def is_leaving(worker_set: Object) -> bool:
@@ -134,14 +142,17 @@ class Drain:
         """A worker that drained is wanted again."""
         if not since_when(worker_set):
             return
-        patch: Object = {"metadata": {"annotations": {names.ANNOTATION_DRAINING: None}}}
+        marks = {names.ANNOTATION_DRAINING: None, names.ANNOTATION_WANTED: self._context.now()}
+        patch: Object = {"metadata": {"annotations": marks}}
         info = (self._workers or {}).get(node_of(worker_set))
-        if info is not None and not info.live and worker_set["spec"].get("replicas", 1):
+        retired = info is not None and not info.live
+        if retired and worker_set["spec"].get("replicas", 1):
             # It was retired already, and only a new process registers again.
             again = {names.ANNOTATION_RESTARTED: self._context.now()}
             patch["spec"] = {"template": {"metadata": {"annotations": again}}}
         await self._merge(worker_set, patch)
-        text = f"the worker of node {node_of(worker_set)} stays: it is wanted again"
+        goes_on = "starts again, after it was drained" if retired else "stays"
+        text = f"the worker of node {node_of(worker_set)} {goes_on}: it is wanted again"
         await self._tell(reason="DrainCancelled", message=text)
 
     async def _may_go(self, one: Object, *, gone: frozenset[str], left: int) -> bool:

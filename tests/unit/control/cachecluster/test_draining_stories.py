@@ -250,13 +250,19 @@ async def test_a_worker_that_was_retired_already_is_started_anew_when_it_is_want
     await cluster.engine.retire(worker=leaver)
     await scale(cluster, 3)
     pace.open.set()
-    await cluster.start()
     name = ("tdcs-system", f"default-worker-{leaver}")
+    made_long_ago = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    cluster.server.store(STATEFUL_SETS)[name]["metadata"].update(made_long_ago)
+    await cluster.start()
 
     def template() -> dict[str, str]:
         return dict(cluster.server.store(STATEFUL_SETS)[name]["spec"]["template"]["metadata"]["annotations"])
 
     await cluster.until(lambda: names.ANNOTATION_RESTARTED in template())
+    await cluster.until(lambda: states(cluster)[leaver] == "Pending")
+    assert notes(cluster, "DrainCancelled") == [
+        f"the worker of node {leaver} starts again, after it was drained: it is wanted again"
+    ]
     cluster.engine.set_worker(name=leaver)  # as the new process does
     await cluster.until(lambda: states(cluster) == dict.fromkeys(NAMES, "Ready"))
 
