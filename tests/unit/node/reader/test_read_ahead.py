@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,47 @@ def test_a_file_is_in_order_from_its_beginning_to_its_end_and_not_in_between() -
     assert order.in_order(1, 5, offset=100, size=100, slack=10)
     assert not order.in_order(1, 5, offset=5000, size=100, slack=10)
     assert not order.in_order(1, 6, offset=5000, size=100, slack=10)
+
+
+def test_a_file_is_in_order_from_anywhere_once_a_read_begins_where_another_ended() -> None:
+    order = OffsetOrder()
+    found = [order.in_order(1, 5, offset=offset, size=100, slack=10) for offset in range(7000, 7500, 100)]
+    assert found == [False, True, True, True, True]
+
+
+def test_the_more_reads_were_in_order_the_more_is_fetched_ahead() -> None:
+    order = OffsetOrder()
+    parts = []
+    for offset in range(0, 600, 100):
+        assert order.in_order(1, 5, offset=offset, size=100, slack=10)
+        parts.append(order.parts_ahead(1, 5))
+    assert parts == [1, 2, 4, 4, 4, 4]
+    assert order.parts_ahead(1, 6) == 0
+
+
+def test_a_stream_of_reads_may_be_taken_in_another_order_once_it_is_one() -> None:
+    order, part = OffsetOrder(), 1 << 20
+    for offset in (0, 1, 2, 4, 3, 5, 7, 6, 8):
+        assert order.in_order(1, 5, offset=offset * part, size=part, slack=part), offset
+
+
+def test_programs_that_read_a_file_from_several_places_are_each_in_order() -> None:
+    order, part = OffsetOrder(), 1 << 20
+    begins = (0, 100 * part, 200 * part)
+    found = [
+        order.in_order(1, 5, offset=begin + step * part, size=part, slack=part)
+        for step in range(10)
+        for begin in begins
+    ]
+    assert found == [True, False, False] + [True] * 27
+
+
+@pytest.mark.parametrize("size", [4 << 20, 64 << 20])
+def test_reads_at_random_places_are_in_no_order(size: int) -> None:
+    order, made = OffsetOrder(), random.Random(3)
+    offsets = [made.randrange(size // 4096) * 4096 for _ in range(2000)]
+    found = sum(order.in_order(1, 5, offset=offset, size=4096, slack=1 << 20) for offset in offsets)
+    assert found < 20, "it was every fourth one of a file of 4 MiB"
 
 
 def epoch(order: EpochOrder, files: list[int]) -> set[int]:

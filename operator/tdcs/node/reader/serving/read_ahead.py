@@ -15,7 +15,10 @@ _TURNS: Final = 8
 """Places by which the turns of several readers shift a file between two epochs."""
 _SHORTEST_EPOCH: Final = 64
 FILES_AHEAD: Final = 32
-PARTS_AHEAD: Final = 4
+MOST_PARTS_AHEAD: Final = 4
+_READS_IN_ORDER: Final = 3
+_STREAMS: Final = 4
+"""Programs that read a file, each in order, that are told apart."""
 
 
 class FileOrder:
@@ -90,20 +93,56 @@ class EpochOrder:
         self._order = FileOrder(gap=_TURNS)
 
 
+class _Stream:
+    """A program that reads a file in order: where it goes on, and how many of its reads were in order."""
+
+    __slots__ = ("end", "reads")
+
+    def __init__(self, end: int, reads: int) -> None:
+        self.end, self.reads = end, reads
+
+
 class OffsetOrder:
-    """Notices which files are read from their beginning to their end."""
+    """Notices which files are read in order, from their beginning or from anywhere else.
+
+    Reads at random places are far from one another, and one of a few is near: so a file is read in order once a read
+    begins at its very beginning, or exactly where another one ended. From the third read in order on the kernel may ask
+    for parts in another order, and a read goes on within some slack. Several programs may read a file, each from
+    another place.
+    """
 
     def __init__(self) -> None:
-        self._next: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._streams: OrderedDict[tuple[int, int], list[_Stream]] = OrderedDict()
 
     def in_order(self, version: int, file: int, *, offset: int, size: int, slack: int) -> bool:
-        """Whether a read goes on where earlier ones ended, within `slack` bytes, or begins at the file's beginning."""
+        """Whether a read goes on where earlier ones ended, or begins at the file's beginning.
+
+        Args:
+            slack: bytes before or behind the end of those that were in order for a while.
+        """
         key = (version, file)
-        expected = self._next.get(key, 0)
-        found = abs(offset - expected) <= slack
-        if found:
-            self._next[key] = max(expected, offset + size) if offset else size
-            self._next.move_to_end(key)
-            if len(self._next) > _FILES_KNOWN:
-                self._next.popitem(last=False)
-        return found
+        streams = self._streams.get(key)
+        if streams is None:
+            streams = self._streams[key] = []
+            if len(self._streams) > _FILES_KNOWN:
+                self._streams.popitem(last=False)
+        else:
+            self._streams.move_to_end(key)
+        for stream in streams:
+            if stream.end == offset or (
+                stream.reads >= _READS_IN_ORDER and stream.end - size - slack <= offset <= stream.end + slack
+            ):
+                stream.end = max(stream.end, offset + size)
+                stream.reads += 1
+                streams.remove(stream)
+                streams.append(stream)
+                return True
+        streams.append(_Stream(offset + size, 0 if offset else 1))
+        if len(streams) > _STREAMS:
+            del streams[0]
+        return offset == 0
+
+    def parts_ahead(self, version: int, file: int) -> int:
+        """How many parts to fetch ahead of the last read, which was in order: the more were, the more follow."""
+        streams = self._streams.get((version, file))
+        return min(1 << max(0, streams[-1].reads - 1), MOST_PARTS_AHEAD) if streams else 0

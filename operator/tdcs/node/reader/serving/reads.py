@@ -22,7 +22,7 @@ from tdcs.node.reader.serving.place_shares import Asker, PlaceShares, Share
 from tdcs.node.reader.serving.pod_clock import PodClock
 from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.read import Read
-from tdcs.node.reader.serving.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
+from tdcs.node.reader.serving.read_ahead import EpochOrder, FileOrder, OffsetOrder
 from tdcs.node.reader.serving.signals import is_being_killed
 from tdcs.node.wire.connection import kept
 
@@ -360,7 +360,7 @@ class Reads:
         last, _, end = read.wanted[-1]
         length = int(manifest.block_lengths[last.block])
         if last.offset + last.length < length or last.block + 1 < blocks.stop:
-            self._parts_ahead(version, blocks, last)
+            self._parts_ahead(version, read.file, blocks, last)
         elif first and len(read.wanted) == 1 and end == last.length:
             self._files_ahead(version, read.file)
 
@@ -376,9 +376,9 @@ class Reads:
                 whole = version.block_lengths[blocks.start]
                 self._ahead(version, Key(version.number, blocks.start, 0, min(whole, PART_BYTES)))
 
-    def _parts_ahead(self, version: OpenVersion, blocks: range, last: Key) -> None:
+    def _parts_ahead(self, version: OpenVersion, file: int, blocks: range, last: Key) -> None:
         block, at = last.block, last.offset + last.length
-        for _ in range(PARTS_AHEAD):
+        for _ in range(self._offsets.parts_ahead(version.number, file)):
             length = int(version.manifest.block_lengths[block])
             if at >= length:
                 block, at = block + 1, 0
