@@ -21,7 +21,9 @@ _NO_SUID: Final = 2
 _NO_DEVICES: Final = 4
 _NO_ACCESS_TIMES: Final = 1024
 _DETACH: Final = 2
-_READAHEAD_KB: Final = fuse_protocol.LARGEST_READ // 1024
+_READAHEAD_KB: Final = 512
+"""How much the kernel reads ahead, and what a program that maps a file pays for a first page anywhere: with half of the
+largest read such a page takes half the time, and reads in order cost the same (docs/explanation/remote-reads.md)."""
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
