@@ -96,8 +96,12 @@ FOR_EVER: Final = 86400
 """Seconds for which the kernel may keep names and attributes: those of a version never change."""
 
 
+_OWN_NUMBERS: Final = (1 << 40) - 1
+
+
 class Attributes(NamedTuple):
-    """What `stat` says of a file or folder; `size` in bytes, `time` in seconds since 1970."""
+    """What `stat` says of a file or folder; `size` in bytes, `time` in seconds since 1970. The number of its inode is
+    that of its node without that of its version, which another node has another one for."""
 
     node: int
     size: int
@@ -109,10 +113,15 @@ class Unsupported(Exception):
     """The kernel speaks an older protocol than this file system needs."""
 
 
+def _inode(node: int) -> int:
+    own = node & _OWN_NUMBERS
+    return own + 1 if own != node else _OWN_NUMBERS + 1
+
+
 def _flat(found: Attributes) -> tuple[int, ...]:
     mode, links = (_FILE_MODE, 1) if found.is_file else (_FOLDER_MODE, 2)
     blocks, time = (found.size + 511) >> 9, found.time
-    return (found.node, found.size, blocks, time, time, time, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)
+    return (_inode(found.node), found.size, blocks, time, time, time, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)
 
 
 def init_answer(request: bytes | memoryview, *, unique: int) -> bytes:
@@ -177,7 +186,9 @@ def attribute_answer(unique: int, found: Attributes) -> bytes:
 def directory_entry(found: Attributes, *, name: bytes, following: int, plus: bool) -> bytes:
     """An entry of a folder; with `plus`, its attributes as well. The next one is asked for by `following`."""
     kind = FILE_KIND if found.is_file else FOLDER_KIND
-    entry = DIRECTORY_ENTRY.pack(found.node, following, len(name), kind) + name + bytes(-len(name) % 8)
+    entry = (
+        DIRECTORY_ENTRY.pack(_inode(found.node), following, len(name), kind) + name + bytes(-len(name) % 8)
+    )
     return _ENTRY.pack(found.node, 0, FOR_EVER, FOR_EVER, 0, 0, *_flat(found)) + entry if plus else entry
 
 

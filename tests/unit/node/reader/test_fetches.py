@@ -71,7 +71,7 @@ def opened(folder: Path, number: int, address: str, *, at_source: bool) -> OpenV
     """A version that this agent holds, or can only read from the source."""
     version = small_version(folder / str(number), {f"{file:02}": bytes([number]) * 100 for file in range(20)})
     registration = Registration(cluster=CLUSTER, path=version.manifest.path, manifest="")
-    tree = VersionTree(manifest=version.manifest, number=number, time=0)
+    tree = VersionTree(manifest=version.manifest, number=number)
     found = OpenVersion(number=number, name=str(number), registration=registration, tree=tree, node="here")
     slots = bytes(512) if at_source else ALL_SLOTS
     holder = Holder(node="there", address=address, present=slots, complete=slots, reads_source=at_source)

@@ -86,7 +86,7 @@ def _opened(folder: Path, number: int) -> OpenVersion:
         number=number,
         name=f"version-{number}",
         registration=Registration(cluster=CLUSTER, path=f"/datasets/{number}", manifest=""),
-        tree=VersionTree(manifest=manifest, number=number, time=0),
+        tree=VersionTree(manifest=manifest, number=number),
         node="here",
     )
 

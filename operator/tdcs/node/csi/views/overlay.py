@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tdcs.engine.confined_path import open_plain_file, plain_folder, replace_plain_file
+from tdcs.model.file_times import UNKNOWN_TIME
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.view_folders import SHOWN, TREE, DatasetFolder
 
@@ -71,10 +72,15 @@ def parse_shown(mounted: mountinfo.Mount) -> Shown | None:
     return Shown(device, version)
 
 
-def make_placeholder(path: bytes, *, number: int, length: int, mode: int, folder: int | None = None) -> None:
+def make_placeholder(
+    path: bytes, *, number: int, length: int, mode: int, time: int = UNKNOWN_TIME, folder: int | None = None
+) -> None:
     """Make a placeholder for the file of this number in the manifest. `path` is relative to `folder`, if there is one.
 
     Its length comes last: what a killed process leaves is no file of the right length. Raises OSError.
+
+    Args:
+        time: of the file's last change, in seconds since 1970.
     """
     file = os.open(path, _NEW, mode, dir_fd=folder)
     try:
@@ -82,6 +88,7 @@ def make_placeholder(path: bytes, *, number: int, length: int, mode: int, folder
         os.setxattr(file, _REDIRECT, b"/%d" % number)
         os.fchmod(file, mode)
         os.ftruncate(file, length)
+        os.utime(file, (time, time))
     finally:
         os.close(file)
 

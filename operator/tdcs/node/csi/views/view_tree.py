@@ -16,11 +16,13 @@ from typing import Final
 import numpy as np
 
 from tdcs.engine.confined_path import open_beneath, plain_folder, set_mode
+from tdcs.model.file_times import UNKNOWN_TIME, time_of
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import make_placeholder, placeholder_number
 from tdcs.node.csi.views.view_plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
 
+_SECOND: Final = 1_000_000_000
 FOLDER_MODE: Final = 0o555
 FILE_MODE: Final = 0o444
 
@@ -68,14 +70,19 @@ class Tree:
         with plain_folder(above, make=True) as parent:
             made = self._make(0, b"", parent=parent, name=name)
         with plain_folder(self.folder) as root:
+            new = []
             for number, folder in enumerate(self._manifest.folders):
                 if folder:
                     above, name = os.path.split(folder)
                     with _beneath(root, above) as parent:
-                        self._make(number, folder, parent=parent, name=name)
+                        if self._make(number, folder, parent=parent, name=name):
+                            new += [folder, above]
                 elif not made:
                     with _listing(root) as listing:
                         self._learn(number=number, listing=listing)
+            for folder in {*new, *([b""] if made else [])}:
+                with _beneath(root, folder) as changed:
+                    _set_time(changed, b".", UNKNOWN_TIME)
 
     def _make(self, number: int, folder: bytes, *, parent: int, name: bytes) -> bool:
         """Make a folder, or learn what is in it, but for the root; whether it was made."""
@@ -121,9 +128,12 @@ class Tree:
             plan = zip(steps.forms.tolist(), steps.fresh.tolist(), lengths, entries, strict=True)
             for form, fresh, wanted_length, (file, folder, name) in plan:
                 writer.enter(folder, name)
+                time = time_of(self._manifest.tag(file))
                 if form == Form.LINK:
                     block = int(self._manifest.block_ids[self._manifest.block_ends[file] - 1])
-                    found = _link(block, wanted_length, name, fresh=fresh, folders=folders, writer=writer)
+                    found = _link(
+                        block, wanted_length, name, time=time, fresh=fresh, folders=folders, writer=writer
+                    )
                     if found is not None and found.st_size == wanted_length:
                         self.forms[file], self.linked[file] = Form.LINK, found.st_ino
                         linked += 1
@@ -133,10 +143,10 @@ class Tree:
                     if self.forms[file] == Form.REMOTE:
                         continue
                 if form == Form.EMPTY:
-                    writer.empty(name)
+                    writer.empty(name, time=time)
                     self.forms[file] = Form.EMPTY
                 else:
-                    writer.placeholder(name, number=file, length=wanted_length, fresh=fresh)
+                    writer.placeholder(name, number=file, length=wanted_length, time=time, fresh=fresh)
                     self.forms[file] = Form.REMOTE
                     remote += 1
         return Outcome(linked=linked, remote=remote, wrong_length=tuple(wrong))
@@ -176,7 +186,7 @@ def _form(*, entry: "os.DirEntry[str]", listing: int, file: int, kind: int, leng
 
 
 def _link(
-    block: int, length: int, name: bytes, *, fresh: bool, folders: list[int], writer: "_Writer"
+    block: int, length: int, name: bytes, *, time: int, fresh: bool, folders: list[int], writer: "_Writer"
 ) -> os.stat_result | None:
     """Link a block's file if it is as long as it shall be; what was found, None when there is no block."""
     own = b"%d" % block
@@ -188,6 +198,8 @@ def _link(
             if found.st_size == length:
                 if stat.S_IMODE(found.st_mode) != FILE_MODE:
                     set_mode(folder, own, FILE_MODE)  # the worker makes it writable by everyone
+                if found.st_mtime_ns != time * _SECOND:
+                    _set_time(folder, own, time)
                 writer.link(own, folder, name, fresh=fresh)
         except OSError as error:
             if error.errno == errno.ENOENT:
@@ -234,6 +246,7 @@ class _Writer:
 
     def _leave(self) -> None:
         if self._folder >= 0:
+            _set_time(self._folder, b".", UNKNOWN_TIME)
             os.close(self._folder)
         self._folder, self._entered = -1, None
 
@@ -245,23 +258,28 @@ class _Writer:
         os.link(block, self._scratch, src_dir_fd=blocks, dst_dir_fd=self._drafts, follow_symlinks=False)
         self._put(name)
 
-    def placeholder(self, name: bytes, *, number: int, length: int, fresh: bool) -> None:
-        if fresh:
-            make_placeholder(name, number=number, length=length, mode=FILE_MODE, folder=self._folder)
-            return
-        make_placeholder(self._scratch, number=number, length=length, mode=FILE_MODE, folder=self._drafts)
-        self._put(name)
+    def placeholder(self, name: bytes, *, number: int, length: int, time: int, fresh: bool) -> None:
+        path, folder = (name, self._folder) if fresh else (self._scratch, self._drafts)
+        make_placeholder(path, number=number, length=length, mode=FILE_MODE, time=time, folder=folder)
+        if not fresh:
+            self._put(name)
 
-    def empty(self, name: bytes) -> None:
+    def empty(self, name: bytes, *, time: int) -> None:
         made = os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=self._drafts)
         try:
             os.fchmod(made, FILE_MODE)
+            os.utime(made, (time, time))
         finally:
             os.close(made)
         self._put(name)
 
     def _put(self, name: bytes) -> None:
         os.rename(self._scratch, name, src_dir_fd=self._drafts, dst_dir_fd=self._folder)
+
+
+def _set_time(folder: int, name: bytes, time: int) -> None:
+    """Have something in an open folder be changed last then, as a version says on every node."""
+    os.utime(name, (time, time), dir_fd=folder, follow_symlinks=False)
 
 
 def _listing(folder: int) -> contextlib.AbstractContextManager[int]:

@@ -299,7 +299,6 @@ def _open(registration: Registration, name: str) -> _Opened:
             if not is_private(descriptor):
                 reason = f"file {registration.manifest} can be changed by others than the node plugin"
                 raise BadManifestError(reason)
-            seconds = int(os.fstat(descriptor).st_mtime)
             # It is in memory then: to read it as it is mapped would stop all of this process while the disk does.
             at = 0
             while piece := os.pread(descriptor, _PIECE, at):
@@ -310,4 +309,4 @@ def _open(registration: Registration, name: str) -> _Opened:
         manifest = open_manifest_file(descriptor, digest=name.rpartition(".")[2])
     except (OSError, BadManifestError) as error:
         return _Opened(None, str(error))
-    return _Opened(VersionTree(manifest=manifest, number=registration.number, time=seconds))
+    return _Opened(VersionTree(manifest=manifest, number=registration.number))

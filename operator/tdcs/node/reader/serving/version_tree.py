@@ -7,6 +7,7 @@ so nothing has to be remembered of what the kernel asked for, by this process or
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tdcs.model.file_times import TIME_TAG, UNKNOWN_TIME, time_of
 from tdcs.model.manifest import Manifest
 from tdcs.node.reader.fuse_protocol import Attributes, directory_entry
 
@@ -14,7 +15,6 @@ _SHIFT: Final = 40
 _FILE: Final = 1 << 39
 _PLACE: Final = _FILE - 1
 _NUMBERED: Final = _PLACE
-_TIME_TAG: Final = "mtime-ms:"
 
 
 class Node(NamedTuple):
@@ -34,21 +34,19 @@ class VersionTree:
 
     Args:
         number: of the version.
-        time: of its folders, and of files of which the source gave none; seconds since 1970.
     """
 
-    def __init__(self, *, manifest: Manifest, number: int, time: int) -> None:
+    def __init__(self, *, manifest: Manifest, number: int) -> None:
         self.manifest: Final = manifest
         self._lengths: Final = manifest.lengths.data
         self._base: Final = number << _SHIFT
-        self._time: Final = time
+        self._timed: Final = len(manifest) > 0 and manifest.tag(0).startswith(TIME_TAG)
         self._children: dict[int, dict[bytes, int]] = {}
         numbers = {folder: place for place, folder in enumerate(manifest.folders)}
         for folder, place in numbers.items():
             if folder:
                 parent, _, name = folder.rpartition(b"/")
                 self._children.setdefault(numbers[parent], {})[name] = place
-        self._timed: Final = len(manifest) > 0 and manifest.tag(0).startswith(_TIME_TAG)
 
     def root(self) -> Attributes:
         return self.folder(0)
@@ -58,13 +56,10 @@ class VersionTree:
         return self.folder(_NUMBERED)
 
     def folder(self, place: int) -> Attributes:
-        return Attributes(self._base | place, 4096, self._time, False)
+        return Attributes(self._base | place, 4096, UNKNOWN_TIME, False)
 
     def file(self, place: int) -> Attributes:
-        time = self._time
-        if self._timed:
-            tag = self.manifest.tag(place).removeprefix(_TIME_TAG)
-            time = int(tag) // 1000 if tag.isdecimal() else time
+        time = time_of(self.manifest.tag(place)) if self._timed else UNKNOWN_TIME
         return Attributes(self._base | _FILE | place, self._lengths[place], time, True)
 
     def attributes(self, node: Node) -> Attributes | None:

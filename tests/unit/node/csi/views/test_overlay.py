@@ -148,6 +148,38 @@ def test_a_block_that_its_agent_refuses_is_a_placeholder_again(disk: Disk) -> No
     assert disk.number("d/here") == disk.numbers["d/here"]
 
 
+@pytest.mark.parametrize(
+    ("tag", "seconds"), [("mtime-ms:1700000000999", 1_700_000_000), ('"etag"', 315_532_800)]
+)
+def test_times_are_the_sources_on_every_node_and_stay_when_a_block_comes(
+    tmp_path: Path, tag: str, seconds: int
+) -> None:
+    nodes = [Disk(tmp_path / name) for name in ("first", "second")]
+    for disk in nodes:
+        disk.manifest = manifest_of(
+            listed("d/here", 4, first_block=1, tag=tag),
+            listed("d/away", 5, first_block=2, tag=tag),
+            listed("empty", tag=tag),
+        )
+        disk.numbers = {os.fsdecode(disk.manifest.file_path(file)): file for file in range(3)}
+
+    def times(disk: Disk) -> dict[str, float]:
+        return {name: (disk.root / name).stat().st_mtime for name in ("", "d", *disk.numbers)}
+
+    expected = {"": 315_532_800, "d": 315_532_800, "d/here": seconds, "d/away": seconds, "empty": seconds}
+    for disk in nodes:
+        disk.follow()
+        assert times(disk) == expected
+    put_blocks(nodes[0].tier, {2: b"away!"})
+    nodes[0].follow()
+    assert nodes[0].number("d/away") is None
+    assert times(nodes[0]) == expected
+    drop_block(nodes[0].tier, 2)
+    nodes[0].follow(release=True)
+    assert nodes[0].number("d/away") is not None
+    assert times(nodes[0]) == expected
+
+
 def test_an_overlay_shows_what_came_after_it_once_it_is_refreshed(disk: Disk, tmp_path: Path) -> None:
     disk.follow()
     data, point = tmp_path / "data", tmp_path / "shown"
