@@ -141,7 +141,7 @@ def main(files: int, old: bool) -> None:
             click.echo(json.dumps(line))
             return
         with lab(workers=1, capacity=64 * MIB, master_heap=1024 * MIB) as both:
-            source = both.store.fill("b", files=files, size=1)
+            source = both.store.fill("images", files=files, size=1)
             cost = asyncio.run(own(source, files=files, folder=Path(made)))
             line["own"] = measured(cost)
             begun = _of_process(both.cache.master.pid)

@@ -44,7 +44,11 @@ class FolderReader:
         self._folder: Final = os.fsencode(folder.rstrip("/") or "/")
 
     def read(self, extent: Extent, write: Write) -> None:
-        """Read a piece of a file that has the listed length and time, before and after."""
+        """Read a piece of a file that has the listed length and time, before and after.
+
+        A network file system may say of an open file what it knew of it before, for up to a minute. It asks its server
+        when a file is opened, so the file is opened once more for what it is afterwards.
+        """
         try:
             file = self._open(extent.path)
             try:
@@ -57,9 +61,13 @@ class FolderReader:
                     write(memoryview(data))
                     left -= len(data)
                     at += len(data)
-                _compare(os.fstat(file), extent)
             finally:
                 os.close(file)
+            again = self._open(extent.path)
+            try:
+                _compare(os.fstat(again), extent)
+            finally:
+                os.close(again)
         except OSError as error:
             raise self._failure(error) from error
 
