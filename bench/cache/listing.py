@@ -96,7 +96,9 @@ def made_up(files: int) -> Iterator[Source]:
 
 
 async def own(source: Source, *, files: int, folder: Path) -> Cost:
-    lister = ProcessLister(master="127.0.0.1:9", folder=ManifestFolder(folder), source_of=lambda _: source)
+    lister = ProcessLister(
+        master="127.0.0.1:9", folder=ManifestFolder(folder), source_of=lambda _: source, blocks="Own"
+    )
     limit = ListingLimit(files=2 * files + 1000)
     return (await timed(lambda: lister.list(path=PATH, limit=limit), files=files))[1]
 

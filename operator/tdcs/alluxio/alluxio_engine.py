@@ -153,6 +153,7 @@ class AlluxioEngine:
         self._patience = patience
         self._block_size = block_size
         self._keys: dict[str, frozenset[str]] = {}  # of each mount, by path: hidden in every text
+        self._sources: dict[str, Source] = {}
 
     async def mount(self, *, path: str, source: Source) -> None:
         checked_path(path)
@@ -178,6 +179,7 @@ class AlluxioEngine:
                     await self._master.unmount(path=path)
                 raise
         self._keys[path] = keys  # replaced ones are of no use any more
+        self._sources[path] = source
 
     async def _mount(self, *, path: str, uri: str, properties: Mapping[str, str], update: bool) -> None:
         try:
@@ -194,6 +196,7 @@ class AlluxioEngine:
         with self._errors(attempted=attempted, path=path):
             if path not in await self._master.mount_table():
                 self._keys.pop(path, None)
+                self._sources.pop(path, None)
                 return
             await self._master.pin(path=path, pinned=False)
             count, reason = await self._free(path)
@@ -209,6 +212,7 @@ class AlluxioEngine:
             await self._master.remove_path_properties(path=path)
             await self._master.unmount(path=path)
         self._keys.pop(path, None)
+        self._sources.pop(path, None)
 
     async def _free(self, path: str) -> tuple[int, str]:
         """Remove all blocks below a path from all workers: Alluxio's own removal loses some. How many are left, and why
@@ -252,6 +256,10 @@ class AlluxioEngine:
             if page is None:
                 return
             yield page
+
+    def source_of(self, path: str) -> Source | None:
+        """The source that this object has mounted at a path, with its keys; None when it has mounted none there."""
+        return self._sources.get(path)
 
     async def retire(self, *, worker: str) -> None:
         attempted = f"retire worker {worker}"

@@ -179,6 +179,12 @@ class Settings:
     probe_targets: tuple[str, ...] = option(
         "HOST:PORT that this pod tries, too; may be repeated.", default=()
     )
+    list_buckets: bool = option(
+        "List buckets at their stores, in the operator's own listing processes, and ask the cache's master for the ids "
+        "of blocks alone: names are the stores' own, and pages that fail are asked for again.",
+        default=False,
+        chart="operator.listBuckets",
+    )
     kueue: bool = option(
         f"Answer the AdmissionChecks of Kueue with the controller {names.KUEUE_CONTROLLER}.", default=False
     )

@@ -14,18 +14,18 @@ from pathlib import Path
 import msgspec
 
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import list_mount, list_source
+from tdcs.listing.lister import list_both, list_mount, list_source
 from tdcs.listing.result import Failed, Listed, Request, source_of
-from tdcs.model.cache_engine import EngineError
+from tdcs.model.cache_engine import EngineError, Source
 
 
 async def answer(request: Request) -> Listed | Failed:
     folder = ManifestFolder(Path(request.folder), confined=request.confined)
     try:
-        if request.source is not None:
-            source = source_of(request.source)
+        source = source_of(request.source) if request.source is not None else None
+        if source is not None and request.own_blocks:
             return await list_source(source=source, path=request.path, folder=folder, limit=request.limit)
-        return await _listed_by_master(request, folder)
+        return await _with_master(request, folder, source)
     except EngineError as error:
         return Failed.of(error)
     except MemoryError:
@@ -39,7 +39,7 @@ async def answer(request: Request) -> Listed | Failed:
         )
 
 
-async def _listed_by_master(request: Request, folder: ManifestFolder) -> Listed:
+async def _with_master(request: Request, folder: ManifestFolder, source: Source | None) -> Listed:
     from tdcs.alluxio import AlluxioEngine
 
     identity = request.identity
@@ -48,8 +48,17 @@ async def _listed_by_master(request: Request, folder: ManifestFolder) -> Listed:
         patience=request.patience,
         identify=(lambda: identity) if identity is not None else None,
     ) as engine:
-        return await list_mount(
-            engine=engine, path=request.path, refresh=request.refresh, limit=request.limit, folder=folder
+        if source is None:
+            return await list_mount(
+                engine=engine, path=request.path, refresh=request.refresh, limit=request.limit, folder=folder
+            )
+        return await list_both(
+            engine=engine,
+            source=source,
+            path=request.path,
+            refresh=request.refresh,
+            limit=request.limit,
+            folder=folder,
         )
 
 

@@ -5,13 +5,14 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
+from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.result import Failed, Listed, Request, access_of, listed
+from tdcs.listing.result import Failed, Listed, Request, access_of
 from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError, Source
 from tdcs.model.listing_limit import LimitCount, ListingLimit
 from tdcs.model.manifest_builder import ManifestBuilder
@@ -85,8 +86,45 @@ async def list_source(
     return found
 
 
+async def list_both(
+    *,
+    engine: Engine,
+    source: Source,
+    path: str,
+    refresh: bool,
+    folder: ManifestFolder,
+    limit: ListingLimit | None = None,
+) -> Listed:
+    """List a mounted bucket at its store, and ask the engine for nothing but the ids of its blocks.
+
+    Names, lengths and tags are the store's. The engine learns of a source only what the store has given whole, and no
+    more than the limit. A file that the engine does not know, or with another length, is incomplete.
+
+    Args:
+        source: with its keys.
+        refresh: see `Lister`.
+
+    Raises:
+        EngineError: As `list_source`, and as `tdcs.model.cache_engine.Engine.files`.
+    """
+    begun = time.monotonic()
+
+    def builder() -> ManifestBuilder:
+        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
+
+    with _disk_errors(path=path, folder=folder):
+        filled = await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
+        count = LimitCount(limit, what=source.uri, path=path)
+        async for page in engine.files(path=path, refresh=refresh):
+            count.add_page(page)
+            filled.add_blocks(page)
+        return await asyncio.to_thread(_written, filled, folder, begun=begun)
+
+
 def _written(builder: ManifestBuilder, folder: ManifestFolder, *, begun: float) -> Listed:
-    return listed(folder.open(folder.write(builder)), seconds=time.monotonic() - begun)
+    digest = folder.write(builder)
+    # By what was added up on the way: to read it again takes memory for each file.
+    return Listed(digest=digest, seconds=time.monotonic() - begun, **builder.summary._asdict())
 
 
 @contextlib.contextmanager
@@ -129,8 +167,9 @@ class ProcessLister:
         limit_seconds: how long a listing may take.
         secrets: the secrets of a path's source, hidden in every error.
         identify: gives the certificate that the process shows to the master; None: its connection is plain.
-        source_of: gives the source of a path that is listed at the source itself, without the master; None for those
-            that the master lists.
+        source_of: gives the source of a path that is listed at its store; None for those that the master lists.
+        blocks: who gives the ids of blocks of what is listed at its store: the master, or nobody, so that they are
+            TDCS's own.
     """
 
     def __init__(
@@ -144,7 +183,9 @@ class ProcessLister:
         secrets: Callable[[str], Iterable[str]] = lambda _path: (),
         identify: Identify | None = None,
         source_of: Callable[[str], Source | None] = lambda _path: None,
+        blocks: Literal["Master", "Own"] = "Master",
     ) -> None:
+        self._blocks: Final = blocks
         self._identify: Final = identify
         self._source_of: Final = source_of
         self._master: Final = master
@@ -156,7 +197,9 @@ class ProcessLister:
 
     async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         identity, source = None, self._source_of(path)
-        if self._identify is not None and source is None:
+        if source is not None and parse_source_uri(source.uri).scheme != "s3":
+            source = None
+        if self._identify is not None and (source is None or self._blocks == "Master"):
             try:
                 identity = self._identify()
             except NoIdentityError as error:
@@ -172,6 +215,7 @@ class ProcessLister:
             # Through a pipe: it is written nowhere.
             identity=identity,
             source=access_of(source) if source is not None else None,
+            own_blocks=self._blocks == "Own",
         )
         async with self._gate or contextlib.nullcontext():
             return await self._run(request)

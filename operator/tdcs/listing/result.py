@@ -176,7 +176,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         identity: what it shows to the master; None: its connection is plain.
         confined: see `ManifestFolder`.
-        source: of the mount, when it is listed itself; None: the master lists it.
+        source: of the mount, when it is listed at its store; None: the master lists it.
+        own_blocks: whether blocks of what is listed at its store get ids of TDCS's own, and the master is not asked.
         memory: bytes that the process may allocate.
     """
 
@@ -189,4 +190,5 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity | None = None
     confined: bool = False
     source: SourceAccess | None = None
+    own_blocks: bool = False
     memory: int = LISTING_MEMORY

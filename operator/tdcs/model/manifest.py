@@ -24,6 +24,8 @@ from tdcs.model.file_ids import ID_BYTES
 from tdcs.model.manifest_format import COLUMNS, FORMAT, MAGIC, BadManifestError, Header, Totals, encoded
 from tdcs.model.slots import SLOTS
 
+_STRETCH = 1 << 17
+"""Files that are added up at a time, so that sums take no memory for each file."""
 _MANY = 16
 """Of ids that are asked for: a part of the blocks that is larger than one in so many."""
 
@@ -298,23 +300,38 @@ class Manifest:
 
     def totals(self, paths: Sequence[str] = ()) -> Totals:
         """Sums over the files under these paths; over all without paths. Some 20 ms for a million files."""
-        files, unknown = self.selected(paths)
-        blocks = self.blocks_in(files)
-        slots, lengths = self.block_slots[blocks], self.block_lengths[blocks]
-        counts = np.diff(self.block_ends, prepend=np.uint32(0))
-        with_blocks = np.flatnonzero(files & (counts > 0))
-        firsts = self.block_ends[with_blocks] - counts[with_blocks]
-        # Files without blocks count in slot 0: there is nothing to hold, they are had wherever anything is.
-        in_slots = np.bincount(self.block_slots[firsts], minlength=SLOTS)
-        in_slots[0] += int(np.count_nonzero(files)) - len(with_blocks)
+        chosen, unknown = self.selected(paths) if any(path.strip("/") for path in paths) else (None, ())
+        slot_bytes, slot_files = np.zeros(SLOTS, dtype=np.int64), np.zeros(SLOTS, dtype=np.int64)
+        files = blocks = file_bytes = largest = 0
+        for begin in range(0, len(self), _STRETCH):
+            ends = self.block_ends[begin : begin + _STRETCH].astype(np.int64)
+            first = int(self.block_ends[begin - 1]) if begin else 0
+            begins = np.concatenate(([first], ends[:-1]))
+            lengths = self.block_lengths[first : int(ends[-1])]
+            slots = self.block_slots[first : int(ends[-1])]
+            of_files = self.lengths[begin : begin + _STRETCH]
+            with_blocks = ends > begins
+            if chosen is not None:
+                mask = chosen[begin : begin + _STRETCH]
+                of_blocks = np.repeat(mask, ends - begins)
+                lengths, slots, of_files = lengths[of_blocks], slots[of_blocks], of_files[mask]
+                with_blocks &= mask
+            slot_bytes += _sums(slots, lengths)
+            in_slots = self.block_slots[begins[with_blocks]]
+            slot_files += np.bincount(in_slots, minlength=SLOTS)
+            # Files without blocks count in slot 0: there is nothing to hold, they are had wherever anything is.
+            slot_files[0] += len(of_files) - len(in_slots)
+            files, blocks = files + len(of_files), blocks + len(lengths)
+            file_bytes += int(of_files.sum())
+            largest = max(largest, int(lengths.max()) if len(lengths) else 0)
         return Totals(
-            files=int(np.count_nonzero(files)),
-            blocks=len(lengths),
-            block_bytes=int(lengths.sum()),
-            file_bytes=int(self.lengths[files].sum()),
-            largest_block=int(lengths.max()) if len(lengths) else 0,
-            slot_bytes=_sums(slots, lengths).astype("<i8").tobytes(),
-            slot_files=in_slots.astype("<u4").tobytes(),
+            files=files,
+            blocks=blocks,
+            block_bytes=int(slot_bytes.sum()),
+            file_bytes=file_bytes,
+            largest_block=largest,
+            slot_bytes=slot_bytes.astype("<i8").tobytes(),
+            slot_files=slot_files.astype("<u4").tobytes(),
             unknown_paths=unknown,
         )
 

@@ -7,15 +7,16 @@ Memory does not grow with the number of files when files for what is spilled are
 import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tdcs.model.cache_engine import CachedFile
-from tdcs.model.file_blocks import BLOCK_SIZE
+from tdcs.model.file_blocks import BLOCK_SIZE, NO_LARGE_FILE, large_file
 from tdcs.model.file_ids import FileIds, known_tag
+from tdcs.model.listing_limit import SourcesSize
 from tdcs.model.manifest import Manifest
-from tdcs.model.manifest_columns import Columns
+from tdcs.model.manifest_columns import Columns, Sums
 from tdcs.model.manifest_format import (
     ALIGNMENT,
     COLUMNS,
@@ -23,6 +24,7 @@ from tdcs.model.manifest_format import (
     MAGIC,
     Header,
     Skipped,
+    Totals,
     decoded,
     encoded,
 )
@@ -38,6 +40,8 @@ _NAMED: Final = 100
 
 _FOLDER: Final = -1
 """The length in a row that stands for a folder."""
+_BLOCKS: Final = -2
+"""The length in a row that has a file's blocks alone."""
 _OWN_BLOCKS: Final = (0,)
 """In a row: the file is cut into blocks here, and these have ids of its own."""
 
@@ -48,6 +52,16 @@ _ID_STEP: Final = 0x1E3779B97F4A7C15
 def own_block_id(file_id: bytes, number: int) -> int:
     """The id of a block of which no cache engine has given one: of the file's id and the block's number."""
     return (int.from_bytes(file_id[:8], "little") + number * _ID_STEP) & _ID_MASK
+
+
+class BuiltManifest(NamedTuple):
+    """See `tdcs.listing.result.Listed`."""
+
+    totals: Totals
+    size: SourcesSize
+    skipped_count: int
+    skipped: tuple[Skipped, ...]
+    incomplete: int
 
 
 class ManifestBuilder:
@@ -73,6 +87,11 @@ class ManifestBuilder:
         self._skipped: Final[list[Skipped]] = []
         self._skipped_count = 0
         self._incomplete = 0
+        self._lacking = 0
+        self._largest = NO_LARGE_FILE
+        self._sums: Sums | None = None
+        self._by_engine = False
+        """Whether an engine has said which blocks the files that were listed have."""
 
     def add(self, files: Iterable[CachedFile]) -> None:
         """Take in files with the blocks that a cache engine has of them. Raises OSError when they cannot be spilled."""
@@ -91,6 +110,20 @@ class ManifestBuilder:
         get ids of TDCS's own. Raises OSError when they cannot be spilled."""
         for path, length, tag in files:
             self._add(path, length, tag, _OWN_BLOCKS)
+
+    def add_blocks(self, files: Iterable[CachedFile]) -> None:
+        """Take in the blocks that a cache engine has of files that a source has listed (`add_listed`).
+
+        Files of which it has no blocks of the right length are incomplete then, and those that were not listed are left
+        out. Raises OSError when they cannot be spilled.
+        """
+        self._by_engine = True
+        for file in files:
+            path, blocks = encoded(file.path), _blocks(file)
+            folder, _, name = path.rpartition(b"/")
+            if file.blocks:
+                self._mount_id = self._mount_id or file.blocks[0].mount_id
+            self._rows.add((_key(folder, name), _BLOCKS, b"", blocks or ()))
 
     def _add(self, path: bytes, length: int, tag: bytes, blocks: tuple[int, ...]) -> None:
         folder, slash, name = path.rpartition(b"/")
@@ -129,6 +162,26 @@ class ManifestBuilder:
         finally:
             self._rows.close()
 
+    @property
+    def summary(self) -> "BuiltManifest":
+        """What is known of the manifest once it is finished, without reading it."""
+        if self._sums is None:
+            raise ValueError("the manifest is not finished")
+        size = SourcesSize(
+            # A cache's master knows those, too, that no folder tree can hold.
+            files=self._sums.counted + self._sums.folders + self._skipped_count,
+            folders=self._sums.folders,
+            bytes=self._sums.file_bytes,
+            largest=self._largest,
+        )
+        return BuiltManifest(
+            totals=self._sums.totals,
+            size=size,
+            skipped_count=self._skipped_count,
+            skipped=tuple(self._skipped),
+            incomplete=self._incomplete + self._lacking,
+        )
+
     def manifest(self) -> Manifest:
         content = bytearray()
         digest = self.finish(content.extend)
@@ -137,11 +190,12 @@ class ManifestBuilder:
     def _fill(self, columns: "Columns", *, refused: Collection[bytes]) -> None:
         """Give all files to the columns, in their order."""
         count, of = 0, self._file_ids.of
+        self._lacking, self._largest, self._sums = 0, NO_LARGE_FILE, columns.sums
         folder_key: bytes | None = None
         folder = b""
         columns.folder(b"", first=0)
         for key, group in itertools.groupby(self._rows, key=lambda row: row[0]):
-            row, is_folder = _last_file(group)
+            row, given, is_folder = _last_file(group)
             if row is None:
                 continue
             parent, _, name = key.partition(b"\0\0")
@@ -160,13 +214,26 @@ class ManifestBuilder:
             _, length, tag, blocks = row
             file_id = of(path=path, length=length, tag=tag)
             if blocks == _OWN_BLOCKS:
-                blocks = _cut(file_id, length)
+                blocks = self._blocks_of(file_id, length, given)
             columns.file(name, length, tag, file_id)
+            if length > self._largest.size:
+                self._largest = max(self._largest, large_file(length, path.decode("utf-8", "replace")))
             for number in range(0, len(blocks), 2):
                 columns.block(blocks[number], blocks[number + 1], slot_of(path, number // 2))
             columns.end_file()
             count += 1
         columns.end(files=count)
+
+    def _blocks_of(self, file_id: bytes, length: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
+        """The blocks of a file that a source has listed; `given`: those that an engine has of a file of its name."""
+        if not self._by_engine:
+            return _cut(file_id, length)
+        if not length:
+            return ()
+        if given is not None and sum(given[1::2]) == length:
+            return given
+        self._lacking += 1
+        return ()
 
     def leave_out(self, path: bytes, reason: str) -> None:
         """Count an entry of the source among those that are no files of the version, and name the first of them."""
@@ -202,7 +269,7 @@ class ManifestBuilder:
                     columns=places,
                     skipped_count=self._skipped_count,
                     skipped=tuple(self._skipped),
-                    incomplete=self._incomplete,
+                    incomplete=self._incomplete + self._lacking,
                 )
             )
             return MAGIC + len(header).to_bytes(8, "little") + header
@@ -221,15 +288,18 @@ def _key(folder: bytes, name: bytes) -> bytes:
     return folder.replace(b"/", b"\0") + b"\0\0" + name
 
 
-def _last_file(group: Iterable[Row]) -> tuple[Row | None, bool]:
-    """Of the rows of one path the last one of a file, and whether there is a folder of this path."""
-    row, is_folder = None, False
+def _last_file(group: Iterable[Row]) -> tuple[Row | None, tuple[int, ...] | None, bool]:
+    """Of the rows of one path the last one of a file, the blocks that an engine has of it, and whether there is a
+    folder of this path."""
+    row, blocks, is_folder = None, None, False
     for each in group:
         if each[1] == _FOLDER:
             is_folder = True
+        elif each[1] == _BLOCKS:
+            blocks = each[3]
         else:
             row = each
-    return row, is_folder
+    return row, blocks, is_folder
 
 
 def _open_folders(columns: Columns, last: bytes, folder: bytes, *, first: int) -> None:

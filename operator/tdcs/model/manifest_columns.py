@@ -9,9 +9,12 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tdcs.model.file_blocks import BLOCK_SIZE, block_count
+from tdcs.model.file_folders import folder_count
 from tdcs.model.file_ids import ID_BYTES
 from tdcs.model.manifest import id_texts
-from tdcs.model.manifest_format import COLUMNS
+from tdcs.model.manifest_format import COLUMNS, Totals
+from tdcs.model.slots import SLOTS
 from tdcs.model.sorted_rows import Scratch
 
 _PIECE: Final = 1 << 20
@@ -19,6 +22,27 @@ _IN_ORDER: Final = 1 << 18
 """Ids that are put in order at a time."""
 _FILES_HELD: Final = 1 << 14
 """Files of which the columns are in memory before they are written."""
+
+
+class Sums:
+    """What is added up while columns grow, see `tdcs.model.manifest_format.Totals` and `tdcs.model.listing_limit`."""
+
+    def __init__(self) -> None:
+        self.files = self.counted = self.folders = self.file_bytes = self.blocks = self.largest_block = 0
+        self.slot_bytes: Final = [0] * SLOTS
+        self.slot_files: Final = [0] * SLOTS
+
+    @property
+    def totals(self) -> Totals:
+        return Totals(
+            files=self.files,
+            blocks=self.blocks,
+            block_bytes=sum(self.slot_bytes),
+            file_bytes=self.file_bytes,
+            largest_block=self.largest_block,
+            slot_bytes=np.array(self.slot_bytes, dtype="<i8").tobytes(),
+            slot_files=np.array(self.slot_files, dtype="<u4").tobytes(),
+        )
 
 
 class Columns:
@@ -49,8 +73,9 @@ class Columns:
             )
         }
         self._ends = {"folders": 0, "names": 0}
-        self._blocks = 0
+        self._blocks = self._blocks_before = 0
         self._held = 0
+        self.sums: Final = Sums()
 
     def __enter__(self) -> "Columns":
         return self
@@ -66,6 +91,8 @@ class Columns:
         self._ends["folders"] += len(path)
         self._numbers["folder_ends"].append(self._ends["folders"])
         self._numbers["folder_files"].append(first)
+        if path:
+            self.sums.folders += folder_count(len(path))
 
     def file(self, name: bytes, length: int, tag: bytes, file_id: bytes) -> None:
         """A further file of the last folder; its blocks follow, and `end_file`."""
@@ -75,15 +102,26 @@ class Columns:
         self._numbers["lengths"].append(length)
         self._text["tags"] += tag.ljust(self._tag_width, b"\0")
         self._text["file_ids"] += file_id
+        self.sums.files += 1
+        self.sums.file_bytes += length
+        self.sums.counted += 1 if length <= BLOCK_SIZE else block_count(length)
 
     def block(self, block_id: int, length: int, slot: int) -> None:
         self._numbers["block_ids"].append(block_id)
         self._numbers["block_lengths"].append(length)
         self._numbers["block_slots"].append(slot)
+        sums = self.sums
+        sums.slot_bytes[slot] += length
+        if self._blocks == self._blocks_before:
+            sums.slot_files[slot] += 1
+        sums.largest_block = max(sums.largest_block, length)
         self._blocks += 1
 
     def end_file(self) -> None:
+        if self._blocks == self._blocks_before:
+            self.sums.slot_files[0] += 1  # as in `Manifest.totals`
         self._numbers["block_ends"].append(self._blocks)
+        self._blocks_before = self.sums.blocks = self._blocks
         self._held += 1
         if self._held >= _FILES_HELD:
             self._flush()

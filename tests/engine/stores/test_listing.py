@@ -128,8 +128,12 @@ async def test_tdcs_lists_a_bucket_as_the_master_does_and_names_that_the_master_
             for file in range(len(manifest))
         }
 
-    by_master = found((await ProcessLister(master=alluxio.target, folder=folder).list(path=path)).digest)
-    own = ProcessLister(master="127.0.0.1:9", folder=folder, source_of=lambda _: source)
+    master = await ProcessLister(master=alluxio.target, folder=folder).list(path=path)
+    both = await ProcessLister(master=alluxio.target, folder=folder, source_of=lambda _: source).list(
+        path=path
+    )
+    by_master = found(master.digest)
+    own = ProcessLister(master="127.0.0.1:9", folder=folder, source_of=lambda _: source, blocks="Own")
     listed = await own.list(path=path)
     by_tdcs = found(listed.digest)
 
@@ -137,7 +141,14 @@ async def test_tdcs_lists_a_bucket_as_the_master_does_and_names_that_the_master_
     spelled = "a\ufffdb".encode()
     assert {one.path for one in listed.skipped} == {spelled}
     assert by_master.pop(spelled)[0] == len(b"control")
-    assert by_master == by_tdcs
+    assert by_master == by_tdcs == found(both.digest)
+    assert both.incomplete == 0
+
+    def blocks(digest: str) -> set[int]:
+        return set(folder.open(digest).block_ids.tolist())
+
+    assert len(blocks(master.digest) - blocks(both.digest)) == 1, "that of the name that is another one"
+    assert blocks(both.digest) <= blocks(master.digest)
     assert b"marker" not in by_tdcs
     assert (await own.list(path=path)).digest == listed.digest
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.decide.test_manifest import TREES, tree_of
+from tests.unit.decide.test_manifest import TREES, listed, tree_of
 
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.result import Listed
+from tdcs.listing.result import listed as listed_of
+from tdcs.model import manifest as manifest_module
 from tdcs.model import manifest_builder, manifest_columns, sorted_rows
 from tdcs.model.cache_engine import CachedFile
 from tdcs.model.manifest import Manifest
@@ -89,6 +92,42 @@ def test_files_that_a_source_lists_have_blocks_of_their_own_ids() -> None:
         after.block_ids[after.blocks_of(again)].tolist()
         == manifest.block_ids[manifest.blocks_of(large)].tolist()
     )
+
+
+@settings(deadline=None)
+@given(TREES)
+def test_what_was_added_up_on_the_way_is_what_the_manifest_has(tree: dict[str, list[int]]) -> None:
+    builder = ManifestBuilder(path="/datasets/1f", source="s3://bucket")
+    builder.add(tree_of(tree))
+    manifest = builder.manifest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_module, "_STRETCH", 3)
+        read = listed_of(manifest)
+    assert Listed(digest=manifest.digest, **builder.summary._asdict()) == read
+
+
+def test_an_engine_gives_blocks_of_files_that_a_source_has_listed_and_no_files() -> None:
+    builder = ManifestBuilder(path="/datasets/1f", source="s3://bucket")
+    builder.add_listed(
+        [(b"a/x", 5, b'"1"'), (b"b", 7, b'"2"'), (b"c", 9, b'"3"'), (b"d", 3, b'"4"'), (b"e", 0, b'"5"')]
+    )
+    builder.add_blocks(
+        [
+            listed("b", 4, 3, first_block=70, tag="of the engine"),
+            listed("a/x", 5, first_block=50),
+            listed("c", 8, first_block=90),  # another length
+            listed("gone", 1, first_block=10),
+        ]
+    )
+    manifest = builder.manifest()
+
+    assert [manifest.file_path(file) for file in range(len(manifest))] == [b"b", b"c", b"d", b"e", b"a/x"]
+    assert manifest.block_ids.tolist() == [70, 71, 50]
+    assert [manifest.tag(file) for file in range(5)] == ['"2"', '"3"', '"4"', '"5"', '"1"']
+    assert manifest.header.incomplete == 2, (
+        "one that the engine has with another length, and one that it lacks"
+    )
+    assert manifest.header.mount_id == 7
 
 
 def test_files_with_one_block_id_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ def alluxio_caches(
     manifest_url: str,
     session: aiohttp.ClientSession,
     identify: Identify | None = None,
+    list_buckets: bool = False,
 ) -> CachePool:
     """Caches that talk to the masters and agents of the cache clusters in this namespace.
 
@@ -42,6 +43,7 @@ def alluxio_caches(
         manifest_url: see `operator_url`, at which agents reach this folder; empty when it is not served.
         session: fetches manifests that this process has lost from agents; closed by the caller.
         identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
+        list_buckets: whether buckets are listed at their stores, and masters asked for the ids of blocks alone.
     """
     check_size, check_keys = SourceSize(), SourceKeys()
     tls = Contexts(identify) if identify is not None else None
@@ -60,6 +62,7 @@ def alluxio_caches(
                 folder=folder,
                 secrets=lambda _path: engine.secrets,
                 identify=identify,
+                source_of=engine.source_of if list_buckets else lambda _path: None,
             ),
             connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
         )

@@ -175,6 +175,7 @@ def command(settings: OperatorSettings) -> None:
                 else "",
                 session=session,
                 identify=certificates.identify if certificates is not None else None,
+                list_buckets=settings.list_buckets,
             )
             operator = Operator(
                 api=api,
