@@ -335,16 +335,6 @@ def well_shaped(template: dict[str, Any]) -> dict[str, Any]:
 PodTemplate = Annotated[
     JsonObject,
     AfterValidator(well_shaped),
-    Field(
-        json_schema_extra={
-            **POD_TEMPLATE,
-            "x-kubernetes-validations": [
-                rule(
-                    "self == oldSelf",
-                    "cannot be changed once created: delete the TrainingJob and create it anew",
-                )
-            ],
-        }
-    ),
+    Field(json_schema_extra=POD_TEMPLATE),
 ]
 """A pod template as in a Job, with at least one container."""

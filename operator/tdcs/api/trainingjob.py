@@ -292,15 +292,7 @@ _SPEC_RULES = rules(
         field=".datasets",
     ),
     rule("self.framework == oldSelf.framework", _FROZEN, field=".framework"),
-    rule(
-        "has(self.elastic) || self.workers == oldSelf.workers",
-        "the number of workers cannot be changed without elastic: delete the TrainingJob and create it anew",
-        field=".workers",
-    ),
     _frozen("elastic"),
-    # On the field itself they would be asked about its default, {}, which has none of its own defaults yet.
-    rule("self.scheduling.mode == oldSelf.scheduling.mode", _FROZEN, field=".scheduling.mode"),
-    _frozen("scheduling.priorityClassName"),
     rule(
         f"!{_failure_policy('restart')} || {_ALL_NEVER} || self.runPolicy.failurePolicy.restart != 'All'",
         RESTART_NEEDS_NEVER,
@@ -311,21 +303,11 @@ _SPEC_RULES = rules(
         EXIT_CODES_NEED_NEVER,
         field=".runPolicy.failurePolicy",
     ),
-    *(
-        rule(
-            f"{_failure_policy(each)} == {_failure_policy(each, of='oldSelf')} && (!{_failure_policy(each)} || "
-            f"self.runPolicy.failurePolicy.{each} == oldSelf.runPolicy.failurePolicy.{each})",
-            _FROZEN,
-            field=".runPolicy.failurePolicy",
-        )
-        for each in ("restart", "onExitCodes")
-    ),
 )
 
 _ROLE_RULES = rules(
     rule(
-        "size(self) == size(oldSelf) && self.all(one, oldSelf.exists(old, old.name == one.name && "
-        "(has(old.replicas) ? old.replicas : 1) == (has(one.replicas) ? one.replicas : 1)))",
+        "size(self) == size(oldSelf) && self.all(one, oldSelf.exists(old, old.name == one.name))",
         _FROZEN,
     )
 )
@@ -361,7 +343,12 @@ class TrainingJobSpec(Model):
                         "!self.exists(one, self.exists(other, other.mountPath.startsWith(one.mountPath + '/')))",
                         "a mountPath lies below another's, whose volume is read-only: mount the datasets side by side",
                     ),
-                    rule("self == oldSelf", _FROZEN),
+                    rule(
+                        "size(self) == size(oldSelf) && self.all(one, oldSelf.exists(old, old.name == one.name && "
+                        "old.mountPath == one.mountPath && has(old.readers) == has(one.readers) && "
+                        "(!has(one.readers) || old.readers == one.readers)))",
+                        _FROZEN,
+                    ),
                 ),
             ),
         ),
@@ -451,6 +438,47 @@ class TrainingJob(Model):
     status: TrainingJobStatus | None = None
     """How far the job is, and where it runs; written by the operator."""
 
+
+_ADMITTED = (
+    "has(oldSelf.status) && has(oldSelf.status.conditions) && "
+    "oldSelf.status.conditions.exists(one, one.type == 'Admitted' && one.status == 'True')"
+)
+"""CEL: the pods of the job may exist."""
+
+RUNS = (
+    "cannot be changed while the job is admitted: suspend it first (spec.runPolicy.suspend), or delete it and create "
+    "it anew"
+)
+
+
+def _while_waiting(path: str, *, optional: bool = False, unless: str = "false") -> dict[str, str]:
+    """A rule on the whole object: a field may change only as long as the job's pods may not exist."""
+    owner, _, name = path.rpartition(".")
+    here, before = f"self.spec.{path}", f"oldSelf.spec.{path}"
+    same = f"{here} == {before}"
+    if optional:
+        has = [_has_path(f"{each}.spec", owner, name) for each in ("self", "oldSelf")]
+        same = f"{has[0]} == {has[1]} && (!{has[0]} || {same})"
+    return rule(f"!({_ADMITTED}) || {unless} || ({same})", RUNS, field=f".spec.{path}")
+
+
+def _has_path(root: str, owner: str, name: str) -> str:
+    """CEL: an optional field is there, with the optional object that holds it."""
+    if owner == "runPolicy.failurePolicy":
+        return f"(has({root}.{owner}) && has({root}.{owner}.{name}))"
+    return f"has({root}.{owner}.{name})"
+
+
+WHILE_WAITING = (
+    _while_waiting("workers", unless="has(self.spec.elastic)"),
+    _while_waiting("replicaSpecs"),
+    _while_waiting("scheduling.mode"),
+    _while_waiting("scheduling.gang"),
+    _while_waiting("scheduling.priorityClassName", optional=True),
+    _while_waiting("runPolicy.failurePolicy.restart", optional=True),
+    _while_waiting("runPolicy.failurePolicy.onExitCodes", optional=True),
+)
+"""What may change of a job that waits or is suspended: its children are then made anew. It keeps its age."""
 
 NAME_RULE = rule(
     f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= {NAME_LIMIT}",

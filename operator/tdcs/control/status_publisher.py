@@ -87,6 +87,7 @@ async def publish_status(
     findings: Sequence[Finding],
     beside: Collection[str] = (),
     messages: bool = True,
+    unchanged: bool = False,
 ) -> Object:
     """Write the status if it differs from what `obj` carries, then record an event for each condition that changed.
 
@@ -96,9 +97,10 @@ async def publish_status(
         status: the wanted status; its conditions and generation are filled in here.
         beside: fields that are written beside others only: when nothing else differs, they are no reason to write.
         messages: whether another message of a condition is a reason to write.
+        unchanged: write only if nobody has changed the object since it was read.
 
     Returns:
-        The object with its new status. An object that was deleted meanwhile is not written.
+        The object with its new status. An object that was deleted, or changed, meanwhile is not written.
     """
     metadata = obj["metadata"]
     generation = int(metadata.get("generation", 0))
@@ -111,7 +113,8 @@ async def publish_status(
     }
     if _compared(wanted, beside, messages=messages) == _compared(current(obj), beside, messages=messages):
         return obj
-    identity = {key: metadata[key] for key in ("name", "namespace", "uid") if metadata.get(key)}
+    known_by = ("name", "namespace", "uid", *(("resourceVersion",) if unchanged else ()))
+    identity = {key: metadata[key] for key in known_by if metadata.get(key)}
     try:
         await context.api.apply_status(resource, obj={"metadata": identity, "status": wanted})
     except (NotFoundError, ConflictError):

@@ -1,7 +1,7 @@
 """What a pass over a TrainingJob looks at: its spec and status, its datasets, its Jobs and pods."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tdcs.api import names
@@ -20,8 +20,9 @@ class JobView:
     """What the Job controller says of the Indexed Job of a role.
 
     `first_succeeded`: whether index 0 has; `failure` is empty unless the Job has failed. `attempt`: how often all pods
-    had been restarted when it was made; None: an operator made it that restarted pods one by one. `going`: whether it
-    is being deleted.
+    had been restarted when it was made; None: an operator made it that restarted pods one by one. `spec_digest`: of
+    what the TrainingJob asked for when it was made; empty when that is not known. `gang`: whether it
+    was a gang then. `going`: whether it is being deleted.
     """
 
     exists: bool = False
@@ -37,6 +38,8 @@ class JobView:
     start_time: str | None = None
     uid: str = ""
     attempt: int | None = None
+    spec_digest: str = ""
+    gang: bool | None = None
     going: bool = False
 
     @property
@@ -79,6 +82,14 @@ class Observed:
     workers: int | None = None
     missing_claim: str = ""
     predicted: int | None = None
+
+    def as_admitted(self) -> "Observed":
+        """The job as the gang, or the single pods, that it was admitted as: what is said later ends no pods."""
+        gang = next((job.gang for job in self.jobs.values() if job.gang is not None), None)
+        if not self.was_admitted or gang is None or gang is self.spec.scheduling.gang:
+            return self
+        scheduling = self.spec.scheduling.model_copy(update={"gang": gang})
+        return replace(self, spec=self.spec.model_copy(update={"scheduling": scheduling}))
 
     @property
     def ended(self) -> bool:
@@ -153,8 +164,13 @@ def job_view(job: Mapping[str, Any] | None) -> JobView:
         start_time=status.get("startTime"),
         uid=metadata.get("uid", ""),
         attempt=_attempt(metadata.get("annotations") or {}),
+        spec_digest=str((metadata.get("annotations") or {}).get(names.ANNOTATION_SPEC_DIGEST, "")),
+        gang=_GANG.get(str((metadata.get("annotations") or {}).get(names.ANNOTATION_GANG))),
         going=bool(metadata.get("deletionTimestamp")),
     )
+
+
+_GANG = {"true": True, "false": False}
 
 
 def _attempt(annotations: Mapping[str, Any]) -> int | None:

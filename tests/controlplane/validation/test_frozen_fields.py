@@ -18,20 +18,6 @@ FROZEN = [
     ("Dataset", "spec.cacheClusterRef.name", "other", "create another Dataset"),
     ("Preload", "spec.paths", ["val"], "delete the Preload and create it anew"),
     ("Preload", "spec.nodes", ["a"], "delete the Preload and create it anew"),
-    ("TrainingJob", "spec.workers", 2, "cannot be changed without elastic"),
-    (
-        "TrainingJob",
-        "spec.replicaSpecs.0.template.spec.containers.0.image",
-        "other",
-        "cannot be changed",
-    ),
-    (
-        "TrainingJob",
-        "spec.replicaSpecs.0.template.spec.containers.0.command",
-        ["x"],
-        "cannot be changed",
-    ),
-    ("TrainingJob", "spec.replicaSpecs.0.template.spec.nodeSelector", {"a": "b"}, "cannot be changed"),
     (
         "TrainingJob",
         "spec.replicaSpecs",
@@ -39,11 +25,57 @@ FROZEN = [
         "cannot be changed once created",
     ),
     ("TrainingJob", "spec.framework", "TensorFlow", "cannot be changed once created"),
-    ("TrainingJob", "spec.scheduling.mode", "Affinity", "cannot be changed once created"),
-    ("TrainingJob", "spec.scheduling.priorityClassName", "high", "cannot be changed once created"),
     ("TrainingJob", "spec.elastic", {"minReplicas": 1, "maxReplicas": 2}, "cannot be changed once created"),
     ("TrainingJob", "spec.datasets.0.mountPath", "/other", "delete the TrainingJob and create it anew"),
 ]
+
+
+WHILE_IT_WAITS: list[tuple[str, Any]] = [
+    ("spec.workers", 2),
+    ("spec.replicaSpecs.0.template.spec.containers.0.image", "other"),
+    ("spec.replicaSpecs.0.template.spec.containers.0.command", ["x"]),
+    ("spec.replicaSpecs.0.template.spec.containers.0.resources", {"limits": {"nvidia.com/gpu": 2}}),
+    ("spec.replicaSpecs.0.template.spec.nodeSelector", {"a": "b"}),
+    ("spec.scheduling.mode", "Affinity"),
+    ("spec.scheduling.gang", False),
+    ("spec.scheduling.priorityClassName", "high"),
+    ("spec.runPolicy.failurePolicy", {"restart": "Pod"}),
+    ("spec.runPolicy.failurePolicy", {"onExitCodes": [{"action": "Ignore", "values": [3]}]}),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WHILE_IT_WAITS)
+def test_what_a_waiting_job_may_change_an_admitted_one_may_not(
+    installed: Kube, namespace: str, path: str, value: Any
+) -> None:
+    made = installed.create(training_job(namespace=namespace))
+    name = made["metadata"]["name"]
+    patch = {"spec": edited(made, path, value)["spec"]}
+
+    def admitted(status: str) -> None:
+        entered = {
+            "type": "Admitted",
+            "status": status,
+            "reason": "AllPodsFit",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        installed.patch(
+            "TrainingJob",
+            name,
+            {"status": {"conditions": [entered]}},
+            namespace=namespace,
+            subresource="status",
+        )
+
+    admitted("True")
+    with pytest.raises(KubeRequestError) as refused:
+        installed.patch("TrainingJob", name, patch, namespace=namespace)
+    assert "cannot be changed while the job is admitted: suspend it first" in str(refused.value)
+    # What is no part of the pods may change.
+    installed.patch("TrainingJob", name, {"spec": {"runPolicy": {"suspend": True}}}, namespace=namespace)
+    admitted("False")
+    installed.patch("TrainingJob", name, patch, namespace=namespace)
 
 
 @pytest.mark.parametrize(("kind", "path", "value", "sentence"), FROZEN)
@@ -79,8 +111,7 @@ def test_the_scale_subresource_of_a_job_is_its_workers(installed: Kube, namespac
     assert installed.get_under("TrainingJob", "fixed", "scale", namespace=namespace)["spec"] == {
         "replicas": 1
     }
-    with pytest.raises(KubeRequestError, match="cannot be changed without elastic"):
-        installed.patch("TrainingJob", "fixed", scale, namespace=namespace, subresource="scale")
+    installed.patch("TrainingJob", "fixed", scale, namespace=namespace, subresource="scale")  # it waits
     installed.patch("TrainingJob", "elastic", scale, namespace=namespace, subresource="scale")
     assert installed.get("TrainingJob", "elastic", namespace=namespace)["spec"]["workers"] == 2
     with pytest.raises(

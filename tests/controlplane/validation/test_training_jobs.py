@@ -164,19 +164,3 @@ def test_a_failure_policy_that_contradicts_itself_or_the_templates_is_refused(
     with pytest.raises(KubeRequestError) as refused:
         installed.create(job)
     assert sentence in str(refused.value)
-
-
-def test_how_often_a_job_is_restarted_can_be_changed_and_what_is_restarted_cannot(
-    installed: Kube, namespace: str
-) -> None:
-    job = training_job(namespace=namespace)
-    job["spec"]["runPolicy"] = {"failurePolicy": {"maxRestarts": 1}}
-    name = installed.create(job)["metadata"]["name"]
-
-    def change(**policy: object) -> None:
-        patch = {"spec": {"runPolicy": {"failurePolicy": policy}}}
-        installed.patch("TrainingJob", name, patch, namespace=namespace)
-
-    change(maxRestarts=5)
-    with pytest.raises(KubeRequestError, match="cannot be changed once created"):
-        change(restart="Pod")

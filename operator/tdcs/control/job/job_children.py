@@ -10,7 +10,7 @@ from tdcs.api.trainingjob import READING_ROLES, DatasetUse, Role, TrainingJobSpe
 from tdcs.control.job.framework_rendezvous import environment, port_of
 from tdcs.decide.job.failure_policy import job_backoff_limit, pod_failure_policy
 from tdcs.decide.job.kueue_nodes import Placement, template_changes
-from tdcs.kube.apply import owner_reference
+from tdcs.kube.apply import digest_of, owner_reference
 from tdcs.model.dataset_copies import FIRST_COPY
 from tdcs.model.kube_objects import Object
 from tdcs.model.observed_job import BACKOFF_LIMIT
@@ -123,6 +123,11 @@ def job(
     )
     number = {names.ANNOTATION_RESTART_ATTEMPT: str(attempt)}
     template["metadata"]["annotations"] |= number
+    marks = {
+        **number,
+        names.ANNOTATION_SPEC_DIGEST: spec_digest(spec, role),
+        names.ANNOTATION_GANG: str(spec.scheduling.gang).lower(),
+    }
     made: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": replicas,
@@ -140,11 +145,31 @@ def job(
             "name": names.role_job_name(job=name, role=role),
             "namespace": namespace,
             "labels": {NOT_BACKED_UP: "true", **passed_on(owner, "labels"), **labels_of(job=name, role=role)},
-            "annotations": {**passed_on(owner, "annotations"), **number},
+            "annotations": {**passed_on(owner, "annotations"), **marks},
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": made,
     }
+
+
+def spec_digest(spec: TrainingJobSpec, role: Role) -> str:
+    """A digest of what a role's Job is made from and cannot follow later, as far as a waiting job may change it."""
+    counts = {
+        each: pods.replicas
+        for each, pods in spec.by_role().items()
+        if each != "Worker" or spec.elastic is None
+    }
+    policy = spec.run_policy.failure_policy
+    return digest_of(
+        {
+            "template": spec.by_role()[role].template,
+            "replicas": counts,
+            "mode": spec.scheduling.mode,
+            "gang": spec.scheduling.gang,
+            "priority": spec.scheduling.priority_class_name,
+            "failures": None if policy is None else policy.model_dump(mode="json", exclude={"max_restarts"}),
+        }
+    )
 
 
 def changes(

@@ -128,7 +128,7 @@ class TrainingJobController:
         avoided = job.status.avoided_nodes if job.status is not None else ()
         job = job.model_copy(update={"spec": avoiding(job.spec, avoided)})
         live = await self._live(obj, job)
-        seen = self._observe(obj, job, live)
+        seen = self._observe(obj, job, live).as_admitted()
         self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
         if seen.ended:
             self._growth.forget((key.namespace, key.name))
@@ -169,7 +169,11 @@ class TrainingJobController:
                 return None  # its admitter has not looked at it yet, and wakes it when it has
             if decisions.says_more(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
-                obj = await self._report(obj, seen, decision, outcome, now=now)
+                admits = decision.admitted and not seen.was_admitted
+                written = await self._report(obj, seen, decision, outcome, now=now, unchanged=admits)
+                if admits and written is obj:
+                    return 0.0  # it has changed since it was read, which it may as long as it waits
+                obj = written
             workers = self._workers_now(obj, seen, own, decision)
             nodes = await turn.pod_nodes(own) if decision.admitted else {}
             await self._steer(seen, own, decision, workers=workers, now=now, nodes=nodes)
@@ -279,7 +283,7 @@ class TrainingJobController:
         refusal = child_refusal_of(error, job=seen.name, spec=seen.spec, made=seen.jobs)
         message, now = refusal.message, self._context.now()
         if refusal.lasts:
-            message = f"{message}; templates cannot be changed: delete the TrainingJob and create it anew"
+            message = f"{message}; correct it in the TrainingJob, which may change as long as it waits"
         if refusal.lasts and decisions.is_refused_for_good(seen, message=message, now=now):
             decision = decisions.refused(message=message, data=decisions.data(seen, now=now))
             outcome = JobOutcome(succeeded=False, reason=decision.reason.value, message=message)
@@ -495,20 +499,32 @@ class TrainingJobController:
         *,
         now: str,
         paced: bool = False,
+        unchanged: bool = False,
     ) -> Object:
-        """Write the status. `paced`: not for progress alone, which was written a moment ago."""
+        """Write the status. `paced`: not for progress alone, which was written a moment ago; `unchanged`: only if
+        nobody has changed the job since it was read."""
         wanted = job_status.status_of(
             seen, decision=decision, outcome=outcome, now=now, stall=self._stall(obj)
         )
         return await self._publish(
-            obj, wanted, job_status.findings_of(seen, decision=decision, outcome=outcome), paced=paced
+            obj,
+            wanted,
+            job_status.findings_of(seen, decision=decision, outcome=outcome),
+            paced=paced,
+            unchanged=unchanged,
         )
 
     def _stall(self, obj: Object) -> Stall | None:
         return self._stalls.of(object_key(obj), obj["metadata"]["uid"])
 
     async def _publish(
-        self, obj: Object, wanted: Model, findings: list[Finding], *, paced: bool = False
+        self,
+        obj: Object,
+        wanted: Model,
+        findings: list[Finding],
+        *,
+        paced: bool = False,
+        unchanged: bool = False,
     ) -> Object:
         written = await publish_status(
             context=self._context,
@@ -518,6 +534,7 @@ class TrainingJobController:
             findings=findings,
             beside=PROGRESS if paced else (),
             messages=not paced,
+            unchanged=unchanged,
         )
         if written is not obj:
             self._pace.wrote(object_key(obj))

@@ -1,4 +1,6 @@
-"""Deletes the Jobs of a TrainingJob whose pods are all restarted, and says which nodes its new pods avoid."""
+"""Deletes the Jobs of a TrainingJob that are made anew: all its pods are restarted, or it asks for something else now.
+Says which nodes its new pods avoid.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -6,6 +8,7 @@ from tdcs.api import names
 from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import NodeFailures
 from tdcs.control.context import Context
+from tdcs.control.job.job_children import spec_digest
 from tdcs.decide.job.node_failures import avoided_nodes
 from tdcs.decide.queue.gang_fit import PodGroup, place
 from tdcs.decide.queue.node_eligibility import may_run
@@ -25,14 +28,17 @@ class JobRestarts:
         self._context = context
 
     async def end_earlier(self, seen: Observed, live: Mapping[Role, Object | None]) -> bool:
-        """Delete the Jobs that were made before the last restart; whether one of them is still there.
+        """Delete the Jobs that were made before the last restart, and those of a job that waits and asks for something
+        else now; whether one of them is still there.
 
         A Job goes when its pods have: the new ones have their names, and are found by their peers by these.
         """
         attempt, waits = seen.known.restarts or 0, False
         for role, job in seen.jobs.items():
             found = live.get(role)
-            if not job.exists or found is None or job.attempt is None or job.attempt >= attempt:
+            if not job.exists or found is None or job.attempt is None:
+                continue
+            if job.attempt >= attempt and not _is_outdated(seen, role):
                 continue
             waits, metadata = True, found["metadata"]
             if not job.going:
@@ -74,3 +80,10 @@ class JobRestarts:
             for role, each in seen.spec.by_role().items()
         ]
         return place(groups=groups, free=free, scarce=names.GPU_RESOURCE) is not None
+
+
+def _is_outdated(seen: Observed, role: Role) -> bool:
+    """Whether a Job was made for another spec, and may be made anew: no pod of it may exist now."""
+    waits = not seen.was_admitted or seen.spec.run_policy.suspend
+    made_for = seen.job(role).spec_digest
+    return waits and bool(made_for) and made_for != spec_digest(seen.spec, role)

@@ -124,7 +124,8 @@ class KueueAdmitter:
             owner=obj,
             suspended=seen.spec.run_policy.suspend,
             gated=gated,
-            wanted=made if preferred else None,
+            wanted=made,
+            preferred=bool(preferred),
         )
         if changed:
             live = await self._api.merge(WORKLOADS, name=name, namespace=namespace, patch=changed)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from tdcs.api import names
 from tdcs.api.trainingjob import Role, TrainingJobSpec
-from tdcs.control.job.job_children import pod_template
+from tdcs.control.job.job_children import pod_template, spec_digest
 from tdcs.decide.job.kueue_nodes import pod_set_name, topology_request
 from tdcs.decide.queue.whose_job import local_queue
-from tdcs.kube.apply import owner_reference
+from tdcs.kube.apply import digest_of, owner_reference
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import WORKLOADS
 
@@ -64,6 +64,7 @@ def workload_of(
             "annotations": {
                 **({names.KUEUE_GATED_BY: names.KUEUE_CONTROLLER} if gated else {}),
                 **({DEACTIVATED: "true"} if spec.run_policy.suspend else {}),
+                names.ANNOTATION_SPEC_DIGEST: digest_of([spec_digest(spec, role) for role in spec.by_role()]),
             },
             "ownerReferences": [owner_reference(owner)],
         },
@@ -80,11 +81,12 @@ def workload_of(
 
 
 def changes(
-    live: Object, *, owner: Object, suspended: bool, gated: bool, wanted: Object | None = None
+    live: Object, *, owner: Object, suspended: bool, gated: bool, wanted: Object, preferred: bool = False
 ) -> dict[str, Any]:
-    """What to merge into a Workload that exists: the queue while it has no quota, whether it is active, its gate.
+    """What to merge into a Workload that exists: the queue and its pods while it has no quota, whether it is active,
+    its gate.
 
-    `wanted`: as it would be created now. Once its data is there, its pods know which nodes they prefer.
+    `wanted`: as it would be created now. `preferred`: once its data is there, its pods know which nodes they prefer.
     """
     known = live.get("spec") or {}
     present = live["metadata"].get("annotations") or {}
@@ -96,12 +98,16 @@ def changes(
     elif not suspended and DEACTIVATED in present:
         spec["active"] = True
         annotations[DEACTIVATED] = None
-    queue = local_queue(owner, kueue=True)
-    if known.get("queueName") != queue and not (live.get("status") or {}).get("admission"):
+    queue, waits = local_queue(owner, kueue=True), not (live.get("status") or {}).get("admission")
+    if known.get("queueName") != queue and waits:
         spec["queueName"] = queue
+    digest = wanted["metadata"]["annotations"][names.ANNOTATION_SPEC_DIGEST]
+    if waits and present.get(names.ANNOTATION_SPEC_DIGEST, digest) != digest:
+        annotations[names.ANNOTATION_SPEC_DIGEST] = digest
+        spec["podSets"] = wanted["spec"]["podSets"]
     if not gated and names.KUEUE_GATED_BY in present:
         annotations[names.KUEUE_GATED_BY] = None
-        if wanted is not None:
+        if preferred:
             spec["podSets"] = wanted["spec"]["podSets"]
     return {
         **({"spec": spec} if spec else {}),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.control.builders import dataset, dataset_object
 from tests.unit.control.jobs import Jobs
-from tests.unit.control.kueue.test_kueue_jobs import QUEUE, Kueue, suspended
+from tests.unit.control.kueue.test_kueue_jobs import GATE, QUEUE, Kueue, suspended
 
 from tdcs.control.kueue import own_workload
 from tdcs.model.kube_resources import DATASETS, TRAINING_JOBS, WORKLOADS
@@ -179,7 +179,7 @@ async def test_the_limit_of_a_dataset_holds_for_jobs_in_kueue_too() -> None:
         two = await waiting_in_kueue(jobs, "two", workers=1, datasets=READS)
         await jobs.until(lambda: jobs.status("two").get("reason") == "DatasetAtLimit")
         assert "n/one reads it" in jobs.status("two")["message"]
-        assert two.workload("two")["metadata"]["annotations"]
+        assert GATE in two.workload("two")["metadata"]["annotations"]
         await two.admit("two")
         await settle(jobs, 0.5)
         assert not jobs.pods("two")
@@ -187,7 +187,7 @@ async def test_the_limit_of_a_dataset_holds_for_jobs_in_kueue_too() -> None:
         for pod in jobs.pods("one"):
             await jobs.end(pod)
         await jobs.until_state("Succeeded", "one")
-        await jobs.until(lambda: not two.workload("two")["metadata"].get("annotations"))
+        await jobs.until(lambda: GATE not in two.workload("two")["metadata"]["annotations"])
         await jobs.until(lambda: two.condition("QuotaReserved", "two") == "False")
         await two.admit("two")
         await jobs.until(lambda: jobs.bound("two") == 1)
@@ -229,12 +229,14 @@ def test_a_workload_is_made_active_again_only_by_whom_it_was_made_inactive() -> 
 
     owner = {"metadata": {"name": "train", "labels": QUEUE}}
     live = {"metadata": {"name": "w"}, "spec": {"active": True, "queueName": "gpu"}}
-    patch = own_workload.changes(live, owner=owner, suspended=True, gated=False)
+    wanted = {"metadata": {"annotations": {"tdcs.io/spec-digest": "x"}}}
+    patch = own_workload.changes(live, owner=owner, suspended=True, gated=False, wanted=wanted)
     mark = patch["metadata"]["annotations"]
     assert patch["spec"] == {"active": False}
     ours = {"metadata": {"name": "w", "annotations": mark}, "spec": {"active": False, "queueName": "gpu"}}
-    back = own_workload.changes(ours, owner=owner, suspended=False, gated=False)
+    back = own_workload.changes(ours, owner=owner, suspended=False, gated=False, wanted=wanted)
     assert back["spec"] == {"active": True}
     assert dict.fromkeys(mark) == back["metadata"]["annotations"]
     theirs = {"metadata": {"name": "w"}, "spec": {"active": False, "queueName": "gpu"}}
-    assert own_workload.changes(theirs, owner=owner, suspended=False, gated=False) == {}
+    changed = own_workload.changes(theirs, owner=owner, suspended=False, gated=False, wanted=wanted)
+    assert changed == {}

@@ -222,7 +222,12 @@ def test_labels_and_annotations_of_a_job_reach_its_children_and_ours_win() -> No
     ours = job_children.labels_of(job="train", role="Worker")
     ours["velero.io/exclude-from-backup"] = "true"
     assert made["metadata"]["labels"] == {"team": "vision", **ours}
-    assert made["metadata"]["annotations"] == {"bill": "vision", "tdcs.io/restart-attempt": "0"}
+    assert made["metadata"]["annotations"] == {
+        "bill": "vision",
+        "tdcs.io/gang": "true",
+        "tdcs.io/restart-attempt": "0",
+        "tdcs.io/spec-digest": job_children.spec_digest(spec, "Worker"),
+    }
     pods = made["spec"]["template"]["metadata"]
     assert pods["labels"] == {"team": "speech", **ours}  # the template's own win over the job's
     assert {"bill": "vision", "own": "1"}.items() <= pods["annotations"].items()

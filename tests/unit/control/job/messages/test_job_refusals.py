@@ -135,8 +135,8 @@ async def test_a_job_with_a_template_that_makes_no_valid_job_for_ten_minutes_fai
         status = jobs.status()
         assert status["reason"] == "ChildRefused"
         assert status["message"] == (
-            f"{REFUSED}template.spec.nodeNaem: no such field; templates cannot be changed: delete the TrainingJob "
-            "and create it anew"
+            f"{REFUSED}template.spec.nodeNaem: no such field; correct it in the TrainingJob, which may change as long "
+            "as it waits"
         )
         assert status["completionTime"]
         assert "startTime" not in status
