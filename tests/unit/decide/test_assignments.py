@@ -210,6 +210,19 @@ def test_a_file_that_a_new_holder_cannot_have_stays_where_it_lies() -> None:
     assert drops(found) == {"a": set(ALL) - {7}}
 
 
+def test_what_one_node_cannot_read_another_one_reads_and_gives_it() -> None:
+    placements = replicated("a", "b")
+    plain = origins(assign(assignment_input(SIZES, placements, agent("a"), agent("b"))))
+    failing = slots.bitmap(sorted(plain["a"])[:5])
+    stale = agent("a", failing=failing)
+    found = assign(assignment_input(SIZES, placements, stale, agent("b")))
+    moved = set(slots.members(failing).tolist())
+    assert origins(found) == {"a": plain["a"] - moved, "b": plain["b"] | moved}
+    assert [peer.node for peer in found["a"].peers] == ["b"]
+    both = assign(assignment_input(SIZES, placements, stale, agent("b", failing=failing)))
+    assert origins(both) == plain, "what no node can read stays with whom it was"
+
+
 def test_progress_of_another_part_of_the_same_name_is_no_progress() -> None:
     placements = replicated("b")
     before = agent("b", parts={"x": (slots.bitmap(range(10)), 100, 100)})

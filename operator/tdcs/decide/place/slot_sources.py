@@ -76,16 +76,19 @@ def choose_origins(mount: str, nodes: Sequence[AgentNode]) -> None:
     scores = {node.view.node: scores_of(mount, node.view.node) for node in pulling}
     # Of many nodes some read, always the same ones; of a slot that none of these shall hold, another one.
     readers = sorted(scores, key=lambda name: (-float(scores[name][0]), name))[:ORIGINS]
-    ranked = np.array(
-        [
-            np.where(node.pulled, scores[node.view.node] + (1.0 if node.view.node in readers else 0.0), -1.0)
-            for node in pulling
-        ]
-    )
+    ranked = np.array([_rank(node, scores[node.view.node], node.view.node in readers) for node in pulling])
     owner = np.where(ranked.max(axis=0) < 0, -1, ranked.argmax(axis=0))
     holders = np.sum([node.has for node in nodes], axis=0)
     for number, node in enumerate(pulling):
         node.origin = (owner == number) & (holders - node.has.astype(np.int64) == 0)
+
+
+def _rank(node: AgentNode, scores: npt.NDArray[np.float64], reads: bool) -> npt.NDArray[np.float64]:
+    """How much a node is to read each slot, from 0; below 0: not at all. One that cannot have some of a slot comes
+    after all others: what one node cannot read, another one may, and gives it."""
+    ranks = 1.0 + scores + reads
+    ranks[slots.mask_of(node.view.state.failing)] *= 0.25
+    return np.where(node.pulled, ranks, -1.0)
 
 
 def scores_of(mount: str, node: str) -> npt.NDArray[np.float64]:

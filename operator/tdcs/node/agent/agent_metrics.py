@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tdcs.api import names
+from tdcs.model.agent_state import FailureCode
 
 if TYPE_CHECKING:
     from tdcs.node.agent.agent import Agent
@@ -51,10 +52,31 @@ class AgentCollector(Collector):
             "Those of them that the cache's master knows.",
             sum(mount.registered_bytes for mount in mounts),
         )
-        yield GaugeMetricFamily(
+        failed = GaugeMetricFamily(
             f"{prefix}failed_files",
-            "Files that cannot be had for now.",
-            sum(mount.failed_count for mount in mounts),
+            "Files that cannot be had for now, by the reason's code.",
+            labels=["code"],
+        )
+        for code in get_args(FailureCode):
+            failed.add_metric(
+                [code], sum(mount.failures[code].files for mount in mounts if code in mount.failures)
+            )
+        yield failed
+        yield GaugeMetricFamily(
+            f"{prefix}sources_away",
+            "Mounts with a source that gives this agent no answer.",
+            sum(mount.source_away for mount in mounts),
+        )
+        windows = [mount.source.window for mount in list(self._agent.mounts.values())]
+        yield GaugeMetricFamily(
+            f"{prefix}source_window",
+            "Requests that sources may be asked at a time: stores that throttle narrow it.",
+            sum(window.size for window in windows),
+        )
+        yield CounterMetricFamily(
+            f"{prefix}source_refusals",
+            "Requests that got no answer from a source, or one that asks for patience (429, 503).",
+            sum(window.refusals for window in windows),
         )
         yield CounterMetricFamily(
             f"{prefix}source_bytes", "Bytes read from sources.", sum(mount.source_bytes for mount in mounts)

@@ -29,15 +29,20 @@ _HEADROOM: Final = 2
 class RequestWindow:
     """The window of one mount. Thread-safe.
 
+    Attributes:
+        refusals: requests that got no answer, or one that asks for patience.
+
     Args:
         lanes: requests that are made at the same time with profit.
+        refusals: of the window before it.
     """
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, *, refusals: int = 0) -> None:
         self._most: Final = float(_HEADROOM * lanes)
         self._size = float(lanes)
         self._round = 0
         self._running = 0
+        self.refusals = refusals
         self._changed: Final = threading.Condition()
 
     @property
@@ -71,6 +76,7 @@ class RequestWindow:
     def refused(self, number: int) -> None:
         """A request of this round got no answer, or one that asks for patience."""
         with self._changed:
+            self.refusals += 1
             if number == self._round:
                 self._size = max(1.0, self._size / 2)
                 self._round += 1

@@ -268,7 +268,7 @@ class SourceState:
 
     def read_by(self, reader: SourceReader) -> None:
         """Read by this reader from now on, within a window of its own."""
-        self.window = RequestWindow(reader.lanes)
+        self.window = RequestWindow(reader.lanes, refusals=self.window.refusals)
         self.reader = PatientReader(reader, self.window)
         self.demand_reader = PatientReader(reader, self.window, demand=True)
 
