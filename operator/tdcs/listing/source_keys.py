@@ -70,7 +70,7 @@ class SourceKeys:
         refused = status in _REFUSED and not _NOT_THE_KEYS.search(text)
         if refused or (status == 400 and _TOKEN.search(text)):
             raise KeysRefusedError(
-                attempted=f"ask {source.uri} for a name",
+                attempted=f"open {source.uri}",
                 reason=f"the source refused the credentials ({status})",
                 remedy="Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
             )

@@ -13,7 +13,7 @@ from tests.support.twins.engine import MemoryEngine, Operation
 
 from tdcs.model import slots
 from tdcs.model.agent_state import CheckState, FailureCode, FileFailure
-from tdcs.model.cache_engine import EngineError
+from tdcs.model.cache_engine import Credentials, EngineError
 
 FAILURES_NAMED = 20
 TICK = 0.02
@@ -171,6 +171,11 @@ class TwinWork:
         files = self._engine.sources.get(uri)
         if files is None:
             raise CannotError("SourceAway", f"{uri}: there is no such bucket or folder")
+        given = mount.assignment.source
+        if given is not None and not self._engine.takes(
+            Credentials(access_key_id=given.access_key_id, secret_access_key=given.secret_access_key), uri=uri
+        ):
+            raise CannotError("SourceAway", f"{uri}: the source refused the credentials")
         now = (files() if callable(files) else files).get(path)
         if now is None:
             raise CannotError("Missing", "the source has it no more")

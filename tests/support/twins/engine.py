@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
@@ -67,7 +67,7 @@ class MemoryEngine:
         sources: Source URI to its files, or to a function that gives them at each listing. A URI that is not
             here is a missing bucket. May be changed between calls.
         workers: Worker name to capacity in bytes.
-        credentials: Source URI to the only key pair that may read it. URIs that are not here accept any.
+        credentials: Source URI to the key pair, or all key pairs, that may read it. URIs that are not here accept any.
         block_size: Bytes; files are cut at its multiples.
         page_size: Files a page of a listing.
         before: Awaited before each operation: sleep in it, raise from it, or record.
@@ -84,7 +84,7 @@ class MemoryEngine:
         *,
         sources: Mapping[str, Files | Callable[[], Files]],
         workers: Mapping[str, int],
-        credentials: Mapping[str, Credentials] | None = None,
+        credentials: Mapping[str, Credentials | Collection[Credentials]] | None = None,
         block_size: int = 64 * _MIB,
         page_size: int = 1000,
         before: Callable[[Operation], Awaitable[None]] | None = None,
@@ -92,7 +92,9 @@ class MemoryEngine:
         source_rate: float | None = None,
     ) -> None:
         self.sources = {canonical_uri(uri): files for uri, files in sources.items()}
-        self.credentials = {canonical_uri(uri): pair for uri, pair in (credentials or {}).items()}
+        self.credentials: dict[str, Credentials | Collection[Credentials]] = {
+            canonical_uri(uri): pairs for uri, pairs in (credentials or {}).items()
+        }
         self.block_size = block_size
         self.page_size = page_size
         self.before = before
@@ -148,8 +150,9 @@ class MemoryEngine:
         store = store_of(source.options)
         if known is not None:
             check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
-            if (known.uri, known.credentials) == (uri, source.credentials):
-                return  # as Alluxio, which asks no source of which it knows the names
+            if known.uri == uri:
+                known.credentials = source.credentials
+                return  # as Alluxio, which asks no source when a mount is given other keys
         self._attempted[path] = uri
         try:
             await self._announce(Operation(name="ask_source", path=path))
@@ -300,12 +303,16 @@ class MemoryEngine:
             await self.before(Operation(name="check_keys"))
         if uri not in self.sources:
             return False  # no word about keys
-        self._check_keys(source.credentials, uri=uri, attempted=f"ask {uri} for a name", path="")
+        self._check_keys(source.credentials, uri=uri, attempted=f"open {uri}", path="")
         return True
 
+    def takes(self, keys: Credentials | None, *, uri: str) -> bool:
+        """Whether a source lets these keys read it."""
+        taken = self.credentials.get(uri)
+        return taken is None or (keys == taken if isinstance(taken, Credentials) else keys in taken)
+
     def _check_keys(self, given: Credentials | None, *, uri: str, attempted: str, path: str) -> None:
-        expected = self.credentials.get(uri)
-        if expected is not None and given != expected:
+        if not self.takes(given, uri=uri):
             raise KeysRefusedError(
                 attempted=attempted,
                 reason="the source refused the credentials",

@@ -100,12 +100,12 @@ def reachable(trouble: tuple[str, str] | None = None, *, differs: str = "") -> F
 
     Args:
         trouble: what was wrong.
-        differs: the Dataset with the keys that are used, when they are not this one's own.
+        differs: the Dataset of the same namespace with the keys that are used, when they are not this one's own.
     """
     if trouble is None and differs:
         text = (
-            f"the source is read with the keys of {differs}, which were the last to change: those of "
-            "spec.source.secretRef differ. Put the same keys into both Secrets"
+            f"the source is read with the keys of {differs}: those of spec.source.secretRef differ, and it takes them "
+            "too. Put the same keys into both Secrets, or name one Secret in both Datasets"
         )
         return finding(names.SOURCE_REACHABLE, True, "KeysDiffer", text)
     if trouble is None:

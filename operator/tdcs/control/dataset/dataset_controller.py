@@ -77,6 +77,7 @@ class DatasetController:
         self._key_checks = KeyChecks(
             seconds=context.settings.keys_check_seconds, clock=clock, on_done=context.queue.add
         )
+        self._uids: dict[WorkKey, str] = {}
         self._volume_origins = VolumeOrigins(key_checks=self._key_checks)
         self._endpoints = Endpoints(
             resolve=context.resolve,
@@ -167,6 +168,9 @@ class DatasetController:
         context, spec = self._context, dataset.spec
         cluster, serves = spec.cache_cluster_ref.name, mount_readers.serves(dataset)
         obj = await self._with_finalizer(obj)
+        if self._uids.setdefault(key, uid := str(obj["metadata"]["uid"])) != uid:
+            self._key_checks.forget(key)  # what the source said to another Dataset of this name lets none in
+            self._uids[key] = uid
         new = dataset.status is None or not dataset.status.mount_path
         cause = missing_cluster(context.stores.cache_cluster(cluster), name=cluster, new=new)
         if cause is not None:
@@ -256,9 +260,12 @@ class DatasetController:
             clock=self._clock(),
             now=self._context.now(),
         )
+        keys = self._look_at_keys(me, mount, origin, awaited=joins, shared=len(users) > 1)
         asked = MountRequest(
             me=me,
             source=origin,
+            answer=self._key_checks.answer(me.key, origin),
+            refused=keys,
             claimed=bool(volume_objects.mounted_path(live.volume)),
             check_due=check.due and doubt is None,
             # A store that seems to be inside the cluster is not read meanwhile.
@@ -271,12 +278,7 @@ class DatasetController:
         if before is None or before.placements.keys() != found.placements.keys():
             for user in users:
                 self._wakes.preloads(user.key)
-        keys, left, written = None, None, me.dataset.status.keys_refused_since if me.dataset.status else None
-        if found.there:
-            check_keys = self._context.caches.get(cluster=mount.cluster).check_keys
-            keys = self._key_checks.look(
-                me.key, origin, check_keys=check_keys, awaited=joins, soon=written is not None
-            )
+        left, written = None, _refused_since(me)
         if found.problem is None:
             unknown = doubt is not None or trouble is UNCHECKED
             refused = self._keys_refused(me, mount, found, origin, keys, unknown=unknown)
@@ -291,6 +293,23 @@ class DatasetController:
         if found.problem is not None:
             return wait
         return _sooner(wait, left, self._key_checks.seconds_left(me.key))
+
+    def _look_at_keys(
+        self, me: Reader, mount: Mount, origin: Source | None, *, awaited: bool, shared: bool
+    ) -> Problem | None:
+        """Whether the source takes a Dataset's keys, asked before its mount may get them; None when it was not seen to
+        refuse them. Of a source that is mounted for it alone, and first, the mount itself asks."""
+        if not shared and mount.path not in self._world.observer.view(mount.cluster).mounts:
+            return None
+        differ = origin is not None and mount_identity.mark(origin) != mount.mounting.mark
+        return self._key_checks.look(
+            me.key,
+            origin,
+            check_keys=self._context.caches.get(cluster=mount.cluster).check_keys,
+            awaited=awaited or differ,
+            soon=_refused_since(me) is not None,
+            doubted=mount.report is not None and bool(mount.report.away),
+        )
 
     def _keys_refused(
         self,
@@ -343,6 +362,7 @@ class DatasetController:
     async def _gone(self, key: WorkKey) -> float | None:
         """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
         self._publisher.forget(key)
+        self._uids.pop(key, None)
         self._endpoints.forget(key)
         self._revoked.forget(key)
         self._key_checks.forget(key)
@@ -426,6 +446,11 @@ class DatasetController:
             namespace=metadata["namespace"],
             patch={"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}},
         )
+
+
+def _refused_since(me: Reader) -> str | None:
+    """Since when a Dataset's keys are refused, by its status."""
+    return me.dataset.status.keys_refused_since if me.dataset.status else None
 
 
 def _is_listed(mount: Mount, origin: Source) -> bool:

@@ -4,18 +4,20 @@ Listings do not say it: a source may be listed seldom or never, and a mount that
 one of them.
 """
 
+import math
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tdcs.control.background_task import BackgroundTask
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.mount import mount_identity
 from tdcs.control.dataset.mount.mount_identity import Mark
+from tdcs.decide.cache.mount_keys import KeysAnswer
 from tdcs.listing.source_keys import CheckKeys
 from tdcs.model.cache_engine import EngineError, KeysRefusedError, Source
-from tdcs.model.problem import RETRY_LATER, Problem, Refusal, of_engine, refusal_of
+from tdcs.model.problem import RETRY_LATER, RETRY_SOON, Problem, Refusal, of_engine, refusal_of
 
 PATIENCE: Final = 3.0
 """Seconds that a Dataset waits for an answer before it says so: stores that are at hand answer sooner."""
@@ -36,16 +38,17 @@ class _Check:
     Attributes:
         due_at: when they are asked about next.
         work: the question under way.
-        trouble: that they were refused, the last time that the source said anything of them.
+        trouble: that they were refused, the last time that the source said anything of them, or of those before.
+        answer: what it said of these.
         awaited: whether more waits for the answer than a report: no word is asked for again soon.
     """
 
     mark: Mark
     due_at: float
-    began_at: float = 0.0
+    began_at: float = -math.inf
     work: BackgroundTask[bool] | None = None
     trouble: Problem | None = None
-    taken: bool = False
+    answer: KeysAnswer = KeysAnswer.AWAITED
     awaited: bool = False
 
 
@@ -73,6 +76,7 @@ class KeyChecks:
         check_keys: CheckKeys,
         awaited: bool = False,
         soon: bool = False,
+        doubted: bool = False,
     ) -> Problem | None:
         """Why the source does not take a Dataset's keys, as far as it is known; asks when it is time.
 
@@ -81,6 +85,7 @@ class KeyChecks:
             source: with its own keys; None while these are not known, or may not be used.
             awaited: whether the answer decides on more than a report: a source that was not asked is asked at once.
             soon: ask the first time at once: the keys were refused when they were asked about last.
+            doubted: nodes are given nothing by the source, which may be for the keys: ask again before it is time.
         """
         if source is None or source.credentials is None:
             return None
@@ -93,9 +98,11 @@ class KeyChecks:
             known = self._checks[key] = _Check(mark=mark, due_at=now + self._seconds * spread)
         elif known.mark != mark and known.work is None:
             # What was refused stays so until the source has taken other keys: else a change would begin it anew.
-            known.mark, known.taken, known.due_at = mark, False, now
+            known.mark, known.answer, known.due_at = mark, KeysAnswer.AWAITED, now
         if awaited and not known.awaited:
             known.due_at = now
+        if doubted:
+            known.due_at = min(known.due_at, known.began_at + RETRY_LATER)
         known.awaited = awaited
         if known.work is None and now >= known.due_at:
             self._begin(key, known, source, check_keys)
@@ -111,8 +118,16 @@ class KeyChecks:
 
     def are_taken(self, key: WorkKey, source: Source) -> bool:
         """Whether the source has taken these keys of a Dataset, the last time that it said anything of them."""
+        return self.answer(key, source) is KeysAnswer.TAKEN
+
+    def answer(self, key: WorkKey, source: Source | None) -> KeysAnswer:
+        """What the source says of these keys of a Dataset. One that needs no keys takes none, which is an answer."""
+        if source is not None and source.credentials is None:
+            return KeysAnswer.TAKEN
         known = self._checks.get(key)
-        return known is not None and known.taken and known.mark == mount_identity.mark(source)
+        if known is None or source is None or known.mark != mount_identity.mark(source):
+            return KeysAnswer.AWAITED
+        return known.answer
 
     def is_asking(self, key: WorkKey) -> bool:
         known = self._checks.get(key)
@@ -150,15 +165,19 @@ class KeyChecks:
     def _take(self, known: _Check) -> None:
         work, known.work = known.work, None
         assert work is not None
+        taken = False
         try:
             taken = work.result()
         except KeysRefusedError as error:
-            known.trouble, known.taken = of_engine(error, mounted=True), False
+            # The Secret is read again soon: keys that are put right are asked about at once.
+            known.trouble = replace(of_engine(error, mounted=True), retry_after=RETRY_SOON)
+            known.answer = KeysAnswer.REFUSED
         except EngineError:
             pass
-        else:
-            if taken:
-                known.trouble, known.taken = None, True
-        again_soon = known.trouble is not None or (known.awaited and not known.taken)
+        if taken:
+            known.trouble, known.answer = None, KeysAnswer.TAKEN
+        elif known.answer is KeysAnswer.AWAITED:
+            known.answer = KeysAnswer.SILENT
+        again_soon = known.trouble is not None or (known.awaited and known.answer is not KeysAnswer.TAKEN)
         pause = min(self._seconds, RETRY_LATER) if again_soon else self._seconds
         known.due_at = self._clock() + pause

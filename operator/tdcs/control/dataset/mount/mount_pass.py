@@ -14,7 +14,7 @@ from tdcs.api.quantities import to_bytes
 from tdcs.control.context import Stores
 from tdcs.control.dataset import claimants
 from tdcs.control.dataset.bandwidth import store_of, worth
-from tdcs.control.dataset.mount import listing_times, mount_readers
+from tdcs.control.dataset.mount import listing_times, mount_identity, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.loss_guard import loss_rule
 from tdcs.control.dataset.mount.mount_readers import Reader
@@ -27,6 +27,7 @@ from tdcs.control.dataset.mount.source_versions import awaited_url, manifest_of,
 from tdcs.decide.cache.cache_quotas import counting, payers, quota_bytes
 from tdcs.decide.cache.grants import MountDemand
 from tdcs.decide.cache.load_order import Load
+from tdcs.decide.cache.mount_keys import KeysAnswer
 from tdcs.decide.cache.mount_standing import Claimant, standing
 from tdcs.decide.place import holdings, placement_input
 from tdcs.decide.place.agent_assignments import AssignmentInput, assign
@@ -40,7 +41,7 @@ from tdcs.model.agent_state import AgentState, MountState, SourceAccess
 from tdcs.model.cache_engine import EngineError, Source
 from tdcs.model.cache_view import CacheView, is_starting, starting_text
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
-from tdcs.model.problem import of_engine
+from tdcs.model.problem import Problem, of_engine
 
 FEW_NODES = 8
 """The assignments of so many nodes are worked out in the event loop."""
@@ -104,8 +105,10 @@ class MountPass:
         if not view.answered:
             return replace(before, problem=None)
         # Mounted, with the right keys.
-        times = mount.mounting.times
+        times, keyed_at = mount.mounting.times, mount.mounting.keyed_at
         outcome = self._mounted(view)
+        if mount.mounting.keyed_at != keyed_at:
+            mount.manifests.retry()
         if mount.mounting.times != times:
             mount.forget()
             before = mount.report or MountReport()
@@ -119,13 +122,13 @@ class MountPass:
         versions = mount.manifests.view()
         before = replace(
             before,
-            trouble=before.trouble or versions.trouble,
+            trouble=before.trouble or self._own(versions.trouble),
             checked=versions.checked,
             held_up_by=mount.manifests.held_up_by,
         )
         listed = versions.listed
         if listed is None:
-            return replace(before, problem=versions.problem)
+            return replace(before, problem=self._own(versions.problem))
         # What is wanted, and where it goes.
         wants = mount_readers.all_wants(stores=self.stores, users=self.users, now=now)
         urls = manifest_urls(context.caches.manifest_url, mount.path, holders, digest=listed.digest)
@@ -147,7 +150,7 @@ class MountPass:
             absence=context.settings.absence_seconds,
             read_on=before.read_on or placement_input.NOT_READ,
         )
-        if found.waiting:
+        if found.waiting or self._keys_awaited():
             return replace(before, listed=listed, decided=False)
         stands = standing(
             list(claims.values()), size=listed.totals.block_bytes, policies=world.policies, now=now
@@ -258,7 +261,10 @@ class MountPass:
                 outranked=not mount_readers.has_keys(asked.me)
                 and any(mount_readers.has_keys(user) for user in self.users if user.key != asked.me.key),
                 limit=self._limit,
+                answer=asked.answer,
+                refused=asked.refused,
             ),
+            users=frozenset(user.key for user in self.users),
             mounts=view.mounts,
         )
         cause = outcome.problem
@@ -273,6 +279,25 @@ class MountPass:
             me=asked.me.key,
         )
         return replace(outcome, problem=replace(cause, message=conflict or cause.message))
+
+    def _keys_awaited(self) -> bool:
+        """Whether it is asked yet whether the source takes the keys that agents are to read with: after a restart they
+        go on with those that they have."""
+        asked = self.asked
+        return (
+            self.mount.mounting.source is None
+            and asked.source is not None
+            and asked.answer is KeysAnswer.AWAITED
+        )
+
+    def _own(self, cause: Problem | None) -> Problem | None:
+        """What a listing has met, as far as it is the user's matter: that the source refuses the keys of another one is
+        not, when it takes the user's, which are tried next."""
+        asked = self.asked
+        if cause is None or not cause.keys_refused or asked.source is None:
+            return cause
+        others = mount_identity.mark(asked.source) != self.mount.mounting.mark
+        return None if others and asked.answer is KeysAnswer.TAKEN else cause
 
     def _list(self, view: CacheView, before: MountReport, holders: Sequence[AgentState]) -> None:
         world, mount, asked = self.world, self.mount, self.asked

@@ -9,7 +9,9 @@ from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountReport
 from tdcs.control.dataset.mount.shared_mount import Mount
+from tdcs.decide.cache.mount_keys import KeysAnswer
 from tdcs.model.cache_engine import Source
+from tdcs.model.problem import Problem
 
 UNHEARD_SECONDS = 30.0
 """So long after its start the operator lets nothing be read that an agent may have and has not reported yet."""
@@ -25,12 +27,16 @@ class MountRequest:
         claimed: whether it has a volume that leads to the mount.
         check_due: whether the source is to be listed for changes.
         paused: whether nothing of the source is to be read meanwhile.
+        answer: what the source says of these keys.
+        refused: that it refuses them, for people; None when it was not seen to.
     """
 
     me: Reader
     source: Source | None
     claimed: bool
     check_due: bool
+    answer: KeysAnswer
+    refused: Problem | None = None
     paused: bool = False
 
 
@@ -43,7 +49,7 @@ class Snapshot:
         view: how often the cache has said something else.
         nodes: how often a node came or went, or was labelled otherwise.
         objects: versions of the Datasets, their Preloads and the CacheCluster.
-        source: what tells the user's source and keys from others.
+        source: what tells the user's source and keys from others, and what the source says of them.
         use: who uses the Datasets and where, and how their namespaces are labelled.
         changes: how often the mount was granted something else, or another share of its store's bandwidth, by what
             other mounts need; or something came to its end in the background.
@@ -80,7 +86,7 @@ class Snapshot:
             view=view.generation,
             nodes=world.node_directory.labelled(nodes=stores.nodes, usage=stores.usage),
             objects=tuple(one["metadata"].get("resourceVersion") or id(one) for one in objects),
-            source=mount_identity.mark(asked.source) if asked.source is not None else None,
+            source=(mount_identity.mark(asked.source), asked.answer) if asked.source is not None else None,
             use=_use(world, mount, users),
             changes=mount.changes,
         )

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from tdcs.api import names
@@ -10,7 +10,8 @@ from tdcs.control.background_task import BackgroundTask
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.mount import mount_identity
 from tdcs.control.dataset.mount.mount_identity import Mark
-from tdcs.model.cache_engine import Engine, EngineError, Source, SourceError
+from tdcs.decide.cache.mount_keys import KeysAnswer, gets_keys, may_mount
+from tdcs.model.cache_engine import Engine, EngineError, KeysRefusedError, Source, SourceError
 from tdcs.model.listing_limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 from tdcs.model.problem import RETRY_SOON, Problem, of_engine
 
@@ -24,10 +25,10 @@ _LOST = Problem(
     retry_after=RETRY_SOON,
 )
 
-_BARRED = Problem(
-    reason="KeysDiffer",
-    message="the source is mounted with other keys than those of spec.source.secretRef, which have been changed since: "
-    "put the present keys into the Secret, or put this Dataset into another CacheCluster (spec.cacheClusterRef)",
+_UNCHECKED = Problem(
+    reason="KeysUnchecked",
+    message="the source does not say whether it takes the keys of spec.source.secretRef, and is read with others until "
+    "it does: see that the operator can reach it, and that endpoint and region are right",
 )
 
 
@@ -42,6 +43,8 @@ class MountUser:
         claimed: whether it has a volume that leads here: it was let in with keys that the source accepted.
         outranked: whether the mount has, or had before a restart, the keys of another one.
         limit: how large its source may be.
+        answer: what the source says of these keys.
+        refused: that it refuses them, for people; None when it was not seen to.
     """
 
     key: WorkKey
@@ -51,6 +54,8 @@ class MountUser:
     claimed: bool
     outranked: bool
     limit: Callable[[], ListingLimit]
+    answer: KeysAnswer
+    refused: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +66,7 @@ class MountOutcome:
         there: whether it can be read; if not it is being made.
         problem: why it cannot be; None while it can or is being made.
         trouble: what is wrong with the source, or the user's keys, of a mount that serves all the same.
-        differs: which user's keys it has, when those of this one differ; else empty.
+        differs: which user of the same namespace has its keys, when those of this one differ; else empty.
     """
 
     there: bool = False
@@ -79,6 +84,14 @@ class _Attempt:
     source: Source
     anew: bool
     work: BackgroundTask[None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PresentKeys:
+    """The keys that a user has now; None when they cannot be read. `refused`: the source refuses them."""
+
+    mark: Mark | None
+    refused: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +140,8 @@ class Mounting:
     _attempt: _Attempt | None = field(default=None, init=False)
     _unmount: BackgroundTask[None] | None = field(default=None, init=False)
     _marks: dict[WorkKey, Mark] = field(default_factory=dict, init=False)
+    """The keys of each user when they were last compared with the mount's: others since are changed ones."""
+    _present: dict[WorkKey, _PresentKeys] = field(default_factory=dict, init=False)
     _failures: dict[WorkKey, EngineError] = field(default_factory=dict, init=False)
     _refusals: dict[WorkKey, _FailedMount] = field(default_factory=dict, init=False)
     _suspect: bool = field(default=False, init=False)
@@ -162,8 +177,14 @@ class Mounting:
             return None
         return await self.check_size(self.source, limit, path=self.path, namespace=self._namespace)
 
-    def advance(self, *, user: MountUser, mounts: Mapping[str, str]) -> MountOutcome:
-        """Begin to mount what is not mounted, or not with the keys that its user has changed."""
+    def advance(
+        self, *, user: MountUser, users: Collection[WorkKey], mounts: Mapping[str, str]
+    ) -> MountOutcome:
+        """Begin to mount what is not mounted, or not with the keys that its user has changed.
+
+        Args:
+            users: all Datasets of the mount.
+        """
         if self._unmount is not None and self._unmount.running:
             return MountOutcome()  # the last user before this one has gone: it is mounted anew after that
         self._unmount = None
@@ -172,12 +193,15 @@ class Mounting:
         being_made = attempt is not None and attempt is self._attempt and attempt.anew
         there = self.path in mounts and not being_made
         source = user.source
-        if source is None:
+        mark = mount_identity.mark(source) if source is not None else None
+        self._note(user, mark, users=users)
+        if source is None or mark is None:
             return MountOutcome(there=there, problem=None if there else _LOST)
-        mark = mount_identity.mark(source)
         failure = self._failures.pop(user.key, None)
-        if isinstance(failure, SourceError) and there and user.serves:
-            cause = of_engine(failure, mounted=True)
+        if isinstance(failure, KeysRefusedError) or (
+            isinstance(failure, SourceError) and there and user.serves
+        ):
+            cause = of_engine(failure, mounted=there)
             self._refusals[user.key] = _FailedMount(
                 mark=mark, cause=cause, again_at=self.clock() + self.pause
             )
@@ -187,18 +211,22 @@ class Mounting:
         if self.mark == mark or (refusal is not None and refusal.mark != mark):
             self._refusals.pop(user.key, None)
             refusal = None
-        needed = self._is_needed(user, mark=mark, there=there)
-        if needed and self._attempt is None and (refusal is None or self.clock() >= refusal.again_at):
+        waits = refusal is not None and self.clock() < refusal.again_at
+        needed = self._is_needed(user, source, mark=mark, there=there, users=users)
+        if needed and self._attempt is None and not waits:
             self._begin(user, source, anew=self.path not in mounts)
-        differs = there and self.source is not None and self.mark != mark
-        if there and not user.claimed and self.mark != mark:
-            # It was never let in, and has other keys than the mount: they may be revoked ones.
-            settled = differs and not needed and self._attempt is None
-            return MountOutcome(problem=_BARRED if settled else None)
+        if not there:
+            known = refusal.cause if refusal is not None and waits else None
+            return MountOutcome(problem=known or (None if needed else user.refused))
+        differs = self.source is not None and self.mark != mark
+        settled = differs and not needed and self._attempt is None
+        if not user.claimed and self.mark != mark and not (settled and user.answer is KeysAnswer.TAKEN):
+            return MountOutcome(problem=user.refused)  # it was never let in: its keys may be revoked ones
+        unheard = differs and not needed and user.answer is KeysAnswer.SILENT
         return MountOutcome(
-            there=there,
-            trouble=refusal.cause if refusal is not None else None,
-            differs=self._keys_of(user.key) if differs and not needed else "",
+            there=True,
+            trouble=refusal.cause if refusal is not None else _UNCHECKED if unheard else None,
+            differs=self._keys_of(user.key) if settled else "",
         )
 
     def unmount(
@@ -244,7 +272,7 @@ class Mounting:
     def forget_user(self, key: WorkKey, *, uid: str) -> None:
         if self._maker == uid:
             self._maker = None
-        for each in (self._marks, self._failures, self._refusals):
+        for each in (self._marks, self._present, self._failures, self._refusals):
             each.pop(key, None)
 
     def _works(self) -> list[BackgroundTask[None]]:
@@ -293,19 +321,48 @@ class Mounting:
         self.times += done.anew
         self._marks[done.by] = self.mark
 
-    def _is_needed(self, user: MountUser, *, mark: Mark, there: bool) -> bool:
+    def _is_needed(
+        self, user: MountUser, source: Source, *, mark: Mark, there: bool, users: Collection[WorkKey]
+    ) -> bool:
         """Whether this user's source is to be mounted: users with different Secrets would else mount in turns, so only
-        a change counts, or that the source refuses the keys that the mount has."""
+        a change counts, or that the source refuses the keys that the mount has, or nobody has them any more."""
         if not there:
-            return True
-        if self.source is None:
-            return not user.outranked
+            return may_mount(user.answer, shared=len(users) > 1)
         if mark == self.mark:
             self._marks[user.key] = mark
             return False
-        return self._marks.setdefault(user.key, mark) != mark or self._suspect
+        known = self.source is not None
+        if not known and user.outranked:
+            return False
+        return gets_keys(
+            user.answer,
+            alone=all(key.namespace == user.key.namespace for key in users),
+            known=known,
+            changed=self._marks.setdefault(user.key, mark) != mark if known else True,
+            held=not self._suspect and bool(self._holders(users)),
+            held_by_others=any(key.namespace != user.key.namespace for key in self._holders(users)),
+            founded=self.path == mount_identity.engine_path(source=source),
+        )
+
+    def _note(self, user: MountUser, mark: Mark | None, *, users: Collection[WorkKey]) -> None:
+        """Take in which keys a user has now. When nobody has the mount's any more, those of others are worth a try."""
+        held = bool(self._holders(users))
+        self._present[user.key] = _PresentKeys(mark=mark, refused=user.answer is KeysAnswer.REFUSED)
+        if held and not self._holders(users) and len(users) > 1:
+            self.on_change()
+
+    def _holders(self, users: Collection[WorkKey]) -> list[WorkKey]:
+        """The users that have the mount's keys, unless the source was seen to refuse them."""
+        present = ((key, self._present.get(key)) for key in users)
+        return [
+            key for key, keys in present if keys is not None and keys.mark == self.mark and not keys.refused
+        ]
 
     def _keys_of(self, user: WorkKey) -> str:
-        """The user that gave the mount its keys, if it is of the same namespace as this one."""
-        own = (key for key in self._marks if key.namespace == user.namespace)
-        return min((str(key) for key in own if self._marks[key] == self.mark), default="another Dataset")
+        """A user with the mount's keys in the namespace of this one; empty when there is none."""
+        own = (
+            str(key)
+            for key, keys in self._present.items()
+            if key.namespace == user.namespace and keys.mark == self.mark
+        )
+        return min(own, default="")

@@ -269,6 +269,11 @@ class MountManifests:
         self._known = replace(self._known, checked_at=-math.inf)
         self._again_at = self.clock() + self.pause
 
+    def retry(self) -> None:
+        """The mount has got other keys: a listing that failed is tried again at once."""
+        if self._known.trouble is not None or self._known.problem is not None:
+            self._again_at = -math.inf
+
     async def close(self) -> None:
         listing, self._listing = self._listing, None
         if listing is not None:
