@@ -90,7 +90,7 @@ class PreloadStatus(Model):
     copied_bytes_per_second: int = 0
     """Bytes a second that nodes copy from each other meanwhile; after the end, as last reported."""
     progress: str | None = None
-    """bytesDone over bytesTotal as a whole percentage; left out while nothing is known of it, and never 100% of a
+    """bytesDone over bytesTotal as a whole percentage; left out while nothing is known of it, and 99% at most of a
     Preload that has failed. For display only."""
     rate: str | None = None
     """bytesPerSecond in a readable unit, and beside it copiedBytesPerSecond, such as 12.0 MB/s + 24.0 MB/s copied; left

@@ -203,12 +203,18 @@ def preloads(objects: Sequence[Object], *, everywhere: bool) -> Table:
             _coloured(status.get("state", "Pending")),
             escape("" if complete.get("status") == "True" else str(complete.get("reason", ""))),
             status.get("progress", ""),
-            _bar(status.get("bytesDone", 0), total) if total else "",
+            _bar(_shown_bytes(status, total), total) if total else "",
             status.get("rate", ""),
             f"{human(status.get('bytesDone', 0))} of {human(total)}" if total else "",
             f"{status.get('filesDone', 0)} of {status.get('filesTotal', 0)}" if total else "",
         )
     return table
+
+
+def _shown_bytes(status: Mapping[str, Any], total: int) -> int:
+    """How far the bar of a Preload goes: to its end only when it is complete."""
+    done = int(status.get("bytesDone", 0))
+    return min(done, total * 9 // 10) if status.get("state") == "Failed" else done
 
 
 def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:

@@ -17,6 +17,7 @@ from tdcs.control.preload import preload_status as conclusions
 from tdcs.control.preload.preload_status import Conclusion, PreloadView
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.cache import wants
+from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, PRELOADS
@@ -115,13 +116,18 @@ class PreloadController:
             start=spec.start_time or "",
         )
         owner = self._context.stores.datasets.get((key.namespace, spec.dataset_ref.name))
-        if owner is None or owner["metadata"].get("deletionTimestamp"):
-            name = spec.dataset_ref.name
+        name = spec.dataset_ref.name
+        if owner is not None and owner["metadata"].get("deletionTimestamp"):
+            text = (
+                f"Dataset {name} is being deleted; the Preload goes on when there is one of that name again"
+            )
+            return dataclasses.replace(view, waiting=(Reason.DELETING.value, text))
+        if owner is None:
             text = (
                 f"there is no Dataset {name} in namespace {key.namespace} (spec.datasetRef): create it, or create the "
                 "Preload anew with another name"
             )
-            return dataclasses.replace(view, waiting=("DatasetNotFound", text))
+            return dataclasses.replace(view, waiting=(Reason.MISSING.value, text))
         try:
             dataset = Dataset.model_validate(owner)
         except ValidationError:

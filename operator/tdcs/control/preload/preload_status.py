@@ -170,6 +170,10 @@ def _failed(where: Finding) -> Conclusion:
 def _under_way(view: PreloadView) -> Conclusion:
     text = so_far(view.progress)
     if not view.stuck and not view.away:
+        where = placed(view.placement) if view.placement is not None else None
+        if where is not None and where.status != "True":  # at once, not when the rest is there
+            text = f"{text}; it cannot complete as it is: {where.message}"
+            return Conclusion(state="Loading", reason=where.reason, message=text)
         return Conclusion(state="Loading", reason="Loading", message=text)
     if any(check.wrong_count for check in view.checks.values()):
         wrong = wrong_files(view)
@@ -197,7 +201,7 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
     begun = conclusion.state in {"Loading", "Verifying", "Complete", "Failed"}
     ended = conclusion.state in {"Complete", "Failed"}
     read, copied = done.source_rate, done.peer_rate
-    if not (read or copied) and conclusion.state not in {"Suspended", "Pending"}:
+    if not (read or copied) and conclusion.state not in {"Suspended", "Pending", "Verifying"}:
         read, copied = known.bytes_per_second, known.copied_bytes_per_second
     rate = None if ended else speed(read=read, copied=copied)
     if placement is None:  # nothing new is known
@@ -237,13 +241,13 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
 
 
 def progress(*, done: int, total: int, state: PreloadState) -> str | None:
-    """The share that is there; None when nothing says what all of it is, or when all is there and the Preload is
-    neither done nor on its way: 100% would look like an end."""
+    """The share that is there; None when nothing says what all of it is, or when all is there and the Preload waits:
+    100% would look like an end. One that has failed lacks something, and came to 99% at most."""
     if not total and state != "Complete":
         return None
-    if done >= total and state in {"Pending", "Failed"}:
+    if done >= total and state == "Pending":
         return None
-    return percent(done, total)
+    return percent(min(done, total * 99 // 100) if state == "Failed" else done, total)
 
 
 def ended_seconds(status: PreloadStatus, *, now: str) -> float:

@@ -1,5 +1,6 @@
 """What a user of Preloads sees: progress, suspension, cancelling, failure, and what is kept afterwards."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -186,9 +187,11 @@ async def test_what_keeps_a_preload_from_completing_is_said(
 ) -> None:
     await cluster.create_preload(**spec)
     await cluster.until(
-        lambda: cluster.condition("Complete", "warm", resource=PRELOADS).get("reason") == reason
+        lambda: (
+            cluster.condition("Complete", "warm", resource=PRELOADS).get("reason") == reason
+            and cluster.status("warm", resource=PRELOADS)["state"] == state
+        )
     )
-    assert cluster.status("warm", resource=PRELOADS)["state"] == state
     told = cluster.condition("Complete", "warm", resource=PRELOADS)
     assert told["status"] == "False"
     assert told["message"]
@@ -224,6 +227,66 @@ async def test_a_preload_tells_nodes_that_do_not_exist_from_nodes_without_a_work
     await cluster.until(lambda: "no live cache worker" in message())
     assert message().startswith("b of spec.nodes has no live cache worker with free space")
     assert "; there is no node nowhere, which spec.nodes names: add it" in message()
+
+
+@pytest.mark.parametrize("spec", [{"nodes": ["a", "nowhere"]}, {"copies": 9}])
+async def test_a_preload_that_cannot_complete_says_so_while_it_loads_and_never_looks_complete(
+    cluster: Cluster, spec: dict[str, Any]
+) -> None:
+    slow(cluster, 0.05)
+    await cluster.create_preload(**spec)
+
+    def complete() -> dict[str, Any]:
+        return cluster.condition("Complete", "warm", resource=PRELOADS)
+
+    await cluster.until(lambda: complete().get("reason") == "TooFewNodes")
+    assert cluster.status("warm", resource=PRELOADS)["state"] == "Loading"
+    assert "it cannot complete as it is: " in complete()["message"]
+    await cluster.until_state("Failed", "warm", resource=PRELOADS)
+    assert cluster.status("warm", resource=PRELOADS)["progress"] == "99%"
+
+
+async def test_a_preload_that_is_compared_has_no_rate_of_its_load(cluster: Cluster) -> None:
+    held = asyncio.Event()
+
+    async def hold(operation: Operation) -> None:
+        if operation.name == "digest":
+            await held.wait()
+        elif operation.name == "put":
+            await asyncio.sleep(0.02)
+
+    cluster.engine.before = hold
+    await cluster.create_preload(paths=["train"], nodes=["b"], verify="All")
+    await cluster.until(lambda: cluster.status("warm", resource=PRELOADS).get("rate"))
+    await cluster.until_state("Verifying", "warm", resource=PRELOADS)
+    await cluster.until(lambda: not cluster.status("warm", resource=PRELOADS).get("rate"), deadline=5.0)
+    held.set()
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+
+
+async def test_a_preload_of_a_dataset_that_is_being_deleted_says_so(cluster: Cluster) -> None:
+    """It was told to create one, which is there."""
+    unmounted = asyncio.Event()
+
+    async def hold(operation: Operation) -> None:
+        if operation.name == "unmount":
+            await unmounted.wait()
+
+    cluster.engine.before = hold
+    await cluster.create_preload(nodes=["b"], suspend=True)
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.change(PRELOADS, "warm", suspend=False)
+    await cluster.until(
+        lambda: (
+            cluster.condition("Complete", "warm", resource=PRELOADS).get("reason") == "DatasetBeingDeleted"
+        )
+    )
+    message = cluster.condition("Complete", "warm", resource=PRELOADS)["message"]
+    assert (
+        message
+        == "Dataset pictures is being deleted; the Preload goes on when there is one of that name again"
+    )
+    unmounted.set()
 
 
 async def test_a_preload_warms_a_dataset_whose_own_preload_is_off(cluster: Cluster) -> None:
