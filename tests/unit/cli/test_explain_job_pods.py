@@ -194,6 +194,44 @@ def test_nodes_that_pods_of_the_job_were_on_are_no_others() -> None:
     assert "a has score 10" in report.pods[1].sentence
 
 
+def test_of_a_suspended_job_no_table_says_why_its_pods_are_not_elsewhere() -> None:
+    places = [{"pod": "p0", "node": "a", "cachedBytes": 0}]
+    world = World(
+        job=job(state="Suspended", placement=places),
+        datasets=held(a=60, c=20),
+        nodes=[node("a"), node("c")],
+        pods=[],
+    )
+    assert table_of(explain(world)) == ""
+
+
+def test_pods_that_wait_for_what_the_job_says_do_not_say_it_again() -> None:
+    waits = [pod("p0", phase="Pending"), pod("p1", phase="Pending")]
+    for one in waits:
+        one["status"]["conditions"] = [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes fit"}
+        ]
+    for message, told in (("2 pods have no node: 0/2 nodes fit", "waits for that"), ("", "same as p0")):
+        asked = job(state="Starting", message=message)
+        text = printed(explain(World(job=asked, datasets=held(a=60), own_pods=waits, nodes=[], pods=waits)))
+        assert text.count("0/2 nodes fit") == 1
+        assert told in text
+
+
+@pytest.mark.parametrize(("peers", "advised"), [(2, False), (40, True)])
+def test_no_advice_comes_from_two_seconds_of_waits(peers: int, advised: bool) -> None:
+    stall = {
+        "observedSeconds": peers,
+        "peerSeconds": peers,
+        "percent": 100,
+        "advice": "Replicate",
+        "message": "it waits for other nodes: have whole copies on its nodes",
+    }
+    text = printed(explain(World(job=job(state="Succeeded", dataStall=stall), datasets=held(a=60))))
+    assert ("advice Replicate" in text) == advised
+    assert ("waited in 100%" in text) == advised
+
+
 def test_nodes_of_pods_that_run_are_no_others_either() -> None:
     own = [pod("p0", node="a"), pod("p1", node="b")]
     world = World(

@@ -15,6 +15,7 @@ from tdcs.decide.queue.data_stall import Advice, Stall, advice_of, explained
         (Stall(seconds=100, source=10, peer=40), 0.5, "Replicate"),
         (Stall(seconds=100, source=10, peer=5, disk=45), 0.6, "FasterDisk"),
         (Stall(seconds=10, source=50), 1, "CacheMore"),
+        (Stall(seconds=2, peer=2), 1, "ComputeBound"),
     ],
 )
 def test_what_a_job_waits_for_most_is_what_is_to_be_changed(
@@ -23,3 +24,10 @@ def test_what_a_job_waits_for_most_is_what_is_to_be_changed(
     assert stall.share == pytest.approx(share)
     assert advice_of(stall) == advice
     assert explained(advice)
+
+
+def test_nothing_is_advised_that_the_datasets_have() -> None:
+    assert "placement.mode Replicate" in explained("Replicate")
+    text = explained("Replicate", replicated=True)
+    assert "placement.mode" not in text
+    assert "copies on more nodes" in text

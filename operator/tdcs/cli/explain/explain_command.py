@@ -125,13 +125,30 @@ def show(report: Report, *, console: Console) -> None:
             console.print(f"  {escape(line)}", soft_wrap=True)
     if report.pods:
         console.print("\n[bold]Its pods[/bold]")
-        for pod in report.pods:
-            console.print(f"  {escape(pod.pod)} {escape(pod.sentence)}", soft_wrap=True)
+        for pod, sentence in _sentences(report):
+            console.print(f"  {escape(pod)} {escape(sentence)}", soft_wrap=True)
         _alternatives(report.pods, console=console)
     if report.remarks:
         console.print()
         for remark in report.remarks:
             console.print(escape(remark), soft_wrap=True)
+
+
+def _sentences(report: Report) -> list[tuple[str, str]]:
+    """What is said of each pod. Pods often wait for the same, which the job says, too: that is said once."""
+    first: dict[str, str] = {}
+    found = []
+    for pod in report.pods:
+        reason = pod.sentence.removeprefix("waits: ")
+        if reason == pod.sentence:
+            sentence = pod.sentence
+        elif reason in report.headline or reason.partition(": ")[2] in report.headline:
+            sentence = "waits for that"
+        else:
+            known = first.setdefault(reason, pod.pod)
+            sentence = pod.sentence if known == pod.pod else f"waits for the same as {known}"
+        found.append((pod.pod, sentence))
+    return found
 
 
 def _alternatives(pods: Sequence[PodPlace], *, console: Console) -> None:

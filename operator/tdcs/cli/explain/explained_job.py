@@ -1,7 +1,7 @@
 """Why a training job waits, or why its pods are where they are, from what the API server says."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tdcs.api import names
@@ -12,6 +12,7 @@ from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.explain.explained_room import Placer, free_room, why_not
 from tdcs.decide.place.data_location import held, wanted_near
 from tdcs.decide.place.node_score import MAX_SCORE, bytes_on_node, node_scores
+from tdcs.decide.queue.data_stall import TOO_LITTLE_SECONDS
 from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs.model.humanize import human
 from tdcs.model.job_pods import PodView, newest, pod_view
@@ -130,7 +131,9 @@ def explain(world: World) -> Report:
             broken.get(use.name) or described(use.name, datasets.get(use.name), reads=chosen.get(use.name))
             for use in job.spec.datasets
         ),
-        pods=places,
+        pods=tuple(replace(one, alternatives=()) for one in places)
+        if status.state == "Suspended"  # none of its pods is there, or about to be placed
+        else places,
         remarks=tuple(_remarks(job, status, world)),
     )
 
@@ -346,6 +349,11 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[
 
 
 def _waits(stall: DataStall) -> str:
+    waited = stall.source_seconds + stall.peer_seconds + (stall.disk_seconds or 0)
+    if waited < TOO_LITTLE_SECONDS:
+        return (
+            f"Its reads waited for {waited} s in all its pods together: more cache would not make it faster."
+        )
     parts = [f"{stall.source_seconds} s for the source", f"{stall.peer_seconds} s for other nodes"]
     if stall.disk_seconds is not None:
         parts.append(f"{stall.disk_seconds} s for files of their own node")

@@ -133,7 +133,7 @@ class TrainingJobController:
         if seen.ended:
             self._growth.forget((key.namespace, key.name))
             # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
-            stall = status_of_stall(self._stall(obj), seen.known.data_stall)
+            stall = status_of_stall(self._stall(obj), seen.known.data_stall, datasets=seen.datasets.values())
             if seen.known.observed_generation != obj["metadata"].get("generation", 0) or (
                 stall != seen.known.data_stall
             ):

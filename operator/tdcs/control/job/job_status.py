@@ -293,7 +293,7 @@ def status_of(
         start_time=start,
         completion_time=completion,
         prediction=known.prediction or _prediction(seen, outcome=outcome, start=start, completion=completion),
-        data_stall=status_of_stall(stall, known.data_stall),
+        data_stall=status_of_stall(stall, known.data_stall, datasets=seen.datasets.values()),
     )
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob_status import DataStall
 from tdcs.decide.queue.data_stall import Stall, advice_of, explained
 from tdcs.engine.read_reports import PodReadWaits, ReadWaits
@@ -87,8 +88,14 @@ class DataStalls:
                 self._jobs.pop(pod, None)
 
 
-def status_of_stall(stall: Stall | None, known: DataStall | None) -> DataStall | None:
-    """What a status says of it. No figure gets smaller: a new operator knows less than the status."""
+def status_of_stall(
+    stall: Stall | None, known: DataStall | None, *, datasets: Iterable[Dataset] = ()
+) -> DataStall | None:
+    """What a status says of it. No figure gets smaller: a new operator knows less than the status.
+
+    Args:
+        datasets: those of the job: nothing is advised that they have.
+    """
     if stall is None:
         return known
     now = _rounded(stall)
@@ -106,7 +113,9 @@ def status_of_stall(stall: Stall | None, known: DataStall | None) -> DataStall |
         disk=now.disk_seconds,
     )
     advice = advice_of(whole)
-    share = {"percent": round(100 * whole.share), "advice": advice, "message": explained(advice)}
+    modes = {dataset.spec.placement.mode for dataset in datasets}
+    message = explained(advice, replicated=modes == {"Replicate"})
+    share = {"percent": round(100 * whole.share), "advice": advice, "message": message}
     return now.model_copy(update=share)
 
 

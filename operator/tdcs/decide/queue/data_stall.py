@@ -9,6 +9,10 @@ COMPUTE_BOUND_SHARE = 0.05
 """Reads that wait for less of the time than this slow a job by no more than that, if its program reads in no other
 time than it works; most read ahead, and lose less."""
 
+TOO_LITTLE_SECONDS = 10.0
+"""Waits of fewer seconds in all are no ground for advice, whatever share of the reading they are: a job that reads two
+seconds long, and waits for all of them, would gain these two."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
@@ -26,15 +30,19 @@ class Stall:
     disk: float | None = None
 
     @property
+    def waited(self) -> float:
+        """Seconds in which some read waited."""
+        return self.peer + self.source + (self.disk or 0.0)
+
+    @property
     def share(self) -> float:
         """Of the pods' time, how much some read of theirs waited: 0 to 1."""
-        waited = self.peer + self.source + (self.disk or 0.0)
-        return min(waited / self.seconds, 1.0) if self.seconds > 0 else 0.0
+        return min(self.waited / self.seconds, 1.0) if self.seconds > 0 else 0.0
 
 
 def advice_of(stall: Stall) -> Advice:
     """What would shorten the waits most."""
-    if stall.share < COMPUTE_BOUND_SHARE:
+    if stall.share < COMPUTE_BOUND_SHARE or stall.waited < TOO_LITTLE_SECONDS:
         return "ComputeBound"
     waits: dict[Advice, float] = {
         "CacheMore": stall.source,
@@ -44,7 +52,13 @@ def advice_of(stall: Stall) -> Advice:
     return max(waits, key=lambda advice: waits[advice])
 
 
-def explained(advice: Advice) -> str:
+def explained(advice: Advice, *, replicated: bool = False) -> str:
+    """The advice as a sentence. `replicated`: whether the job's datasets have whole copies on nodes already."""
+    if advice == "Replicate" and replicated:
+        return (
+            "it waits for other nodes, which have whole copies: have copies on more nodes (placement.nodeCount, "
+            "copies), or run it on the nodes that have them"
+        )
     return {
         "ComputeBound": "its reads hardly wait: more cache would not make it faster",
         "CacheMore": "it waits for the source: cache more of its datasets (spec.preload, room in the cache, "
