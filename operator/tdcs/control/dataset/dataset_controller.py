@@ -299,7 +299,9 @@ class DatasetController:
     ) -> Problem | None:
         """Whether the source takes a Dataset's keys, asked before its mount may get them; None when it was not seen to
         refuse them. Of a source that is mounted for it alone, and first, the mount itself asks."""
-        if not shared and mount.path not in self._world.observer.view(mount.cluster).mounts:
+        view = self._world.observer.view(mount.cluster)
+        answers = view.answered and view.failure is None
+        if mount.path not in view.mounts and not (shared and answers):
             return None
         differ = origin is not None and mount_identity.mark(origin) != mount.mounting.mark
         return self._key_checks.look(

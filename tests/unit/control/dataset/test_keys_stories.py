@@ -172,7 +172,7 @@ async def test_when_the_keys_of_the_mount_are_revoked_those_of_the_other_dataset
     await cluster.annotate("d1", refresh="now")
     await cluster.until(lambda: cluster.status("d1").get("refreshed") == "now")
     assert cluster.condition("SourceReachable", "d1")["reason"] == "Reachable"
-    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "SourceRefused")
 
 
 async def test_one_of_two_secrets_that_is_deleted_takes_nothing_away(cluster: Cluster) -> None:
