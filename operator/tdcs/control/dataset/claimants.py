@@ -7,6 +7,7 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, Stores, WorkKey
+from tdcs.control.job_index import indexed
 from tdcs.control.status_publisher import conditions_of
 from tdcs.decide.cache import wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
@@ -44,7 +45,9 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
     found = {}
     for user in users:
         where = (user.key.namespace, user.key.name)
-        jobs = jobs_of(namespace=where[0], dataset=where[1], jobs=stores.jobs_reading(where))
+        jobs = jobs_of(
+            namespace=where[0], dataset=where[1], jobs=indexed(stores.training_jobs).reading(where)
+        )
         waiting = [stores.training_jobs[key] for key in jobs.waiting]
         found[user.own_want] = Claimant(
             dataset=user.dataset,

@@ -11,6 +11,7 @@ from tdcs.api.dataset import Dataset, Kept
 from tdcs.api.preload import Preload
 from tdcs.api.source_uri import canonical_source_uri, is_folder
 from tdcs.control.context import Stores, WorkKey
+from tdcs.control.job_index import indexed
 from tdcs.decide.cache import wants
 from tdcs.decide.cache.wants import Want
 from tdcs.model.cache_engine import Source
@@ -182,7 +183,7 @@ def with_ids(
 ) -> list[Want]:
     """The wants with the ids of their copies, each the one that it had."""
     used: dict[str, set[str]] = {}
-    for (namespace, _), job in stores.live_jobs().items():
+    for (namespace, _), job in indexed(stores.training_jobs).live.items():
         for use in (job.get("status") or {}).get("copies") or ():
             key = wants.dataset_key(namespace=namespace, name=str(use.get("dataset")))
             used.setdefault(key, set()).add(str(use.get("copy")))
