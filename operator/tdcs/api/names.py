@@ -22,6 +22,9 @@ SYSTEM_NAMESPACE: Final = "tdcs-system"
 SCHEDULER_NAME: Final = "tdcs-scheduler"
 OPERATOR_ACCOUNT: Final = "tdcs-operator"
 SECRETS_ROLE: Final = "tdcs-dataset-secrets"
+ANNOTATION_SHARE_WEIGHT: Final = f"{GROUP}/share-weight"
+"""Annotation of a namespace: how large its share of the cluster is beside those of others, such as 2; 1 without it."""
+
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 """Label of a job: the LocalQueue that it waits in."""
 

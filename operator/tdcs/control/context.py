@@ -188,6 +188,12 @@ class Settings:
     kueue: bool = option(
         f"Answer the AdmissionChecks of Kueue with the controller {names.KUEUE_CONTROLLER}.", default=False
     )
+    queue_order: Literal["FairShare", "Priority"] = option(
+        "In which order TrainingJobs wait: FairShare has namespaces take turns by the shares of the cluster that they "
+        "have, Priority goes by priority and age alone.",
+        default="FairShare",
+        chart="operator.queueOrder",
+    )
     poll_seconds: float = 2.0
     progress_seconds: float = 2.0
     survey_seconds: float = 30.0

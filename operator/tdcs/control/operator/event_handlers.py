@@ -122,6 +122,7 @@ class EventHandlers:
         self._nodes_seen: dict[str, object] = {}
         self._namespaces_seen: dict[str, object] = {}
         self._sizes_seen: dict[str, object] = {}
+        self._weights_seen: dict[str, str | None] = {}
         self._children: dict[Key, str] = {}
         self._workloads: dict[Key, str] = {}
 
@@ -181,6 +182,12 @@ class EventHandlers:
             self._add(DATASETS, key)
 
     def on_namespace(self, key: Key, obj: Object | None) -> None:
+        weight = ((obj or {"metadata": {}})["metadata"].get("annotations") or {}).get(
+            names.ANNOTATION_SHARE_WEIGHT
+        )
+        if weight != self._weights_seen.get(key[1]):
+            self._weights_seen[key[1]] = weight
+            self._gangs.touch()
         labels = None if obj is None else obj["metadata"].get("labels") or {}
         if labels == self._namespaces_seen.get(key[1], ...):
             return

@@ -153,6 +153,7 @@ class Operator:
             stores=stores,
             queue=queue,
             patience=settings.gang_patience_seconds,
+            fair=settings.queue_order == "FairShare",
             timed=self.metrics.timed_schedule,
         )
         self._handlers = EventHandlers(

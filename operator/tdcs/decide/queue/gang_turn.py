@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.api import names
+from tdcs.decide.queue import fair_share
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit, place
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
@@ -75,6 +76,19 @@ class Nodes:
     empty: "EmptyNodes | None" = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Between whom turns are shared out (:func:`tdcs.decide.queue.fair_share.turns`).
+
+    Attributes:
+        used: what the jobs of each namespace that run take.
+        weights: of each namespace; 1 where none is named.
+    """
+
+    used: Mapping[str, Amounts]
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
 def schedule(
     *,
     waiting: Sequence[QueuedJob],
@@ -86,6 +100,7 @@ def schedule(
     allowances: Allowances | None = None,
     places: Places | None = None,
     running: Sequence[QueuedJob] = (),
+    shares: Shares | None = None,
 ) -> Schedule:
     """Admit all jobs that fit, from the first to the last.
 
@@ -98,6 +113,7 @@ def schedule(
         allowances: what quotas leave to these jobs; used up here.
         places: who reads which source; jobs that are admitted are added here.
         running: the jobs that were admitted before and have not ended, with all their pods.
+        shares: of the namespaces; None: jobs of all of them come by priority and age.
     """
     return _Pass(
         waiting=waiting,
@@ -107,6 +123,7 @@ def schedule(
         allowances=allowances or Allowances({}),
         places=places or Places(),
         running=running,
+        shares=shares,
     ).run(holder=holder, aside=frozenset(aside))
 
 
@@ -127,6 +144,7 @@ class _Pass:
         allowances: Allowances,
         places: Places,
         running: Sequence[QueuedJob],
+        shares: Shares | None,
     ) -> None:
         self._nodes = nodes
         self._max_passes = max_passes
@@ -136,9 +154,10 @@ class _Pass:
         self._room.take_most(reserved, scarce=names.GPU_RESOURCE)
         self._fitted: dict[tuple[DemandKey, bool], bool] = {}
         empty = nodes.empty or EmptyNodes(lambda: nodes.capacity)
-        self._jobs = [
-            replace(job, possible=empty.holds(job)) for job in sorted(waiting, key=lambda job: job.order)
-        ]
+        jobs = [replace(job, possible=empty.holds(job)) for job in waiting]
+        if shares is not None:
+            jobs = _in_turns(jobs, shares=shares, capacity=nodes.capacity)
+        self._jobs = sorted(jobs, key=lambda job: job.order)
         self._before = {job.uid: job.passed for job in waiting}
         self._kept = KeptShares()
         self._passes = Passes(max_passes=max_passes)
@@ -162,8 +181,12 @@ class _Pass:
         if first is not None and self._is_ready(first):
             self._hold_for(first, kept=aside)
         queue = [(job.order, place, job) for place, job in enumerate(self._jobs)]  # sorted, and so a heap
-        while queue and self._holder is not None and queue[0][2].priority > self._holder.priority:
-            self._consider(heapq.heappop(queue)[2], queue)
+        if self._holder is not None:
+            least = self._holder.priority
+            urgent = [entry for entry in queue if entry[2].priority > least]
+            queue = [entry for entry in queue if entry[2].priority <= least]
+            while urgent:
+                self._consider(heapq.heappop(urgent)[2], urgent)
         if (
             self._holder is first
             and first is not None
@@ -409,6 +432,27 @@ class _Pass:
                 kept=kept & usable.keys(),
             )
         )
+
+
+def _in_turns(
+    jobs: Sequence[QueuedJob], *, shares: Shares, capacity: Mapping[str, Amounts]
+) -> list[QueuedJob]:
+    """The jobs with their turns, and those of the workers that elastic ones ask for beyond those they enter with."""
+    if len({job.owner for job in jobs}) < 2:
+        return list(jobs)
+    growing = [found for job in jobs if not job.runs and (found := job.growing()) is not None]
+    ordered = fair_share.turns(
+        [*jobs, *growing],
+        order=lambda job: job.order,
+        used=shares.used,
+        total=fair_share.sum_of(capacity.values()),
+        weights=shares.weights,
+    )
+    places = {(job.uid, job.runs): place for place, job in enumerate(ordered)}
+    return [
+        replace(job, turn=places[job.uid, job.runs], growth_turn=places.get((job.uid, True), 0))
+        for job in jobs
+    ]
 
 
 class EmptyNodes:

@@ -9,12 +9,12 @@ from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.namespace_quota import QuotaCharge
 from tdcs.decide.queue.pod_admission import Reason, queue_key
 from tdcs.model.kube_objects import Key
-from tdcs.model.pod_resources import CPU
+from tdcs.model.pod_resources import CPU, Amounts, added
 
 DemandKey = tuple[tuple[int, frozenset[tuple[str, int]], frozenset[str] | None], ...]
 """What makes two jobs equal as far as room goes."""
 
-Order = tuple[int, bool, float, str, str]
+Order = tuple[int, int, bool, float, str, str]
 """Sorts the queue."""
 
 
@@ -65,6 +65,8 @@ class QueuedJob:
         growth: what an elastic job asks for beyond that.
         runs: whether it was admitted before, and waits for more workers only.
         pauses: whether it is tried again only later: until then others leave it what it was passed too often for.
+        turn: the place that its namespace's share gives it; 0 where shares do not count.
+        growth_turn: the same of the workers that an elastic job asks for beyond those that it enters with.
     """
 
     key: Key
@@ -81,6 +83,23 @@ class QueuedJob:
     growth: Growth | None = None
     runs: bool = False
     pauses: bool = False
+    turn: int = 0
+    growth_turn: int = 0
+
+    @property
+    def owner(self) -> str:
+        """Whose share it takes of: its namespace."""
+        return self.key[0]
+
+    @property
+    def asks(self) -> Amounts:
+        """What it would take of the nodes now; nothing while its data is not ready, or it never can run."""
+        if not (self.data_ready and self.possible):
+            return {}
+        groups = (self.growth.pods,) if self.runs and self.growth is not None else self.groups
+        return added(
+            [{name: group.count * value for name, value in group.request.items()} for group in groups]
+        )
 
     @property
     def ready(self) -> bool:
@@ -89,14 +108,15 @@ class QueuedJob:
 
     @property
     def order(self) -> Order:
-        """Sorts the queue: priority; of one priority who waits to start before who grows; age.
+        """Sorts the queue: the share of its namespace; then priority; of one priority who waits to start before who
+        grows; age.
 
         Times of creation are whole seconds: jobs that came at once are in the order of their names, which outlives a
         restart.
         """
         priority, age = queue_key(self)
         namespace, name = self.key
-        return (priority, self.runs, age, name, namespace)
+        return (self.turn, priority, self.runs, age, name, namespace)
 
     @property
     def scarce(self) -> str:
@@ -132,4 +152,5 @@ class QueuedJob:
             passed=0,
             short=None,
             data_ready=True,
+            turn=self.growth_turn,
         )

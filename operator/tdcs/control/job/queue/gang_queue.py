@@ -52,6 +52,7 @@ class GangQueue:
         queue: where the passes of jobs are asked for.
         max_passes: how often a job may be passed by later ones before nodes are set aside for it.
         patience: seconds that the pods of a job that was admitted have to get their nodes.
+        fair: whether namespaces take turns by their shares.
         timed: measures a pass over the queue.
 
     Attributes:
@@ -66,6 +67,7 @@ class GangQueue:
         queue: KeyedQueue[WorkKey],
         max_passes: int = MAX_PASSES,
         patience: float = PLACEMENT_SECONDS,
+        fair: bool = True,
         timed: Callable[[], AbstractContextManager[None]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -73,6 +75,7 @@ class GangQueue:
         self.requeues = Requeues(patience=patience, turns=self.turns)
         self._stores = stores
         self._max_passes = max_passes
+        self._fair = fair
         self._queue = queue
         self._timed = timed
         self._clock = clock
@@ -356,7 +359,9 @@ class GangQueue:
     def _decide(self, collector: Collector, stores: Stores) -> tuple[Entries, Schedule]:
         """In a thread: the queue as it is in these copies, with every job admitted that fits."""
         entries = collector.collect()
-        return entries, entries.schedule(room=self._room.at(stores), max_passes=self._max_passes)
+        return entries, entries.schedule(
+            room=self._room.at(stores), max_passes=self._max_passes, fair=self._fair
+        )
 
     def _is_stale(self, job: QueuedJob, stores: Stores, live: Mapping[Key, Object]) -> bool:
         """Whether what a job was admitted by is not so any more: it has changed or gone, or its place was taken."""

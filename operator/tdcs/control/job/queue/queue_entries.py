@@ -1,7 +1,8 @@
 """The jobs of one pass over the queue: those that wait, and what is reserved for those that were admitted."""
 
 import logging
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tdcs.api import names
@@ -15,12 +16,13 @@ from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_fit import PodGroup
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
 from tdcs.decide.queue.whose_job import local_queue
 from tdcs.model.kube_objects import Key, Object
+from tdcs.model.pod_resources import Amounts
 
 _log = logging.getLogger(__name__)
 
@@ -46,16 +48,21 @@ class Entries:
         self.reserved: list[PodGroup] = []
         self.news: list[Key] = []
         self.holder, self.aside = "", frozenset[str]()
+        self.weights = share_weights(stores.namespaces)
 
     def schedule(
         self,
         *,
         room: queue_snapshot.NodeRoom,
         max_passes: int = MAX_PASSES,
+        fair: bool = True,
     ) -> Schedule:
         """The queue with every job admitted that fits. What quotas and datasets allow is used up by that.
 
-        `max_passes`: how often a job may be passed before nodes are set aside for it.
+        Args:
+            room: the nodes.
+            max_passes: how often a job may be passed before nodes are set aside for it.
+            fair: whether namespaces take turns.
         """
         nodes = Nodes(free={}, capacity={})
         if self.waiting:
@@ -72,7 +79,17 @@ class Entries:
             allowances=self.allowances,
             places=self.places,
             running=self.running,
+            shares=Shares(used=self._used(), weights=self.weights) if fair else None,
         )
+
+    def _used(self) -> dict[str, Amounts]:
+        """What the jobs of each namespace that run take."""
+        found: dict[str, dict[str, int]] = {}
+        for job in self.running:
+            mine = found.setdefault(job.owner, {})
+            for name, value in job.asks.items():
+                mine[name] = mine.get(name, 0) + value
+        return dict(found)
 
 
 class Collector:
@@ -232,6 +249,22 @@ class Collector:
             known = (_admitted_workers(obj) or found["Worker"]) if admitted else spec.elastic.min_replicas
             found["Worker"] = min(found["Worker"], max(granted or 0, known))
         return found
+
+
+def share_weights(namespaces: Mapping[Key, Object]) -> dict[str, float]:
+    """The weights that namespaces have by their annotation; one that is no number, or below 0, does not count."""
+    found = {}
+    for (_, name), namespace in namespaces.items():
+        text = (namespace["metadata"].get("annotations") or {}).get(names.ANNOTATION_SHARE_WEIGHT)
+        if text is None:
+            continue
+        try:
+            weight = float(text)
+        except ValueError:
+            continue
+        if math.isfinite(weight) and weight >= 0:
+            found[name] = weight
+    return found
 
 
 def queues(spec: TrainingJobSpec, places: Iterable[PlaceRequest]) -> bool:

@@ -29,6 +29,7 @@ def copy_of(stores: Stores) -> Stores:
         priority_classes=dict(stores.priority_classes),
         runtime_classes=dict(stores.runtime_classes),
         resource_quotas=dict(stores.resource_quotas),
+        namespaces=dict(stores.namespaces),
         usage=stores.usage.copy(),
     )
 

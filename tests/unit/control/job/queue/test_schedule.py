@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tdcs.decide.queue.gang_fit import PodGroup
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.kept_nodes import LEAVE_MOST
 from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge
 from tdcs.decide.queue.pod_admission import Reason
@@ -399,3 +399,47 @@ def test_of_jobs_that_wait_each_demand_is_looked_at_once(monkeypatch: pytest.Mon
     found = line(*jobs, free=full, capacity=capacity)
     assert len(found.waiting) == 2000
     assert len(looks) <= 2 * 4
+
+
+def of(team: str, found: QueuedJob) -> QueuedJob:
+    """The same job of another namespace."""
+    return replace(found, key=(team, found.key[1]))
+
+
+def test_of_two_namespaces_the_one_with_less_of_the_cluster_enters_first() -> None:
+    many = [of("many", job(f"m{number}", group(1), age=9 - number)) for number in range(4)]
+    one = of("one", job("one", group(1)))
+    fair = Shares(used={"many": {GPU: 2}})
+    assert enters(line(*many, one, free=nodes(1), capacity=nodes(8))) == "m0"
+    assert enters(line(*many, one, free=nodes(1), capacity=nodes(8), shares=fair)) == "one"
+    assert enters(line(*many, one, free=nodes(3), capacity=nodes(8), shares=Shares(used={}))) == "m0 one m1"
+    weighted = Shares(used={"many": {GPU: 2}}, weights={"many": 4.0, "one": 1.0})
+    assert enters(line(*many, one, free=nodes(1), capacity=nodes(8), shares=weighted)) == "one"
+    weighted = Shares(used={"many": {GPU: 2}, "one": {GPU: 1}}, weights={"many": 4.0})
+    assert enters(line(*many, one, free=nodes(1), capacity=nodes(8), shares=weighted)) == "m0"
+
+
+def test_jobs_that_cannot_start_take_no_turn_of_their_namespace() -> None:
+    asleep = [of("many", job(f"m{n}", group(4), age=9, data_ready=False)) for n in range(4)]
+    ready, other = of("many", job("ready", group(1), age=2)), of("one", job("one", group(1), age=1))
+    found = line(*asleep, ready, other, free=nodes(1), capacity=nodes(8), shares=Shares(used={}))
+    assert enters(found) == "ready"
+
+
+def test_a_growing_job_takes_turns_with_the_namespaces_that_wait() -> None:
+    grows = of("many", elastic("train", least=1, most=8, age=9))
+    others = [of("one", job(f"o{number}", group(1), age=number)) for number in range(3)]
+    found = line(grows, *others, free=nodes(4), capacity=nodes(8), shares=Shares(used={}))
+    assert enters(found) == "train o2 o1"
+    assert found.workers == {"train": 2}  # so that each of them has half
+
+
+def test_whoever_is_more_urgent_than_the_job_with_nodes_set_aside_uses_them_in_any_namespace() -> None:
+    large = of("a", job("large", group(8), age=9, passed=3))
+    urgent, small = of("b", job("urgent", group(4), priority=10)), of("c", job("small", group(1), age=8))
+    fair = Shares(used={"b": {GPU: 8}})
+    found = line(
+        large, urgent, small,
+        free=nodes(4, 0), capacity=nodes(4, 4), max_passes=3, holder="large", aside="ab", shares=fair,
+    )  # fmt: skip
+    assert (enters(found), found.holder) == ("urgent", "large")

@@ -1,0 +1,103 @@
+"""In which turn the waiting jobs of several namespaces come: by the share of the cluster that each namespace has.
+
+The share of a namespace is the largest part that its jobs take of any resource of all nodes (dominant resource
+fairness, Ghodsi et al., NSDI 2011), over its weight. The next turn is always that of the namespace with the smallest
+share, and counts as taken then: of a team that queues a thousand jobs none but the first goes before those of others.
+Inside a namespace the order is priority, then age.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from tdcs.model.pod_resources import PODS, Amounts
+
+W = TypeVar("W", bound="Claim")
+T = TypeVar("T", bound=Hashable)
+
+
+class Claim(Protocol):
+    """A job that waits, as far as its share goes."""
+
+    @property
+    def owner(self) -> str:
+        """Whose share it takes of: its namespace."""
+
+    @property
+    def asks(self) -> Amounts:
+        """What all of its pods take."""
+
+
+def sum_of(parts: Iterable[Amounts]) -> dict[str, int]:
+    """The amounts of all parts together."""
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, value in part.items():
+            found[name] = found.get(name, 0) + value
+    return found
+
+
+def dominant_share(amounts: Amounts, *, total: Amounts) -> float:
+    """The largest part of any resource; 0 of nothing. The number of pods is nobody's concern."""
+    parts = (
+        value / total[name]
+        for name, value in amounts.items()
+        if name != PODS and value > 0 and total.get(name, 0) > 0
+    )
+    return max(parts, default=0.0)
+
+
+def turns(
+    waiting: Iterable[W],
+    *,
+    order: Callable[[W], Any],
+    used: Mapping[str, Amounts],
+    total: Amounts,
+    weights: Mapping[str, float],
+) -> list[W]:
+    """The waiting jobs, the first turn first.
+
+    Args:
+        waiting: in any order.
+        order: sorts the jobs of one namespace.
+        used: what the jobs of each namespace that run take.
+        total: what all nodes have together.
+        weights: of each namespace; 1 where none is named. One of weight 0 comes after all others.
+    """
+    queues: dict[str, list[W]] = {}
+    for job in sorted(waiting, key=order, reverse=True):
+        queues.setdefault(job.owner, []).append(job)  # the first one last, to be popped
+    if len(queues) < 2:
+        return [job for jobs in queues.values() for job in reversed(jobs)]
+    taken = {owner: dict(used.get(owner, {})) for owner in queues}
+    heap = [_entry(owner, taken[owner], queues[owner], order, total, weights) for owner in queues]
+    heapq.heapify(heap)
+    found = []
+    while heap:
+        owner = heapq.heappop(heap)[-1]
+        job = queues[owner].pop()
+        found.append(job)
+        for name, value in job.asks.items():
+            taken[owner][name] = taken[owner].get(name, 0) + value
+        if queues[owner]:
+            heapq.heappush(heap, _entry(owner, taken[owner], queues[owner], order, total, weights))
+    return found
+
+
+def _entry(
+    owner: str,
+    taken: Amounts,
+    queue: Sequence[W],
+    order: Callable[[W], Any],
+    total: Amounts,
+    weights: Mapping[str, float],
+) -> tuple[bool, float, Any, str]:
+    """What sorts a namespace: its share; of equal ones the order of their first jobs."""
+    weight, share = weights.get(owner, 1.0), dominant_share(taken, total=total)
+    return (weight <= 0, share / weight if weight > 0 else share, order(queue[-1]), owner)
+
+
+def jain_index(values: Sequence[float]) -> float:
+    """How equal some values are, from 1/n to 1 (Jain, Chiu and Hawe, 1984); 1 for none."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares > 0 else 1.0
