@@ -207,7 +207,7 @@ class Operator:
         stores = SimpleNamespace(
             training_jobs=self.jobs,
             preloads={},
-            usage=SimpleNamespace(is_mounted=lambda claim: claim[1] in active),
+            usage=SimpleNamespace(is_mounted=lambda claim: claim[1] in active, users_of=lambda claim: ()),
         )
         settings = SimpleNamespace(clone_idle_seconds=self.scenario.clone_idle_seconds)
         context: Any = SimpleNamespace(stores=stores, now=lambda: now, settings=settings)
