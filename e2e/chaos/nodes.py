@@ -69,7 +69,7 @@ files() {{
   kind=$1 && shift
   for path; do find {STATE} -path "$path" -type f 2>/dev/null | sed "s/^/$kind /" || true; done
 }}
-files block '*/alluxioworker/*' '*/agent/spool/*' '*/agent/partial/*'
+files block '*/alluxioworker/*' '*/agent/spool/*' '*/agent/kept/*' '*/agent/partial/*'
 files refused '*/agent/refused/*'
 files manifest '*/agent/manifests/*' '*/views/.manifests/*'
 files registration {STATE}/reader/versions/'*'

@@ -141,6 +141,10 @@ AGENT_BOOT: Final = f"{AGENT_FOLDER}/boot"
 """Below a tier: the run of the kernel (its boot id) in which the agent last made the store ready."""
 AGENT_SPOOL: Final = f"{AGENT_FOLDER}/spool"
 """Below a tier's folder: blocks that the agent has verified and its worker has not registered yet."""
+AGENT_KEPT: Final = f"{AGENT_FOLDER}/kept"
+"""Below a tier's folder: blocks that say what they are and have no id yet, as after the master's journal was lost."""
+AGENT_FACTS: Final = f"{AGENT_FOLDER}/facts"
+"""Below a tier: what files say of themselves, where the file system keeps no attributes."""
 AGENT_MANIFESTS: Final = f"{AGENT_FOLDER}/manifests"
 """Below a tier's folder: the manifests that the agent works by, named by their digests."""
 AGENT_REFUSED: Final = f"{AGENT_FOLDER}/refused"
@@ -288,7 +292,12 @@ def dns_label(text: str, *, limit: int = 63) -> str:
 
 def refused_folder(*, mount: str) -> str:
     """Where the agent notes the wrong blocks of a mount, below a tier: neither it nor the node plugin reads those."""
-    return f"{AGENT_REFUSED}/{hashlib.sha256(mount.encode()).hexdigest()[:32]}"
+    return f"{AGENT_REFUSED}/{mount_digest(mount)}"
+
+
+def mount_digest(mount: str) -> str:
+    """How what lies on a disk names a mount: 32 hexadecimal digits."""
+    return hashlib.sha256(mount.encode()).hexdigest()[:32]
 
 
 def fuse_name(*, cluster: str) -> str:

@@ -1,21 +1,49 @@
-"""What a file of the store says of itself, in an extended attribute: how long it is, the hash of its content, and since
-when it is on the disk."""
+"""What a file of the store says of itself: which part of which source file it is, how long, the hash of its content.
+
+It is kept in an extended attribute, and where the file system has none for users (tmpfs before Linux 6.6) in an index
+beside the files, by the file's number (its inode, which all its links share). Nothing else says what a file is: not its
+name, nor its length.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import struct
+import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
-_ATTRIBUTE: Final = b"user.tdcs.content"
-_LAYOUT: Final = struct.Struct("<BxxxIQQ")
-_FORMAT: Final = 2
+from tdcs.api import names
+from tdcs.model.block_identity import Identity, Prints, first_blocks, mount_key, prints
+from tdcs.model.manifest import Manifest
+
+_ATTRIBUTE: Final = b"user.tdcs"
+"""A short name: with it an inode of 256 bytes holds all of it, and no block of the disk is taken."""
+_LAYOUT: Final = struct.Struct("<BxxxI16s16sQQQ")
+_FORMAT: Final = 3
 _CHUNK: Final = 1 << 20
 _NO_ATTRIBUTES: Final = frozenset({errno.ENODATA, errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENOSPC})
+_INDEXED: Final = struct.Struct("<Q64s")
+
+FACTS: Final = np.dtype(
+    [
+        ("form", "<u4"),
+        ("era", "<u4"),
+        ("mount", "<u8", (2,)),
+        ("file", "<u8", (2,)),
+        ("offset", "<u8"),
+        ("length", "<u8"),
+        ("hash", "<u8"),
+    ]
+)
+"""A row of `FactsStore.read_many`; `form` is 0 for a file that says nothing."""
+Facts = npt.NDArray[np.void]
 
 
 class FileFacts(NamedTuple):
@@ -27,43 +55,152 @@ class FileFacts(NamedTuple):
         era: in which the file got its name (`tdcs.node.agent.disk.shutdown_mark`).
     """
 
+    identity: Identity
     length: int
     content_hash: int
     era: int = 0
 
 
-def write_facts(file: int | str, facts: FileFacts) -> bool:
-    """Note them with the file; False where the file system keeps no attributes, as tmpfs before Linux 6.6.
+class FactsStore:
+    """The facts of the files of one tier. Thread-safe.
 
-    Raises:
-        OSError: The disk does not take them.
+    Args:
+        tier: the tier's folder.
     """
-    try:
-        os.setxattr(file, _ATTRIBUTE, _LAYOUT.pack(_FORMAT, facts.era, facts.length, facts.content_hash))
-    except OSError as error:
-        if error.errno not in _NO_ATTRIBUTES:
-            raise
-        return False
-    return True
+
+    def __init__(self, tier: str) -> None:
+        self._index: Final = os.path.join(tier, names.AGENT_FACTS)
+        self._lock: Final = threading.Lock()
+        self._indexed: dict[int, bytes] = {}
+        self._read_to = 0
+        self._inode = 0
+
+    def write(self, path: str, facts: FileFacts) -> None:
+        """Note them with the file; raises OSError."""
+        identity = facts.identity
+        raw = _LAYOUT.pack(
+            _FORMAT,
+            facts.era,
+            identity.mount,
+            identity.file,
+            identity.offset,
+            facts.length,
+            facts.content_hash,
+        )
+        try:
+            os.setxattr(path, _ATTRIBUTE, raw)
+        except OSError as error:
+            if error.errno not in _NO_ATTRIBUTES:
+                raise
+            with self._lock, open(self._index, "ab") as opened:
+                opened.write(_INDEXED.pack(os.stat(path).st_ino, raw))
+                opened.flush()
+                os.fsync(opened.fileno())
+
+    def read(self, file: int | str) -> FileFacts | None:
+        """None when the file says nothing, or cannot be asked."""
+        raw = self._raw(file)
+        if raw is None:
+            return None
+        _, era, mount, file_id, offset, length, content_hash = _LAYOUT.unpack(raw)
+        return FileFacts(Identity(mount, file_id, offset), length, content_hash, era)
+
+    def read_many(self, folder: str, ids: Iterable[int]) -> Facts:
+        """A row for each of these names in a folder."""
+        raws = [self._raw(f"{folder}/{identity}") or _NOTHING for identity in ids]
+        return np.frombuffer(b"".join(raws), dtype=FACTS)
+
+    @property
+    def indexed(self) -> bool:
+        """Whether some files have no attributes."""
+        return os.path.exists(self._index)
+
+    def forget_all_but(self, inodes: set[int]) -> None:
+        """Drop from the index what it says of files that there are no more. Raises OSError."""
+        with self._lock:
+            self._refresh()
+            if not self._indexed.keys() - inodes:
+                return
+            draft = f"{self._index}.new"
+            with open(draft, "wb") as opened:
+                for inode in self._indexed.keys() & inodes:
+                    opened.write(_INDEXED.pack(inode, self._indexed[inode]))
+                opened.flush()
+                os.fsync(opened.fileno())
+            os.replace(draft, self._index)
+
+    def _raw(self, file: int | str) -> bytes | None:
+        try:
+            raw = os.getxattr(file, _ATTRIBUTE)
+        except OSError as error:
+            if error.errno not in _NO_ATTRIBUTES:
+                return None
+            raw = self._from_index(file)
+        return raw if len(raw) == _LAYOUT.size and raw[0] == _FORMAT else None
+
+    def _from_index(self, file: int | str) -> bytes:
+        try:
+            size = os.stat(self._index).st_size  # most stores have none
+            inode = os.stat(file).st_ino
+        except OSError:
+            return b""
+        with self._lock:
+            if size != self._read_to or inode not in self._indexed:
+                self._refresh()
+            return self._indexed.get(inode, b"")
+
+    def _refresh(self) -> None:
+        """Read what was added to the index; all of it when it is another file by now."""
+        with suppress(FileNotFoundError), open(self._index, "rb") as opened:
+            inode = os.fstat(opened.fileno()).st_ino
+            if inode != self._inode:
+                self._indexed, self._read_to, self._inode = {}, 0, inode
+            opened.seek(self._read_to)
+            added = opened.read()
+            whole = len(added) // _INDEXED.size * _INDEXED.size
+            self._indexed.update(_INDEXED.iter_unpack(added[:whole]))
+            self._read_to += whole
 
 
-def read_facts(file: int | str | bytes) -> FileFacts | None:
-    """None when the file says nothing, or cannot be asked."""
-    with suppress(OSError, struct.error):
-        form, era, length, content_hash = _LAYOUT.unpack(os.getxattr(file, _ATTRIBUTE))
-        if form == _FORMAT:
-            return FileFacts(length, content_hash, era)
-    return None
+_NOTHING: Final = bytes(_LAYOUT.size)
+
+
+def prints_of_facts(facts: Facts) -> Prints:
+    """0 for a file that says nothing."""
+    found = prints(facts["mount"], facts["file"], facts["offset"], facts["length"])
+    return np.where(facts["form"] == 0, np.uint64(0), found)
+
+
+def blocks_with(manifest: Manifest, facts: Facts) -> npt.NDArray[np.int64]:
+    """The blocks of a version that these files are; -1 for files that are none of its blocks."""
+    found = np.full(len(facts), -1, dtype=np.int64)
+    if not len(facts) or not manifest.blocks:
+        return found
+    key = np.frombuffer(mount_key(manifest.path), dtype="<u8")
+    files = manifest.files_at(np.ascontiguousarray(facts["file"]).view(np.uint8).reshape(-1, 16))
+    places = np.flatnonzero((files >= 0) & (facts["mount"] == key).all(axis=1) & (facts["form"] != 0))
+    files, rows = files[places], facts[places]
+    firsts = first_blocks(manifest, files)
+    sizes = np.maximum(manifest.block_lengths[np.minimum(firsts, manifest.blocks - 1)], 1)
+    number, rest = np.divmod(rows["offset"].astype(np.int64), sizes)
+    fits = (rest == 0) & (firsts + number < manifest.block_ends[files])
+    blocks = np.where(fits, firsts + number, 0)
+    fits &= manifest.block_lengths[blocks] == rows["length"].astype(np.int64)
+    found[places[fits]] = blocks[fits]
+    return found
 
 
 def noted_hash(fd: int, *, size: int) -> int | None:
-    """xxh3_64 of a file as it was when it was written; None when that was not noted.
+    """xxh3_64 of a file as it was when it was written; None when its attribute does not say that.
 
     Args:
         size: of the file; another length than the one that was noted says that the note is of something else.
     """
-    facts = read_facts(fd)
-    return facts.content_hash if facts is not None and facts.length == size else None
+    with suppress(OSError, struct.error):
+        form, _, _, _, _, length, content_hash = _LAYOUT.unpack(os.getxattr(fd, _ATTRIBUTE))
+        if (form, length) == (_FORMAT, size):
+            return int(content_hash)
+    return None
 
 
 def hash_of(fd: int, *, offset: int, length: int) -> int:

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import xxhash
 from tests.processes.reader.test_reader_restarts import serving
-from tests.support.dataplane.agents import Version, cached_files, make_version
+from tests.support.dataplane.agents import Version, cached_files, make_version, put_block
 from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import JOURNAL, ReaderNode, table_of
 from tests.support.waiting import at_this_load, eventually
@@ -23,7 +22,6 @@ from tdcs.engine.holder_table import Holder
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, SourceAccess
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.file_facts import FileFacts, write_facts
 from tdcs.node.wire.frames import News, SourceWanted
 
 pytestmark = needs_fuse
@@ -58,13 +56,9 @@ class Tenants:
         for place in range(len(honest.manifest)):
             name = os.fsdecode(honest.manifest.file_path(place))
             if name.startswith("held"):
-                block = int(honest.manifest.block_ids[honest.manifest.blocks_of(place).start])
+                (block,) = honest.manifest.blocks_of(place)
                 content = (self.honest_files / name).read_bytes()
-                own = tier / "alluxioworker" / str(block)
-                own.write_bytes(content)
-                with own.open("rb") as written:
-                    found = xxhash.xxh3_64_intdigest(content)
-                    write_facts(written.fileno(), FileFacts(len(content), found))
+                put_block(disk, honest.manifest, block, content, folder=disk.blocks)
         self.agent = BlockService(
             disk=disk, journal=JOURNAL, feed=lambda *_: News(1, 0, ()), read_source=self._read_source
         )

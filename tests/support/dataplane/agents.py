@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import xxhash
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import manifest_url
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
+from tdcs.model.block_identity import identity_of
 from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
@@ -27,6 +29,7 @@ from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.agent.serving import serving_agent
+from tdcs.node.file_facts import FileFacts
 from tdcs.trust.contexts import Contexts
 
 MOUNT = "/datasets/0123456789abcdef"
@@ -153,6 +156,19 @@ def content_of(disk: Disk, version: Version) -> dict[str, bytes]:
         else:
             found[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
     return found
+
+
+def put_block(
+    disk: Disk, manifest: Manifest, block: int, content: bytes, *, folder: Path | None = None
+) -> Path:
+    """A block as an agent leaves it, by its number in the manifest: a file that says what it is."""
+    file = (folder or disk.spool) / str(manifest.block_ids[block])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    length = int(manifest.block_lengths[block])
+    facts = FileFacts(identity_of(manifest, block), length, xxhash.xxh3_64_intdigest(content))
+    disk.facts.write(str(file), facts)
+    return file
 
 
 class RunningAgent:

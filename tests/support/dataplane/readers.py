@@ -15,9 +15,8 @@ from typing import Final
 
 import msgspec
 import psutil
-import xxhash
 from tests.support.dataplane import giver_process
-from tests.support.dataplane.agents import Version, cached_files, make_version
+from tests.support.dataplane.agents import Version, cached_files, make_version, put_block
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 
@@ -26,7 +25,7 @@ from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.engine.reader_files import Registration, VersionNumbers
 from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
 from tdcs.model.manifest import Manifest
-from tdcs.node.file_facts import FileFacts, write_facts
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.reader import session
 from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 
@@ -67,15 +66,12 @@ class Giver:
 
     def put(self, manifest: Manifest, files: Path, *, only: Sequence[int] | None = None) -> None:
         """Have the blocks of these files (their numbers; all by default)."""
+        disk = Disk(self.tier)
         for file in range(len(manifest)) if only is None else only:
             content, begin = (files / os.fsdecode(manifest.file_path(file))).read_bytes(), 0
             for block in manifest.blocks_of(file):
                 end = begin + int(manifest.block_lengths[block])
-                own = self.tier / "alluxioworker" / str(int(manifest.block_ids[block]))
-                own.write_bytes(content[begin:end])
-                with own.open("rb") as written:  # as agents do with what they write
-                    found = xxhash.xxh3_64_intdigest(content[begin:end])
-                    write_facts(written.fileno(), FileFacts(end - begin, found))
+                put_block(disk, manifest, block, content[begin:end], folder=disk.blocks)
                 begin = end
 
 

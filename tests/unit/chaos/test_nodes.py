@@ -29,7 +29,8 @@ def test_everything_that_a_dataset_can_leave_on_a_node_is_seen(tmp_path: Path) -
     assert before == Belongings()
     left = {
         "blocks": [
-            f"{TIER}/{folder}/7" for folder in (names.BLOCK_FOLDER, names.AGENT_SPOOL, "agent/partial")
+            f"{TIER}/{folder}/7"
+            for folder in (names.BLOCK_FOLDER, names.AGENT_SPOOL, names.AGENT_KEPT, "agent/partial")
         ],
         "refused": [f"{TIER}/{names.refused_folder(mount=MOUNT)}/7"],
         "manifests": [

@@ -278,7 +278,7 @@ class CacheClusterController:
         return restored
 
     async def _start_anew(self, obj: Object, sets: Sequence[Object], journal: str) -> None:
-        """Have these workers' pods start anew, which clears their disks of blocks of another journal."""
+        """Have these workers' pods start anew, which takes blocks of another journal their ids."""
         for child in sets:
             metadata = child["spec"]["template"].get("metadata") or {}
             if (metadata.get("annotations") or {}).get(names.ANNOTATION_JOURNAL) == journal:
@@ -294,7 +294,7 @@ class CacheClusterController:
                 about=obj,
                 reason="JournalReplaced",
                 message=f"the cache of node {node_of(child)} is of another journal than the master has now: its worker "
-                "starts anew without it, and what was there is loaded again",
+                "starts anew, and what lies there is found again as soon as its Datasets are listed",
                 type_="Warning",
             )
 

@@ -123,7 +123,7 @@ class Agent:
         self.kept: Final = KeptByViews(disk=disk, clock=clock)
         self.fills: Final = ReadFills(disk=disk, room=self.room, clock=clock)
         self._strays: Final = Strays(
-            disk=disk, manifests=manifests, inventory=self.inventory, registrar=self.registrar
+            disk=disk, inventory=self.inventory, registrar=self.registrar, clock=clock
         )
         self._processors: Final = Processors(clock=clock)
         self._stopped: Final = threading.Event()
@@ -294,7 +294,7 @@ class Agent:
             self._background.start("failures", self._failures.keep(list(self.mounts.values())))
         if self._strays.due(self.mounts.values(), emptied=bool(self._gone)):
             self._background.start("strays", self._remove_strays())
-        if self._gone and not self.inventory.strangers:
+        if self._gone and self._looked_since() and not self._strays.any_of(self._gone):
             self._prune()
         self._publish()
         return busy or bringing or bool(self._background)
@@ -412,24 +412,22 @@ class Agent:
         return self.inventory.looks >= max(self._gone.values(), default=0)
 
     def _prune(self) -> None:
-        """Nothing is left of older versions, nor of mounts that are gone: forget what named it."""
-        if not self._looked_since():
-            return
+        """Nothing is left of mounts that are gone: forget what named it."""
         # A note that stays says "forgotten": the next start of the process goes on with it.
         for path in self._gone.keys() - self.mounts.keys():
             with self._noting(path):
                 self._assignments.remove(path)
         self._gone.clear()
+        self._prune_manifests()
+
+    def _prune_manifests(self) -> None:
         digests = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
         digests |= {mount.wanted.manifest for mount in self.mounts.values() if mount.wanted is not None}
         self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
 
-    async def _remove_strays(self) -> int:
-        current = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
-        removed, left = await self._strays.remove(current=current)
-        if not removed and not left:
-            self._prune()
-        return removed
+    async def _remove_strays(self) -> None:
+        if await self._strays.remove(self.mounts.values(), emptied=bool(self._gone)):
+            self._prune_manifests()  # an older version's blocks are gone
 
     def _publish(self, *, at_once: bool = False) -> None:
         if not at_once and not self._feed.due():

@@ -16,6 +16,7 @@ from tests.support.dataplane.agents import (
     Version,
     fill,
     folder_version,
+    put_block,
     running_agent,
 )
 from tests.support.waiting import eventually_async
@@ -23,7 +24,7 @@ from tests.support.waiting import eventually_async
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.blocks.view_bytes import KeptByViews
 from tdcs.node.agent.disk import disk_room
-from tdcs.node.agent.disk.tier import Disk, Ids
+from tdcs.node.agent.disk.tier import Disk, Ids, Place
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 
@@ -81,15 +82,15 @@ def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
         assert taken.reserve(2_000) == ""
     mount.brought(ledger, drop)
     assert taken.used == 2_000
-    (disk.spool / str(version.manifest.block_ids[drop])).write_bytes(b"x" * 2_000)
+    put_block(disk, version.manifest, drop, b"x" * 2_000)
     (disk.spool / "77").write_bytes(b"a stranger")
 
-    def meanwhile(block: int) -> int:
+    def meanwhile(*_: object) -> int:
         mount.brought(ledger, bring)
         mount.located(ledger, drop, spooled=False, registered=False)
         return 10
 
-    monkeypatch.setattr(disk, "size", meanwhile)
+    monkeypatch.setattr(disk, "size_at", meanwhile)
     looking.look([mount])
     assert taken.used == 2_000 + 10
     assert ledger.lies_here(bring)
@@ -100,16 +101,16 @@ async def test_a_mount_that_comes_during_a_slow_look_is_looked_at_after_it(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, looking, ticks = threading.Event(), threading.Event(), itertools.count()
-    original = Disk.registered_ids
+    original = Disk.ids_at
 
-    def slow(disk: Disk) -> Ids:
+    def slow(disk: Disk, place: Place) -> Ids:
         looking.set()
         assert go_on.wait(20)
-        return original(disk)
+        return original(disk, place)
 
     async with running_agent(tmp_path / "one") as one:
         monkeypatch.setattr(one.agent.kept, "due", lambda **_: bool(next(ticks)) and False)
-        monkeypatch.setattr(Disk, "registered_ids", slow)
+        monkeypatch.setattr(Disk, "ids_at", slow)
         one.agent.inventory.require()
         await eventually_async(looking.is_set, deadline=10, interval=0.01)
         one.give(version.assignment(), manifests=version)

@@ -15,6 +15,7 @@ import pytest
 import xxhash
 from tests.support.waiting import eventually
 
+from tdcs.model.block_identity import Identity, mount_key
 from tdcs.node.agent import block_service
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
@@ -40,7 +41,13 @@ class Giver:
         with self.disk.create(SMALL) as partial:
             partial.write(memoryview(self.contents[SMALL]), offset=0)
             found = xxhash.xxh3_64_intdigest(self.contents[SMALL])
-            self.disk.keep(partial, block=SMALL, length=1000, content_hash=found)
+            self.disk.keep(
+                partial,
+                block=SMALL,
+                identity=Identity(mount_key("/datasets/one"), bytes(16), 0),
+                length=1000,
+                content_hash=found,
+            )
         self.readable = ReadableBlocks()
         self.service = BlockService(disk=self.disk, journal="j", feed=self.feed)
         self.address = f"127.0.0.1:{self.service.start(host='127.0.0.1', port=0)}"

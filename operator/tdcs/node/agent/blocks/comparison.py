@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import xxhash
 
+from tdcs.model.block_identity import identity_of
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.partial_file import DiskError
 from tdcs.node.agent.disk.tier import Disk
@@ -115,7 +116,13 @@ class Comparison:
                     if not ledger.claim([block]):
                         return False
                 try:
-                    self._disk.keep(partial, block=identity, length=length, content_hash=state.intdigest())
+                    self._disk.keep(
+                        partial,
+                        block=identity,
+                        identity=identity_of(ledger.manifest, block),
+                        length=length,
+                        content_hash=state.intdigest(),
+                    )
                 except DiskError:
                     with mount.lock:
                         ledger.release([block])

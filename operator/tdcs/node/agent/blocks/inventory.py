@@ -1,34 +1,60 @@
-"""What lies on the disk, by looking at the folders: only when names in them have changed."""
+"""What lies on the disk, by looking at the folders, only when names in them have changed; and by what each file says of
+itself, when it is new.
+
+A name is an id that the master gave, and may give again when its journal goes back; only a file that says that it is
+what the version lists under its id is a block of the version. What it is under another id, or under none, is adopted.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from tdcs.model.block_identity import mount_key, prints_of_blocks
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.tier import Disk, Ids
+from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.block_rows import Mask, Numbers
 from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.file_facts import Facts, blocks_with, prints_of_facts
 
-_NONE: Final = np.zeros(0, dtype=np.int64)
+_log: Final = logging.getLogger(__name__)
+
 _SHARE: Final = 5
 """A look is made again after this many times its own length at the earliest."""
 _MOST_SECONDS: Final = 3.0
 """But so long after it has begun at the latest, or after half its length: what others do in the folders is to be known
 within 5 s, with the second until somebody looks at the folders' times, and what is then made of it."""
+_AT_ONCE: Final = 1 << 16
+"""Files that are asked at a time what they are."""
 
+NOBODY: Final = b""
+"""Owner of files that do not say what they are."""
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    spooled: Ids
-    registered: Ids
+NEW: Final = -1
+"""Number of a file that was not looked up yet."""
+NONE: Final = -2
+"""Number of a file that its mount's version does not list."""
+ROWS: Final = np.dtype(
+    [
+        ("place", "u1"),
+        ("name", "<i8"),
+        ("owner", "<u4"),
+        ("print", "<u8"),
+        ("size", "<i8"),
+        ("number", "<i8"),
+    ]
+)
+"""A file: its folder, its name there, the number of the mount that it says it is of, what it is, its bytes, and the
+number of its block in that mount's ledger."""
+Rows = npt.NDArray[np.void]
 
 
 class Found(NamedTuple):
@@ -59,10 +85,13 @@ class Inventory:
         self._room: Final = room
         self._lock: Final = lock
         self._clock: Final = clock
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._again = True
         self._earliest = 0.0
-        self._strangers: dict[int, int] = {}
+        self._owners: Final[dict[bytes, int]] = {NOBODY: 0}
+        self._rows = np.zeros(0, dtype=ROWS)
+        self._strangers = np.zeros(0, dtype=ROWS)
+        self._strangers_lock: Final = threading.Lock()
         self.complete = False
         """Whether a look was made: before that it is not known what is missing."""
         self.looks = 0
@@ -71,21 +100,27 @@ class Inventory:
         """Grows whenever blocks have gone."""
         self.appeared: Final = deque[Found]()
         """What looks have found that was not known before, for whoever measures it."""
-        self._ids = np.empty(0, dtype=np.int64)
-        self._owned: dict[str, tuple[Ledger, Ids, Numbers]] = {}
-        """Of each mount the ids that the last look has found of it, and their blocks' numbers."""
-        self._last = Look(spooled=np.empty(0, dtype=np.int64), registered=np.empty(0, dtype=np.int64))
+        self._ledgers: dict[str, Ledger] = {}
+        """By which the last look has looked up what it found."""
+        disk.believe_nothing()
 
     @property
-    def strangers(self) -> dict[int, int]:
-        """Blocks that lie here and belong to no ledger: ids and bytes."""
+    def strangers(self) -> Rows:
+        """Files that are in no ledger."""
         return self._strangers
 
-    @property
-    def stray_spooled(self) -> Ids:
-        """Those of them that lie in the spool: the worker never knew them."""
-        spooled = self._last.spooled
-        return spooled[np.isin(spooled, np.fromiter(self._strangers, dtype=np.int64))]
+    def owner(self, mount: str) -> int:
+        """How the rows name a mount; -1 while none is of it."""
+        return self._owners.get(mount_key(mount), -1)
+
+    def removed(self, rows: Rows) -> None:
+        """These strangers are gone."""
+        with self._strangers_lock:
+            known = self._strangers
+            gone = np.isin(_keys(known), _keys(rows))
+            self._strangers = known[~gone]
+        with self._lock:
+            self._room.removed(int(known["size"][gone].sum()))
 
     def due(self) -> bool:
         """Whether names have changed since the last look, or just before it (times of files are coarse)."""
@@ -104,79 +139,172 @@ class Inventory:
     def look(self, mounts: Sequence[MountWork]) -> None:
         """Read the folders and bring ledgers, room and lists of readable blocks up to date. Run it in a thread."""
         began = self._clock()
+        self._disk.look()
         for mount in mounts:
             with mount.lock:
                 if mount.ledger is not None:
                     mount.ledger.look()
-        # The spool first: a block goes from there to the worker's folder, and is in one of them at any time.
-        spooled = self._disk.spooled()
-        registered = self._disk.registered_ids()
-        self._last = Look(spooled=spooled, registered=registered)
-        found = _united(spooled, registered)
-        if len(np.setdiff1d(self._ids, found, assume_unique=True)):
-            self.generation += 1
-        self._ids = found
-        in_spool, in_worker = np.isin(found, spooled), np.isin(found, registered)
-        strange = np.ones(len(found), dtype=np.bool_)
-        placed = self._placed_before(mounts, found, strange)
+        rows = self._read()
+        order = np.argsort(rows["owner"], kind="stable")
+        rows = rows[order]
+        strange = np.ones(len(rows), dtype=np.bool_)
+        ledgers: dict[str, Ledger] = {}
         for mount in mounts:
+            owner = self.owner(mount.path)
+            of_mount = slice(*np.searchsorted(rows["owner"], (owner, owner + 1)).tolist())
             with mount.lock:
                 ledger = mount.ledger
-                if ledger is None:
-                    continue
-                before_places, before_numbers = placed.get(mount.path, (_NONE, _NONE))
-                if mount.path in self._owned and self._owned[mount.path][0] is not ledger:
-                    strange[before_places] = True  # a new version has begun meanwhile, with other numbers
-                    before_places, before_numbers = _NONE, _NONE
-                # No two mounts have blocks in common.
-                rest = np.flatnonzero(strange)
-                new_places, new_numbers = ledger.manifest.blocks_among(found[rest])
-                places = np.concatenate([before_places, rest[new_places]])
-                numbers = np.concatenate([before_numbers, new_numbers])
-                strange[rest[new_places]] = False
-                self._owned[mount.path] = (ledger, found[places], numbers)
-                fresh = ledger.observe(
-                    spooled=np.sort(numbers[in_spool[places]]),
-                    registered=np.sort(numbers[in_worker[places]]),
-                )
-                ids = ledger.manifest.block_ids[fresh].tolist()
-                spooled_here = ledger.spooled_of(fresh)
-            if ids:
-                mount.readable.add(ids)
-                self.appeared.append(Found(mount, ledger, fresh[spooled_here], fresh[~spooled_here]))
-        before = self._strangers
-        self._strangers = {
-            identity: before[identity] if identity in before else self._disk.size(identity)
-            for identity in found[strange].tolist()
-        }
+            if ledger is not None:
+                strange[of_mount] = self._observe(mount, ledger, rows[of_mount])
+                ledgers[mount.path] = ledger
+        self._rows["number"][order] = rows["number"]
+        self._ledgers = ledgers
+        self._note(rows, strange)
         with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
             known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
-            self._room.observe(known + sum(self._strangers.values()))
+            self._room.observe(known + int(self._strangers["size"].sum()))
         self.complete = True
         self.looks += 1
         took = self._clock() - began
         self._earliest = self._clock() + min(max(_MOST_SECONDS - took, took / 2), took * _SHARE)
 
-    def _placed_before(
-        self, mounts: Sequence[MountWork], found: Ids, strange: Mask
-    ) -> dict[str, tuple[Numbers, Numbers]]:
-        """Of each mount the places of ids that its last look knew to be its, and their blocks' numbers: only what has
-        appeared since then is looked up in manifests. They are struck out of `strange`."""
-        ledgers = {mount.path: mount.ledger for mount in mounts}
-        self._owned = {path: each for path, each in self._owned.items() if ledgers.get(path) is each[0]}
-        placed = {}
-        for path, (_, ids, numbers) in self._owned.items():
-            places = np.minimum(np.searchsorted(found, ids), max(len(found) - 1, 0))
-            here = found[places] == ids if len(found) else np.zeros(len(ids), dtype=np.bool_)
-            placed[path] = (places[here], numbers[here])
-            strange[places[here]] = False
-        return placed
+    # What lies here.
+
+    def _read(self) -> Rows:
+        """A row for each file, ordered by folder and name; those that are new are asked what they are."""
+        # The spool first: a block goes from there to the worker's folder, and is in one of them at any time.
+        found = [self._disk.ids_at(place) for place in (Place.SPOOL, Place.WORKER, Place.KEPT)]
+        rows = np.zeros(sum(map(len, found)), dtype=ROWS)
+        rows["place"] = np.repeat(np.arange(len(found)), [len(ids) for ids in found])
+        rows["name"] = np.concatenate(found)
+        rows["number"] = NEW
+        known, fresh = self._rows, np.ones(len(rows), dtype=np.bool_)
+        if len(known):
+            places, keys = np.searchsorted(_keys(known), _keys(rows)), _keys(rows)
+            places = np.minimum(places, len(known) - 1)
+            same = _keys(known)[places] == keys
+            rows[same] = known[places[same]]
+            fresh = ~same
+            if len(known) > np.count_nonzero(same) and len(np.setdiff1d(known["name"], rows["name"])):
+                self.generation += 1
+        for part in _stretches(np.flatnonzero(fresh)):
+            self._ask(rows, part)
+        self._rows = rows
+        return rows
+
+    def _ask(self, rows: Rows, part: Numbers) -> None:
+        for place in (Place.SPOOL, Place.WORKER, Place.KEPT):
+            asked = part[rows["place"][part] == place]
+            if not len(asked):
+                continue
+            facts = self._disk.facts_at(place, rows["name"][asked].tolist())
+            rows["print"][asked] = prints_of_facts(facts)
+            rows["size"][asked] = facts["length"].astype(np.int64)
+            keys, which = np.unique(
+                np.ascontiguousarray(facts["mount"]).view("V16").reshape(-1), return_inverse=True
+            )
+            numbers = [self._owners.setdefault(key.tobytes(), len(self._owners)) for key in keys]
+            rows["owner"][asked] = np.array(numbers, dtype=np.uint32)[which]
+            silent = asked[facts["form"] == 0]
+            rows["owner"][silent] = 0
+            for at in silent.tolist():
+                rows["size"][at] = self._disk.size_at(place, int(rows["name"][at]))
+
+    # What of it is whose.
+
+    def _observe(self, mount: MountWork, ledger: Ledger, rows: Rows) -> Mask:
+        """Bring a mount's ledger up to date by the files that say that they are of it; those that are strangers."""
+        if self._ledgers.get(mount.path) is not ledger:
+            rows["number"] = NEW
+        fresh = np.flatnonzero(rows["number"] == NEW)
+        self._look_up(ledger, rows, fresh)
+        known = rows["number"] >= 0
+        spooled = rows["number"][known & (rows["place"] == Place.SPOOL)]
+        registered = rows["number"][known & (rows["place"] == Place.WORKER)]
+        registered = self._without_others(ledger, spooled=spooled, registered=registered)
+        adopted = self._adopt(mount, ledger, rows, fresh, here=np.union1d(spooled, registered))
+        with mount.lock:
+            if mount.ledger is not ledger:  # it is looked at again
+                self.require()
+                return np.asarray(rows["number"] < 0)
+            appeared = ledger.observe(spooled=np.union1d(spooled, adopted), registered=np.unique(registered))
+            ids = ledger.manifest.block_ids[appeared].tolist()
+            in_spool = ledger.spooled_of(appeared)
+        if ids:
+            mount.readable.add(ids)
+            self.appeared.append(Found(mount, ledger, appeared[in_spool], appeared[~in_spool]))
+        return np.asarray(rows["number"] < 0)
+
+    @staticmethod
+    def _look_up(ledger: Ledger, rows: Rows, fresh: Numbers) -> None:
+        """Find the blocks that these files are by their names, as far as they say that they are them."""
+        manifest = ledger.manifest
+        for place in (Place.SPOOL, Place.WORKER):
+            asked = fresh[rows["place"][fresh] == place]
+            places, numbers = manifest.blocks_among(rows["name"][asked])
+            same = prints_of_blocks(manifest, numbers) == rows["print"][asked[places]]
+            rows["number"][asked[places[same]]] = numbers[same]
+
+    def _without_others(self, ledger: Ledger, *, spooled: Numbers, registered: Numbers) -> Numbers:
+        """The registered blocks without those of which the spool has another file: the worker has to take that one."""
+        both = np.intersect1d(spooled, registered)
+        others = [n for n in both.tolist() if self._disk.differs(int(ledger.manifest.block_ids[n]))]
+        return np.setdiff1d(registered, np.array(others, dtype=np.int64)) if others else registered
+
+    def _adopt(
+        self, mount: MountWork, ledger: Ledger, rows: Rows, fresh: Numbers, *, here: Numbers
+    ) -> Numbers:
+        """Give files that are blocks of the version under other ids the right ones; the blocks."""
+        candidates = fresh[rows["number"][fresh] == NEW]
+        rows["number"][candidates] = NONE
+        taken = set(here.tolist()) if len(candidates) else set[int]()
+        adopted: list[int] = []
+        refused = self._disk.refused.of(mount.path)
+        for part in _stretches(candidates):
+            found = np.full(len(part), -1, dtype=np.int64)
+            for place in (Place.SPOOL, Place.WORKER, Place.KEPT):
+                of_place = rows["place"][part] == place
+                if of_place.any():
+                    facts: Facts = self._disk.facts_at(place, rows["name"][part[of_place]].tolist())
+                    found[of_place] = blocks_with(ledger.manifest, facts)
+            for at, number in zip(part[found >= 0].tolist(), found[found >= 0].tolist(), strict=True):
+                place, name = Place(rows["place"][at]), int(rows["name"][at])
+                block = int(ledger.manifest.block_ids[number])
+                with mount.lock:
+                    wanted = number not in taken and ledger.absent(number)
+                if not wanted or block in refused or name in refused:
+                    continue
+                try:
+                    self._disk.adopt(place, name, block=block)
+                except OSError as error:
+                    _log.warning("block %d of %s cannot be adopted: %s", block, mount.path, error.strerror)
+                    continue
+                adopted.append(number)
+                taken.add(number)
+                if place is not Place.WORKER:
+                    rows["number"][at] = number
+        if adopted:
+            _log.info("%d blocks of %s lay here under other ids", len(adopted), mount.path)
+            self._again = True
+        return np.unique(np.array(adopted, dtype=np.int64))
+
+    def _note(self, rows: Rows, strange: Mask) -> None:
+        strangers = rows[strange]
+        with self._strangers_lock:
+            self._strangers = strangers
+        believed = rows[~strange]
+        spooled = strangers["name"][strangers["place"] == Place.SPOOL]
+        registered = strangers["name"][strangers["place"] == Place.WORKER]
+        # Of two files with one id the spool's is read.
+        registered = np.setdiff1d(registered, believed["name"][believed["place"] == Place.SPOOL])
+        self._disk.believe(all_but={*spooled.tolist(), *registered.tolist()})
 
 
-def _united(one: Ids, other: Ids) -> Ids:
-    if not len(one) or not len(other):
-        return other if not len(one) else one
-    both = np.concatenate([one, other])
-    both.sort(kind="stable")
-    first: Ids = both[np.concatenate([[True], both[1:] != both[:-1]])]
-    return first
+def _keys(rows: Rows) -> npt.NDArray[np.int64]:
+    """A number for each folder and name, in their order; names have less than 61 bits."""
+    return np.asarray(rows["name"] | (rows["place"].astype(np.int64) << 61))
+
+
+def _stretches(numbers: Numbers) -> Iterator[Numbers]:
+    for begin in range(0, len(numbers), _AT_ONCE):
+        yield numbers[begin : begin + _AT_ONCE]

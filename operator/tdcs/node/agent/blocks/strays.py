@@ -1,88 +1,129 @@
-"""Removes what lies here and belongs to nothing: blocks of older versions, and spooled ones of no mount."""
+"""Removes what lies here and belongs to nothing: in one pass, by what each file says of itself."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
 
-from tdcs.listing.folder import ManifestFolder
-from tdcs.model.manifest_format import BadManifestError
-from tdcs.node.agent.blocks.inventory import Inventory
-from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.blocks.inventory import Inventory, Rows
+from tdcs.node.agent.disk.tier import Disk, Place
+from tdcs.node.agent.mount.block_rows import Mask
 from tdcs.node.agent.mount.mount_work import MountWork
-from tdcs.node.agent.transfer.registrar import Registrar
+from tdcs.node.agent.transfer.registrar import LANES, Registrar
 
-_AT_ONCE: Final = 256
-_LOOK_AGAIN: Final = -1
+_AT_ONCE: Final = 4096
+_THREADS: Final = 8
+"""That remove files: a disk that frees each one's blocks at once (mounted with `discard`) takes ten times as many."""
+_PAUSE_SECONDS: Final = 2.0
+KEPT_SECONDS: Final = 3600.0
+"""For so long blocks of another journal wait for a version that lists them, unless something finds no room."""
 
 
 class Strays:
-    """The strangers among a disk's blocks. All in one event loop."""
+    """The strangers among a disk's files. All in one event loop."""
 
     def __init__(
-        self, *, disk: Disk, manifests: ManifestFolder, inventory: Inventory, registrar: Registrar
+        self,
+        *,
+        disk: Disk,
+        inventory: Inventory,
+        registrar: Registrar,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._disk: Final = disk
-        self._manifests: Final = manifests
         self._inventory: Final = inventory
         self._registrar: Final = registrar
-        self._seen = 0
-
-    def look_again(self) -> None:
-        """Something has changed besides the folders: there may be some to remove although there were none."""
-        self._seen = _LOOK_AGAIN
+        self._clock: Final = clock
+        self._since: Final = clock()
+        self._until = 0.0
 
     def due(self, mounts: Collection[MountWork], *, emptied: bool) -> bool:
-        """Whether there may be some to remove: not after a look that left only what is others'.
+        """Whether there are some to remove now; see `removable`."""
+        if not self._inventory.complete or self._clock() < self._until:
+            return False
+        rows = self._inventory.strangers
+        return len(rows) > 0 and bool(self._removable(rows, mounts, emptied=emptied).any())
 
-        Only when every mount is known by an assignment of the operator and by its manifest. Blocks in the worker's
-        folder that no manifest of ours ever named may be others' and stay.
+    def any_of(self, mounts: Collection[str]) -> bool:
+        """Whether files lie here that say that they are of one of these mounts."""
+        owners = [self._inventory.owner(mount) for mount in mounts]
+        return bool(np.isin(self._inventory.strangers["owner"], owners).any())
+
+    def _removable(self, rows: Rows, mounts: Collection[MountWork], *, emptied: bool) -> Mask:
+        """Files that nothing needs any more.
+
+        Of a mount those that its version does not list, once the agent works by the version that is assigned: whatever
+        other mounts wait for. Of no mount that the agent knows, all: once the operator has assigned or taken something,
+        since an agent without any may only not know of them yet. Blocks of another journal wait for a version that
+        lists them, while there is room. What the worker has got from others than this agent is theirs.
 
         Args:
-            emptied: whether a mount was forgotten. Without that an agent that has none may only not know of them yet.
+            emptied: whether a mount was forgotten.
         """
-        if not (mounts or emptied) or not self._inventory.complete:
-            return False
-        if not self._inventory.strangers and self._seen != _LOOK_AGAIN:
-            return False
-        known = all(
-            mount.wanted is not None
-            and mount.ledger is not None
-            and mount.ledger.manifest.digest == mount.wanted.manifest
-            for mount in mounts
-        )
-        return known and self._seen != self._inventory.looks
+        assigned = any(mount.wanted is not None for mount in mounts)
+        of_no_mount = assigned or emptied
+        of_owner = np.full(int(rows["owner"].max()) + 1, of_no_mount, dtype=np.bool_)
+        for mount in mounts:
+            owner = self._inventory.owner(mount.path)
+            if 0 < owner < len(of_owner):
+                of_owner[owner] = _is_settled(mount)
+        chosen = of_owner[rows["owner"]]
+        chosen &= (rows["print"] != 0) | (rows["place"] != Place.WORKER)
+        waits = self._clock() - self._since < KEPT_SECONDS and not any(mount.room_failure for mount in mounts)
+        if waits:
+            known = [self._inventory.owner(mount.path) for mount in mounts if _is_settled(mount)]
+            chosen &= (rows["place"] != Place.KEPT) | np.isin(rows["owner"], known)
+        return np.asarray(chosen)
 
-    async def remove(self, *, current: Collection[str]) -> tuple[int, int]:
-        """Remove some; how many were, and how many of older versions there were.
-
-        Args:
-            current: digests of the manifests that are worked by. All other manifests name older versions.
-        """
-        looks = self._inventory.looks
-        old = await asyncio.to_thread(self._outdated, current)
+    async def remove(self, mounts: Collection[MountWork], *, emptied: bool) -> int:
+        """Remove them; how many are gone. What the worker does not give up now is tried again."""
+        rows = self._inventory.strangers
+        rows = rows[self._removable(rows, mounts, emptied=emptied)] if len(rows) else rows
         removed = 0
-        for identity in old[:_AT_ONCE]:
-            removed += await self._registrar.remove(identity)
-        for identity in self._inventory.stray_spooled.tolist()[:_AT_ONCE]:
-            await asyncio.to_thread(self._disk.unspool, identity)
-            removed += 1
-        if removed:
-            self._inventory.require()
-            self.look_again()
-        elif not old:
-            self._seen = looks
-        return removed, len(old)
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="strays") as threads:
+            for begin in range(0, len(rows), _AT_ONCE):
+                part = rows[begin : begin + _AT_ONCE]
+                gone = np.zeros(len(part), dtype=np.bool_)
+                await self._remove_own(part, gone, threads)
+                await self._remove_registered(part, gone)
+                self._inventory.removed(part[gone])
+                removed += int(np.count_nonzero(gone))
+        self._until = self._clock() + _PAUSE_SECONDS
+        return removed
 
-    def _outdated(self, current: Collection[str]) -> list[int]:
-        strangers = np.fromiter(self._inventory.strangers, dtype=np.int64)
-        found: list[int] = []
-        for digest in self._manifests.digests().difference(current):
-            with suppress(FileNotFoundError, BadManifestError):
-                manifest = self._manifests.open(digest)
-                found += strangers[manifest.blocks_at(strangers) >= 0].tolist()
-        return found
+    async def _remove_own(self, part: Rows, gone: Mask, threads: ThreadPoolExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        for place in (Place.SPOOL, Place.KEPT):
+            own = np.flatnonzero(part["place"] == place)
+            names = part["name"][own]
+            work = [
+                loop.run_in_executor(threads, self._disk.remove, place, names[share::_THREADS].tolist())
+                for share in range(min(_THREADS, len(names)))
+            ]
+            for done in await asyncio.gather(*work):
+                gone[own] |= np.isin(names, done)
+
+    async def _remove_registered(self, part: Rows, gone: Mask) -> None:
+        waiting = np.flatnonzero(part["place"] == Place.WORKER).tolist()
+
+        async def lane() -> None:
+            while waiting and not self._registrar.resting:
+                at = waiting.pop()
+                gone[at] = await self._registrar.remove_registered(int(part["name"][at]))
+
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(min(LANES, len(waiting))):
+                lanes.create_task(lane())
+
+
+def _is_settled(mount: MountWork) -> bool:
+    """Whether what a mount does not list is no part of it: it is forgotten, or the agent works by what is assigned."""
+    if mount.forgotten:
+        return True
+    wanted, ledger = mount.wanted, mount.ledger
+    return wanted is not None and ledger is not None and ledger.manifest.digest == wanted.manifest

@@ -1,4 +1,5 @@
-"""Removes blocks of another journal before the worker registers: ids of blocks begin anew with a new journal."""
+"""Takes blocks of another journal their ids before the worker registers: ids begin anew with a new journal. Those that
+say what they are stay, and get the ids of whichever version lists them next."""
 
 from __future__ import annotations
 
@@ -30,13 +31,16 @@ def read_epoch(disk: Disk) -> str:
 
 
 def enter_epoch(disk: Disk, *, journal: str) -> int:
-    """Make the disk one of this journal; how many blocks of another one were removed.
+    """Make the disk one of this journal; how many blocks of another one were removed: those that do not say what they
+    are.
 
-    Blocks without a note are removed, too: what they are of is not known. The note is written last, so a process that
-    is killed in between removes the rest when it starts again.
+    The note is written last, so a process that is killed in between does the rest when it starts again.
     """
     removed = 0
     if read_epoch(disk) != journal:
+        disk.prepare()
+        if kept := disk.set_aside():
+            _log.info("%d blocks of %s stay for whoever lists their files again", kept, disk.tier)
         removed = _empty(disk.blocks) + _empty(disk.spool)
         notes = (disk.assignments, disk.checks, disk.failures, disk.refused.folder)
         for folder in (disk.partial, disk.manifests, *notes):

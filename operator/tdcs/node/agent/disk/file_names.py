@@ -19,7 +19,7 @@ from typing import Final
 
 from tdcs.node.agent.disk.partial_file import DiskError, disk_error
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
-from tdcs.node.file_facts import FileFacts, write_facts
+from tdcs.node.file_facts import FactsStore, FileFacts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,12 +52,19 @@ class FileNames:
 
     Args:
         folder: on the file system that is to be synced.
+        facts: takes what files say of themselves.
     """
 
     def __init__(
-        self, *, folder: Path, mark: ShutdownMark, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        folder: Path,
+        facts: FactsStore,
+        mark: ShutdownMark,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder: Final = folder
+        self._facts: Final = facts
         self._mark: Final = mark
         self._clock: Final = clock
         self._changed: Final = threading.Condition()
@@ -185,7 +192,7 @@ class FileNames:
         """
         try:
             for file in batch:
-                write_facts(file.path, file.facts._replace(era=era))
+                self._facts.write(file.path, file.facts._replace(era=era))
             if all_files or len(batch) > _FEW:
                 self._sync_all()
             else:

@@ -8,9 +8,12 @@ it is one file system: a block gets from one folder to the next by a rename or a
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
@@ -18,16 +21,30 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.api import names
+from tdcs.model.block_identity import Identity
 from tdcs.node.agent.disk.file_names import Done, FileNames, WrittenFile
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
-from tdcs.node.file_facts import FileFacts
+from tdcs.node.file_facts import Facts, FactsStore, FileFacts
+
+_log: Final = logging.getLogger(__name__)
 
 Ids = npt.NDArray[np.int64]
 
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CLOSE_SECONDS: Final = 10.0
+_DIGITS: Final = 18
+"""Of the longest name that is an id."""
+
+
+class Place(IntEnum):
+    """A folder of blocks."""
+
+    SPOOL = 0
+    WORKER = 1
+    KEPT = 2
+    """Of those that have no id: their names are any numbers."""
 
 
 class Disk:
@@ -48,6 +65,7 @@ class Disk:
         self.blocks: Final = tier / names.BLOCK_FOLDER
         own = tier / names.AGENT_FOLDER
         self.spool: Final = own / "spool"
+        self.kept: Final = tier / names.AGENT_KEPT
         self.partial: Final = own / "partial"
         self.manifests: Final = own / "manifests"
         self.assignments: Final = own / "assignments"
@@ -55,16 +73,22 @@ class Disk:
         self.failures: Final = own / "failures"
         self.refused: Final = RefusedBlocks(tier)
         self.epoch: Final = own / "epoch"
+        self.facts: Final = FactsStore(str(tier))
         self.mark: Final = ShutdownMark(own, boot=boot)
-        self.names: Final = FileNames(folder=own, mark=self.mark)
+        self.names: Final = FileNames(folder=own, facts=self.facts, mark=self.mark)
+        self._folders: Final = {Place.SPOOL: self.spool, Place.WORKER: self.blocks, Place.KEPT: self.kept}
         self._partial: Final = f"{self.partial}/"
         self._spool: Final = f"{self.spool}/"
         self._numbers = itertools.count()
+        self._strange = set[int]()
+        self._named = set[int]()
+        self._looked_through = True
 
     def prepare(self) -> None:
         """Make the folders, and remove what an earlier process was writing when it ended."""
         for folder in (
             self.spool,
+            self.kept,
             self.partial,
             self.manifests,
             self.assignments,
@@ -81,12 +105,24 @@ class Disk:
 
         The spool is looked at first: a block that leaves it is in the worker's folder already.
         """
-        if block in self.refused:
+        if block in self.refused or block in self._strange or not self._looked_through:
             return None
         for folder in (self.spool, self.blocks):
             with suppress(FileNotFoundError, PermissionError):
                 return os.open(f"{folder}/{block}", os.O_RDONLY | os.O_CLOEXEC)
         return None
+
+    def believe_nothing(self) -> None:
+        """Give nobody a block before `believe` was called: it is not known yet what those that lie here are."""
+        self._looked_through = False
+
+    def look(self) -> None:
+        """A look at the folders begins: what is named from now on is what it is named as, whatever it finds."""
+        self._named.clear()
+
+    def believe(self, *, all_but: set[int]) -> None:
+        """Give nobody these blocks, which the look has found to be others than their ids say, or of no version."""
+        self._strange, self._looked_through = all_but - self._named, True
 
     def create(self, block: int) -> PartialFile:
         """A new file for a block, to be used in a `with`: whatever is not kept by its end is removed.
@@ -107,11 +143,19 @@ class Disk:
         return PartialFile(path=path, fd=fd)
 
     def keep_later(
-        self, partial: PartialFile, *, block: int, length: int, content_hash: int, done: Done
+        self,
+        partial: PartialFile,
+        *,
+        block: int,
+        identity: Identity,
+        length: int,
+        content_hash: int,
+        done: Done,
     ) -> None:
         """Make a block that was written completely and verified readable under its id, as soon as it is on the disk.
 
         Args:
+            identity: what it is, which it says of itself from then on.
             done: called in another thread, when it is readable, or with the reason why it was removed instead.
 
         Raises:
@@ -121,11 +165,20 @@ class Disk:
             os.fchmod(partial.fd, 0o444)
         except OSError as error:
             raise disk_error(error) from error
-        facts = FileFacts(length, content_hash)
-        self.names.add(WrittenFile(path=partial.path, name=f"{self._spool}{block}", facts=facts, done=done))
+
+        def named(error: DiskError | None) -> None:
+            if error is None:
+                self._named.add(block)
+                self._strange.discard(block)
+            done(error)
+
+        facts = FileFacts(identity, length, content_hash)
+        self.names.add(WrittenFile(path=partial.path, name=f"{self._spool}{block}", facts=facts, done=named))
         partial.handed_over = True
 
-    def keep(self, partial: PartialFile, *, block: int, length: int, content_hash: int) -> None:
+    def keep(
+        self, partial: PartialFile, *, block: int, identity: Identity, length: int, content_hash: int
+    ) -> None:
         """The same, and wait for it; raises DiskError when the block was removed instead, too."""
         ended, errors = threading.Event(), list[DiskError]()
 
@@ -134,7 +187,9 @@ class Disk:
                 errors.append(error)
             ended.set()
 
-        self.keep_later(partial, block=block, length=length, content_hash=content_hash, done=done)
+        self.keep_later(
+            partial, block=block, identity=identity, length=length, content_hash=content_hash, done=done
+        )
         ended.wait()
         if errors:
             raise errors[0]
@@ -174,20 +229,102 @@ class Disk:
     def has(self, block: int) -> bool:
         return any(os.path.exists(f"{folder}/{block}") for folder in (self.spool, self.blocks))
 
+    def differs(self, block: int) -> bool:
+        """Whether the worker has another file under the id of a spooled block."""
+        try:
+            return not os.path.samefile(f"{self.spool}/{block}", f"{self.blocks}/{block}")
+        except FileNotFoundError:
+            return False
+
     def size(self, block: int) -> int:
         """Bytes of a block's file, 0 when it is not here."""
-        for folder in (self.spool, self.blocks):
-            with suppress(FileNotFoundError):
-                return os.stat(f"{folder}/{block}").st_size
+        return next(
+            (size for place in (Place.SPOOL, Place.WORKER) if (size := self.size_at(place, block))), 0
+        )
+
+    def size_at(self, place: Place, name: int) -> int:
+        with suppress(FileNotFoundError):
+            return os.stat(f"{self._folders[place]}/{name}").st_size
         return 0
+
+    def facts_at(self, place: Place, ids: Iterable[int]) -> Facts:
+        """What files in a folder say of themselves."""
+        return self.facts.read_many(str(self._folders[place]), ids)
+
+    def ids_at(self, place: Place) -> Ids:
+        """Names in a folder, ascending."""
+        return _ids(self._folders[place])
+
+    def adopt(self, place: Place, name: int, *, block: int) -> None:
+        """Put a file that is a block, by what it says of itself, into the spool under the block's id.
+
+        The worker's own name of it stays: the worker removes it. Raises OSError.
+        """
+        source = f"{self._folders[place]}/{name}"
+        if place is Place.WORKER:
+            link = f"{self._partial}{block}.{next(self._numbers)}.link"
+            os.link(source, link)
+            source = link
+        self._named.add(block)
+        os.rename(source, f"{self._spool}{block}")
+        self._strange.discard(block)
+
+    def set_aside(self) -> int:
+        """Take the names of all blocks: their ids are those of another journal. Those that say what they are stay, for
+        whoever lists them again; how many these are.
+
+        Run it while the worker is away.
+        """
+        kept, wrong = 0, self.refused.read()
+        number = int(max(self.ids_at(Place.KEPT), default=0))
+        for place in (Place.SPOOL, Place.WORKER):
+            folder = self._folders[place]
+            for name in self.ids_at(place).tolist():
+                path = f"{folder}/{name}"
+                if name not in wrong and self.facts.read(path) is not None:
+                    number += 1
+                    os.rename(path, f"{self.kept}/{number}")
+                    kept += 1
+        return kept
+
+    def forget_facts_of_files_that_are_gone(self) -> None:
+        """Keep the index of what files say short, where there is one. Raises OSError."""
+        if not self.facts.indexed:
+            return
+        inodes = set[int]()
+        for folder in self._folders.values():
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                inodes.update(entry.inode() for entry in entries)
+        self.facts.forget_all_but(inodes)
+
+    def remove(self, place: Place, names: Iterable[int]) -> list[int]:
+        """Remove files that the last look has found in a folder; those that are gone. What was named since stays."""
+        gone = []
+        with suppress(FileNotFoundError):
+            folder = os.open(self._folders[place], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                for name in names:
+                    if place is Place.SPOOL and name in self._named:
+                        continue
+                    try:
+                        with suppress(FileNotFoundError):
+                            os.unlink(str(name), dir_fd=folder)
+                        gone.append(name)
+                    except OSError as error:
+                        _log.warning(
+                            "%s/%d cannot be removed: %s", self._folders[place], name, error.strerror
+                        )
+            finally:
+                os.close(folder)
+        return gone
 
     def free_bytes(self) -> int:
         found = os.statvfs(self.tier)
         return found.f_bavail * found.f_frsize
 
-    def changed_at(self) -> tuple[int, int]:
-        """When names in the two folders changed last, in nanoseconds; 0 for a folder that is away."""
-        return _changed(self.spool), _changed(self.blocks)
+    def changed_at(self) -> tuple[int, ...]:
+        """When names in the folders changed last, in nanoseconds; 0 for a folder that is away."""
+        return tuple(map(_changed, self._folders.values()))
 
     def spooled(self) -> Ids:
         return _ids(self.spool)
@@ -201,8 +338,8 @@ def _ids(folder: Path) -> Ids:
         names = os.listdir(folder)
     except FileNotFoundError:
         names = []
-    if not "".join(names).isdecimal():  # other files lie there, too
-        names = [name for name in names if name.isdecimal()]
+    if not "".join(names).isdecimal() or max(map(len, names), default=0) > _DIGITS:  # others lie there, too
+        names = [name for name in names if name.isdecimal() and len(name) <= _DIGITS]
     array = np.fromiter(map(int, names), dtype=np.int64, count=len(names))
     array.sort()
     return array

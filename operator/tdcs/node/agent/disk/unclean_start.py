@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.file_facts import hash_of, read_facts
+from tdcs.node.file_facts import hash_of
 
 _log: Final = logging.getLogger(__name__)
 
@@ -40,6 +40,7 @@ def make_ready(disk: Disk) -> Looked:
     """
     since = disk.mark.doubtful_since()
     looked = Looked() if since is None else _look_through(disk, since=since)
+    disk.forget_facts_of_files_that_are_gone()
     disk.mark.begin()
     return looked
 
@@ -47,9 +48,9 @@ def make_ready(disk: Disk) -> Looked:
 def _look_through(disk: Disk, *, since: int) -> Looked:
     began, compared, removed = time.monotonic(), 0, 0
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="unclean-start") as threads:
-        for folder in (disk.spool, disk.blocks):
+        for folder in (disk.spool, disk.blocks, disk.kept):
             for names in _names(folder):
-                found = threads.map(lambda name, at=folder: _is_right(at / name, since=since), names)
+                found = threads.map(lambda name, at=folder: _is_right(disk, at / name, since=since), names)
                 for name, right in zip(names, found, strict=True):
                     compared += right is not None
                     if right is False:
@@ -77,7 +78,7 @@ def _names(folder: Path) -> Iterator[list[str]]:
         yield names
 
 
-def _is_right(file: Path, *, since: int) -> bool | None:
+def _is_right(disk: Disk, file: Path, *, since: int) -> bool | None:
     """Whether a file is what was written to it; None for one that need not be asked, or is gone."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -86,7 +87,7 @@ def _is_right(file: Path, *, since: int) -> bool | None:
     except OSError:
         return False
     try:
-        facts = read_facts(fd)
+        facts = disk.facts.read(fd)
         if facts is None or os.fstat(fd).st_size != facts.length:
             return False
         if facts.era < since:

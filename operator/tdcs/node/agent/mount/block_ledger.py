@@ -16,6 +16,7 @@ import numpy as np
 
 from tdcs.model import slots
 from tdcs.model.agent_state import Assignment, MountState, Part
+from tdcs.model.block_identity import same_blocks
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
 from tdcs.model.printable_text import printable
@@ -361,10 +362,11 @@ class Ledger:
     # Looks at the folders, and other versions.
 
     def adopt(self, before: Ledger) -> None:
-        """Take over what the ledger of another version knows of blocks that both have."""
+        """Take over what the ledger of another version knows of blocks that both have: the same part of the same file,
+        under the same id."""
         theirs, rows = before._rows, self._rows
         known = np.flatnonzero(theirs.flags & (HELD | FAILED | TOUCHED))
-        numbers = self.manifest.blocks_at(before.manifest.block_ids[theirs.numbers[known]])
+        numbers = same_blocks(self.manifest, before.manifest, theirs.numbers[known])
         both = numbers >= 0
         known, numbers = known[both], numbers[both]
         rows.have(np.sort(numbers))

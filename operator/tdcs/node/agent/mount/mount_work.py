@@ -14,6 +14,7 @@ import numpy as np
 
 from tdcs.model import slots
 from tdcs.model.agent_state import Assignment, FileFailure, MountState, Peer
+from tdcs.model.block_identity import same_blocks
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.block_rows import Mask, Numbers
@@ -131,8 +132,8 @@ class MountWork:
         ledger.located(block, spooled=spooled, registered=registered)
         current = self.ledger
         if current is not None and current is not ledger:
-            number = current.manifest.block_at(int(ledger.manifest.block_ids[block]))
-            if number is not None:
+            number = int(same_blocks(current.manifest, ledger.manifest, np.array([block]))[0])
+            if number >= 0:
                 before = current.lies_here(number)
                 current.located(number, spooled=spooled, registered=registered)
         return before

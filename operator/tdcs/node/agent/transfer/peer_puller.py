@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from tdcs.model.agent_state import Peer
+from tdcs.model.block_identity import identity_of
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.partial_file import DiskError
 from tdcs.node.agent.disk.tier import Disk
@@ -207,6 +208,7 @@ class PeerPuller:
                 self._disk.keep_later(
                     partial,
                     block=identity,
+                    identity=identity_of(ledger.manifest, block),
                     length=length,
                     content_hash=piece.hash,
                     done=lambda error: self._named(mount, ledger, block, error),

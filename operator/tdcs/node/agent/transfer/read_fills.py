@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import xxhash
 
+from tdcs.model.block_identity import identity_of
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile
 from tdcs.node.agent.disk.tier import Disk
@@ -174,6 +175,7 @@ class ReadFills:
                 self._disk.keep_later(
                     partial,
                     block=block,
+                    identity=identity_of(ledger.manifest, place.number),
                     length=len(content),
                     content_hash=found,
                     done=lambda error: self._named(mount, ledger, place.number, error),
@@ -241,6 +243,7 @@ class ReadFills:
                 self._disk.keep_later(
                     parts.partial,
                     block=block,
+                    identity=identity_of(parts.ledger.manifest, parts.number),
                     length=parts.length,
                     content_hash=found,
                     done=lambda error: self._named(parts.mount, parts.ledger, parts.number, error),

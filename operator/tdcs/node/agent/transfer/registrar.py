@@ -159,10 +159,11 @@ class Registrar:
         await self._each(mount, ledger, claimed, LANES, drop)
         return removed
 
-    async def remove(self, identity: int) -> bool:
-        """Remove a block that belongs to no ledger; whether it is gone."""
+    async def remove_registered(self, identity: int) -> bool:
+        """Remove the worker's file of an id, which is of no ledger, whatever the spool has under it; whether it is
+        gone."""
         try:
-            await self._remove(identity)
+            await self._remove_registered(identity)
         except (OpenBlockError, RpcFailureError, _WorkerAwayError) as error:
             self._note(error)
             return False
@@ -249,8 +250,9 @@ class Registrar:
         mount.located(ledger, block, spooled=False, registered=True)
 
     async def _present(self, mount: MountWork, ledger: Ledger, block: int, identity: int) -> None:
-        """The worker says that it has the block. When its file is gone it only believes so."""
-        if self._disk.registered(identity):
+        """The worker says that it has the block. When its file is gone it only believes so, and when it is another one
+        than the spool's it has something else under this id."""
+        if self._disk.registered(identity) and not self._disk.differs(identity):
             self._disk.unspool(identity)
             mount.located(ledger, block, spooled=False, registered=True)
             return

@@ -11,6 +11,7 @@ from typing import Final
 
 import xxhash
 
+from tdcs.model.block_identity import identity_of
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile
 from tdcs.node.agent.disk.tier import Disk
@@ -151,6 +152,7 @@ class SourcePuller:
         self._disk.keep_later(
             partial,
             block=int(ledger.manifest.block_ids[block]),
+            identity=identity_of(ledger.manifest, block),
             length=length,
             content_hash=content_hash,
             done=named,

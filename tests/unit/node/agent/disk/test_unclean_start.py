@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import xxhash
 
+from tdcs.model.block_identity import Identity, mount_key
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import Looked, make_ready
-from tdcs.node.file_facts import FileFacts, write_facts
+from tdcs.node.file_facts import FileFacts
 from tdcs.node.store_boot import is_ready
 
 CONTENT = os.urandom(70_000)
+IDENTITY = Identity(mount_key("/datasets/one"), bytes(16), 0)
 HOLE = bytes(4096) + CONTENT[4096:]
 
 
@@ -28,7 +30,7 @@ def keep(disk: Disk, block: int, content: bytes = CONTENT) -> None:
     with disk.create(block) as partial:
         partial.write(memoryview(content), offset=0)
         found = xxhash.xxh3_64_intdigest(content)
-        disk.keep(partial, block=block, length=len(content), content_hash=found)
+        disk.keep(partial, block=block, length=len(content), identity=IDENTITY, content_hash=found)
 
 
 def lose(disk: Disk, block: int, content: bytes = HOLE) -> None:
@@ -123,8 +125,8 @@ def test_files_of_a_store_without_a_mark_are_believed_by_what_they_say_alone(tmp
     for block, content in ((1, CONTENT), (2, HOLE), (3, CONTENT)):
         (disk.spool / str(block)).write_bytes(content)
         if block != 3:
-            facts = FileFacts(len(CONTENT), xxhash.xxh3_64_intdigest(CONTENT))
-            write_facts(str(disk.spool / str(block)), facts)
+            facts = FileFacts(IDENTITY, len(CONTENT), xxhash.xxh3_64_intdigest(CONTENT))
+            disk.facts.write(str(disk.spool / str(block)), facts)
     assert make_ready(disk).removed == 2
     assert disk.spooled().tolist() == [1]
 

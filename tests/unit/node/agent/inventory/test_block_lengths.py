@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.support.dataplane.agents import MOUNT, fill, folder_version
+from tests.support.dataplane.agents import MOUNT, fill, folder_version, put_block
 
 from tdcs.node.agent.blocks.block_lengths import BlockLengths
 from tdcs.node.agent.blocks.inventory import Inventory
@@ -30,7 +30,8 @@ class Node:
         self.disk.prepare()
         self.disk.blocks.mkdir()
         for number in range(20):
-            self.file(number).write_bytes(CONTENT)
+            folder = self.disk.spool if number < 10 else self.disk.blocks
+            put_block(self.disk, self.version.manifest, number, CONTENT, folder=folder)
         lock, room = threading.RLock(), Room(capacity=1 << 30, free=lambda: 1 << 30)
         self.mount = MountWork(path=MOUNT, lock=lock, room=room, clock=lambda: self.now)
         self.ledger = Ledger(self.version.manifest)
@@ -104,7 +105,7 @@ async def test_each_block_is_measured_once_and_what_comes_later_too(node: Node) 
     assert await node.look() == 0
     node.file(4).unlink()
     await node.look()
-    node.file(4).write_bytes(b"")
+    put_block(node.disk, node.version.manifest, 4, b"")
     assert await node.look() == 1
 
 

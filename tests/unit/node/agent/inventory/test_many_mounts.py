@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import random
+import struct
 import threading
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tdcs.model.block_identity import identity_of, mount_key
 from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
+from tdcs.node.agent.disk.tier import Place
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.file_facts import FACTS, Facts
 
 Ids = npt.NDArray[np.int64]
 MOUNTS, EACH = 40, 50
@@ -27,34 +34,59 @@ def manifest_of(path: str, ids: list[int]) -> Manifest:
     builder = ManifestBuilder(path=path, source="s3://b")
     builder.add(
         CachedFile(
-            path=f"f{number:05}",
+            path=f"f{identity:016}",
             length=100,
             tag='"x"',
             blocks=(Block(id=identity, length=100, offset=0, source_path="", mount_id=1),),
         )
-        for number, identity in enumerate(ids)
+        for identity in ids
     )
     return builder.manifest()
 
 
 class Disk:
-    """Folders with these ids."""
+    """Folders with these ids; each file says that it is a block of a manifest, or another one of that mount."""
 
-    def __init__(self) -> None:
+    def __init__(self, manifests: list[Manifest], *, others: set[int]) -> None:
         self.in_spool: set[int] = set()
         self.in_worker: set[int] = set()
+        self.refused = RefusedBlocks(Path("/nowhere"))
+        self._facts = {
+            int(identity): (3, 0, *_words(of.mount), *_words(of.file), of.offset, 100, 0)
+            for manifest in manifests
+            for number, identity in enumerate(manifest.block_ids)
+            for of in (identity_of(manifest, number),)
+        }
+        first = mount_key(manifests[0].path)
+        self._facts |= {
+            identity: (3, 0, *_words(first), identity, identity, 0, 100, 0) for identity in others
+        }
 
-    def spooled(self) -> Ids:
-        return np.array(sorted(self.in_spool), dtype=np.int64)
+    def ids_at(self, place: Place) -> Ids:
+        ids = {Place.SPOOL: self.in_spool, Place.WORKER: self.in_worker, Place.KEPT: set[int]()}[place]
+        return np.array(sorted(ids), dtype=np.int64)
 
-    def registered_ids(self) -> Ids:
-        return np.array(sorted(self.in_worker), dtype=np.int64)
+    def facts_at(self, place: Place, ids: list[int]) -> Facts:
+        return np.frombuffer(b"".join(struct.pack("<II7Q", *self._facts[each]) for each in ids), dtype=FACTS)
 
-    def size(self, identity: int) -> int:
-        return 100
-
-    def changed_at(self) -> tuple[int, int]:
+    def changed_at(self) -> tuple[int, ...]:
         return (1, 1)
+
+    def differs(self, block: int) -> bool:
+        return False
+
+    def believe_nothing(self) -> None:
+        """Nobody asks."""
+
+    def look(self) -> None:
+        """Nothing is named meanwhile."""
+
+    def believe(self, *, all_but: set[int]) -> None:
+        """Nobody asks."""
+
+
+def _words(text: bytes) -> tuple[int, ...]:
+    return struct.unpack("<QQ", text)
 
 
 def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
@@ -63,10 +95,12 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
     rng = random.Random(3)
     numbers = rng.sample(range(1 << 50), MOUNTS * EACH + 30)
     ids = [numbers[place * EACH : (place + 1) * EACH] for place in range(MOUNTS)]
-    lock, room, disk = threading.RLock(), Room(capacity=1 << 50, free=lambda: 1 << 50), Disk()
+    lock, room = threading.RLock(), Room(capacity=1 << 50, free=lambda: 1 << 50)
     works = [MountWork(path=f"/datasets/{place}", lock=lock, room=room) for place in range(MOUNTS)]
     for work, mine in zip(works, ids, strict=True):
         work.opened(Ledger(manifest_of(work.path, mine)))
+    strangers = set(numbers[-30:])
+    disk = Disk([work.ledger.manifest for work in works if work.ledger is not None], others=strangers)
     inventory = Inventory(disk=disk, room=room, lock=lock)  # type: ignore[arg-type]
     asked = list[int]()
     among = Manifest.blocks_among
@@ -76,7 +110,6 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
         return among(manifest, block_ids)
 
     monkeypatch.setattr(Manifest, "blocks_among", counted)
-    strangers = set(numbers[-30:])
     for _ in range(6):
         disk.in_spool = {identity for mine in ids for identity in mine if rng.random() < 0.3} | strangers
         disk.in_worker = {identity for mine in ids for identity in mine if rng.random() < 0.3}
@@ -86,11 +119,11 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
             assert work.ledger is not None
             manifest = work.ledger.manifest
             assert set(manifest.block_ids[work.ledger.right_blocks()].tolist()) == here
-        assert set(inventory.strangers) == strangers
+        assert set(inventory.strangers["name"].tolist()) == strangers
         assert room.used == 100 * len(disk.in_spool | disk.in_worker)
     asked.clear()
     inventory.look(works)
-    assert set(asked) == {30}, "only what no manifest has is looked for again"
+    assert set(asked) <= {0}, "nothing is looked up again"
     newer = manifest_of(works[0].path, ids[0][10:])
     works[0].opened(Ledger(newer))
     inventory.look(works)
@@ -113,24 +146,27 @@ def test_ids_are_found_whichever_side_has_more_of_them(blocks: int, asked: int) 
 
 
 def test_a_ledger_that_is_replaced_during_a_look_gets_what_the_folders_have() -> None:
-    lock, room, disk = threading.RLock(), Room(capacity=1 << 50, free=lambda: 1 << 50), Disk()
+    lock, room = threading.RLock(), Room(capacity=1 << 50, free=lambda: 1 << 50)
     work = MountWork(path="/m", lock=lock, room=room)
     work.opened(Ledger(manifest_of("/m", [5, 6, 7])))
+    newer = manifest_of("/m", [4, 5, 6, 7])
+    disk = Disk([newer], others=set())
     inventory = Inventory(disk=disk, room=room, lock=lock)  # type: ignore[arg-type]
     disk.in_worker = {5, 7}
     inventory.look([work])
     late = SimpleNamespace(done=False)
-    placed = inventory._placed_before
+    look_up = inventory._look_up
 
-    def replaced(*arguments: object) -> object:
-        found = placed(*arguments)  # type: ignore[arg-type]
+    def replaced(*arguments: Any) -> None:
+        look_up(*arguments)
         if not late.done:
             late.done = True
-            work.opened(Ledger(manifest_of("/m", [4, 5, 6, 7])))
-        return found
+            work.opened(Ledger(newer))
 
-    inventory._placed_before = replaced  # type: ignore[method-assign, assignment]
+    inventory._look_up = replaced  # type: ignore[method-assign, assignment]
     inventory.look([work])
     assert late.done
+    inventory.look([work])
     assert work.ledger is not None
-    assert work.ledger.manifest.block_ids[work.ledger.right_blocks()].tolist() == [5, 7]
+    assert work.ledger.looked_at
+    assert newer.block_ids[work.ledger.right_blocks()].tolist() == [5, 7]

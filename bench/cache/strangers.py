@@ -1,0 +1,121 @@
+"""How soon an agent is rid of what belongs to nothing: all blocks of a version that no manifest names any more.
+
+So many files lie on a real disk, a share of them in the worker's folder, and say what they are; the agent starts and
+works by another version. The worker is one that answers at once: what a real one takes comes on top (some 1 ms of its
+processor time for each of its blocks). Prints one line of JSON; fails when it takes longer than the bar::
+
+    PYTHONPATH=.:operator python bench/cache/strangers.py --strangers 1000000 --folder FOLDER
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import click
+import xxhash
+from tests.support.dataplane.agents import MOUNT, make_version
+
+from tdcs.alluxio.worker_blocks import WorkerBlocks
+from tdcs.model.agent_state import SourceAccess
+from tdcs.model.block_identity import Identity, mount_key
+from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.node.agent.blocks.inventory import Inventory
+from tdcs.node.agent.blocks.strays import Strays
+from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.transfer.registrar import Registrar
+from tdcs.node.file_facts import FileFacts
+
+SOURCE = SourceAccess(uri="s3://imagenet")
+BAR_SECONDS = 120.0
+
+
+class Worker(WorkerBlocks):
+    """A worker that removes at once."""
+
+    def __init__(self, blocks: Path) -> None:
+        self._folder = str(blocks)
+
+    async def remove(self, block_id: int) -> None:
+        await asyncio.to_thread(os.unlink, f"{self._folder}/{block_id}")
+
+
+def make_strangers(disk: Disk, *, count: int, registered: float) -> None:
+    """Files of one byte, of a version that nobody lists."""
+    disk.prepare()
+    disk.blocks.mkdir(parents=True)
+    mount, found = mount_key(MOUNT), xxhash.xxh3_64_intdigest(b"x")
+    for number in range(count):
+        folder = disk.blocks if number < count * registered else disk.spool
+        path = f"{folder}/{(number + 1) << 24}"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+        os.write(fd, b"x")
+        os.close(fd)
+        disk.facts.write(path, FileFacts(Identity(mount, number.to_bytes(16, "little"), 0), 1, found))
+
+
+async def measure(root: Path, *, count: int, registered: float) -> dict[str, float]:
+    """Seconds for the look that finds the strangers, and for their removal."""
+    make_strangers(Disk(root / "tier"), count=count, registered=registered)
+    os.sync()
+    file = CachedFile(
+        path="new",
+        length=1,
+        blocks=(Block(id=1 << 60, length=1, offset=0, source_path="s3://imagenet/new", mount_id=1),),
+        tag='"new"',
+    )
+    version = make_version([file], folder=root / "manifests", source=SOURCE)
+    disk = Disk(root / "tier")
+    lock, room = threading.RLock(), Room(capacity=1 << 50, free=lambda: 1 << 50)
+    mount = MountWork(path=MOUNT, lock=lock, room=room)
+    mount.opened(Ledger(version.manifest))
+    mount.assign(version.assignment())
+    inventory = Inventory(disk=disk, room=room, lock=lock)
+    strays = Strays(
+        disk=disk, inventory=inventory, registrar=Registrar(worker=Worker(disk.blocks), disk=disk)
+    )
+    before, began, processor = _peak(), time.monotonic(), time.process_time()
+    inventory.look([mount])
+    looked = time.monotonic()
+    while strays.due([mount], emptied=False):
+        await strays.remove([mount], emptied=False)
+    ended = time.monotonic()
+    left = len(disk.spooled()) + len(disk.registered_ids())
+    assert not left, f"{left} files are left"
+    return {
+        "strangers": count,
+        "look_seconds": round(looked - began, 1),
+        "removal_seconds": round(ended - looked, 1),
+        "processor_seconds": round(time.process_time() - processor, 1),
+        "peak_mib": round((_peak() - before) / 1024),
+    }
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@click.command()
+@click.option("--strangers", default=1_000_000)
+@click.option("--registered", default=0.1, help="Share of them that the worker has.")
+@click.option("--folder", type=click.Path(path_type=Path), required=True)
+def main(strangers: int, registered: float, folder: Path) -> None:
+    """Measure it once."""
+    with tempfile.TemporaryDirectory(prefix="strangers-", dir=folder) as root:
+        found = asyncio.run(measure(Path(root), count=strangers, registered=registered))
+    print(json.dumps(found))
+    seconds = found["look_seconds"] + found["removal_seconds"]
+    assert seconds < BAR_SECONDS, f"{seconds} s, and {BAR_SECONDS} s are the bar"
+
+
+if __name__ == "__main__":
+    main()

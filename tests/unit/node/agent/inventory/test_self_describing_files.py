@@ -1,0 +1,228 @@
+"""What a file of the store is follows from what it says of itself alone: not from its name, its length or a journal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.dataplane.agents import Version, fill, folder_version, put_block
+
+from tdcs.model.block_identity import same_blocks
+from tdcs.node import file_facts
+from tdcs.node.agent.blocks.inventory import Inventory
+from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.tier import Disk, Place
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.mount_work import MountWork
+
+A, B = "/datasets/a", "/datasets/b"
+FIRST = 1 << 24
+
+
+class Node:
+    """A disk, and the agent's ledgers of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.disk = Disk(folder / "tier")
+        self.disk.prepare()
+        self.disk.blocks.mkdir()
+        self.start()
+
+    def start(self) -> None:
+        """The agent starts: nothing is known but what lies on the disk."""
+        self.disk = Disk(self.folder / "tier")
+        self.lock = threading.RLock()
+        self.room = Room(capacity=1 << 30, free=lambda: 1 << 40)
+        self.inventory = Inventory(disk=self.disk, room=self.room, lock=self.lock)
+        self.mounts: dict[str, MountWork] = {}
+
+    def version(
+        self, files: Mapping[str, bytes], *, mount: str = A, first: int = FIRST, block_size: int = 1 << 30
+    ) -> Version:
+        """What the master lists of these files: ids of blocks count from `first`."""
+        source = self.folder / "source" / mount.strip("/")
+        shutil.rmtree(source, ignore_errors=True)
+        fill(source, files)
+        for path in source.rglob("*"):
+            os.utime(path, (1, 1))
+        ids = {name: first + place * 1024 for place, name in enumerate(sorted(files))}
+        return folder_version(
+            source, store=self.folder / "manifests", mount=mount, first_ids=ids, block_size=block_size
+        )
+
+    def open(self, version: Version) -> Ledger:
+        """The agent works by this version."""
+        path = version.manifest.path
+        mount = self.mounts.get(path) or MountWork(path=path, lock=self.lock, room=self.room)
+        self.mounts[path] = mount
+        ledger = Ledger(version.manifest)
+        mount.opened(ledger)
+        mount.assign(version.assignment())
+        return ledger
+
+    def look(self) -> None:
+        self.inventory.look(list(self.mounts.values()))
+
+    def content(self, version: Version) -> list[bytes | None]:
+        """What is given to who asks for the version's blocks."""
+        found = []
+        for block in version.manifest.block_ids.tolist():
+            fd = self.disk.open(block)
+            found.append(None if fd is None else os.read(fd, 1 << 20))
+            if fd is not None:
+                os.close(fd)
+        return found
+
+
+def here(ledger: Ledger) -> list[bool]:
+    """Of each block, whether it lies here."""
+    return [ledger.lies_here(block) for block in range(ledger.manifest.blocks)]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.mark.parametrize("place", [Place.SPOOL, Place.WORKER])
+def test_a_block_with_the_id_and_length_of_another_file_is_not_taken_for_it(node: Node, place: Place) -> None:
+    before = node.version({"a-0": b"AAAA", "a-1": b"AAAA"})
+    folder = node.disk.spool if place is Place.SPOOL else node.disk.blocks
+    for block in range(2):
+        put_block(node.disk, before.manifest, block, b"AAAA", folder=folder)
+    after = node.version({"b-0": b"BBBB", "b-1": b"BBBB"}, mount=B)
+    assert after.manifest.block_ids.tolist() == before.manifest.block_ids.tolist()
+    ledger = node.open(after)
+    node.look()
+    assert not ledger.blocks_here
+    assert node.content(after) == [None, None]
+    assert node.mounts[B].state().held_bytes == 0
+
+
+def test_nobody_is_given_a_block_before_the_disk_was_looked_through(node: Node) -> None:
+    version = node.version({"a": b"AAAA"})
+    put_block(node.disk, version.manifest, 0, b"AAAA")
+    assert node.content(version) == [None]
+    node.open(version)
+    node.look()
+    assert node.content(version) == [b"AAAA"]
+
+
+def test_the_next_version_takes_over_only_what_is_the_same_file_under_the_same_id(node: Node) -> None:
+    before = node.version({"a": b"AAAA", "b": b"BBBB"})
+    for block, content in enumerate((b"AAAA", b"BBBB")):
+        put_block(node.disk, before.manifest, block, content)
+    assert node.open(before) is not None
+    node.look()
+    after = node.version({"a": b"AAAA", "c": b"CCCC"})
+    ledger = node.open(after)
+    assert here(ledger) == [True, False]
+    assert same_blocks(after.manifest, before.manifest, np.arange(2)).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("place", [Place.SPOOL, Place.WORKER])
+def test_a_block_is_adopted_under_the_id_that_a_new_manifest_gives_it(node: Node, place: Place) -> None:
+    files = {"a": b"AAAA", "large": bytes(range(10))}
+    before = node.version(files, block_size=4)
+    folder = node.disk.spool if place is Place.SPOOL else node.disk.blocks
+    for block, content in enumerate((b"AAAA", bytes(range(4)), bytes(range(4, 8)), bytes((8, 9)))):
+        put_block(node.disk, before.manifest, block, content, folder=folder)
+    node.start()
+    after = node.version(files, first=FIRST * 7, block_size=4)
+    assert not set(before.manifest.block_ids.tolist()) & set(after.manifest.block_ids.tolist())
+    ledger = node.open(after)
+    node.look()
+    assert ledger.blocks_here == ledger.manifest.blocks
+    assert node.content(after) == [b"AAAA", bytes(range(4)), bytes(range(4, 8)), bytes((8, 9))]
+    left = 0 if place is Place.SPOOL else 4
+    assert len(node.inventory.strangers) == left, "the worker's own names are its to remove"
+
+
+def test_a_cache_outlives_the_masters_journal(node: Node) -> None:
+    files = {"a": b"AAAA", "b": b"BBBB", "c": b"CCCC"}
+    enter_epoch(node.disk, journal="first")
+    before = node.version(files)
+    put_block(node.disk, before.manifest, 0, b"AAAA")
+    put_block(node.disk, before.manifest, 1, b"BBBB", folder=node.disk.blocks)
+    put_block(node.disk, before.manifest, 2, b"CCCC", folder=node.disk.blocks)
+    (node.disk.blocks / "99").write_bytes(b"of somebody who does not say what it is")
+    node.disk.refused.add(A, [int(before.manifest.block_ids[2])])
+    assert enter_epoch(node.disk, journal="second") == 2
+    assert list(node.disk.blocks.iterdir()) == list(node.disk.spool.iterdir()) == []
+
+    node.start()
+    after = node.version(files, first=FIRST * 9)
+    node.look()
+    assert node.room.used == 8, "what waits takes room"
+    ledger = node.open(after)
+    node.look()
+    assert here(ledger) == [True, True, False], "what was found wrong is brought again"
+    assert node.content(after) == [b"AAAA", b"BBBB", None]
+    assert node.room.used == 8
+
+
+def test_another_length_or_another_part_of_the_same_file_is_another_block(node: Node) -> None:
+    whole = node.version({"a": bytes(8)}, block_size=8)
+    put_block(node.disk, whole.manifest, 0, bytes(8))
+    halves = node.version({"a": bytes(8)}, block_size=4)
+    ledger = node.open(halves)
+    node.look()
+    assert not ledger.blocks_here
+
+
+def test_the_workers_file_is_not_a_block_while_the_spool_has_another_one_under_its_id(node: Node) -> None:
+    version = node.version({"a": b"AAAA"})
+    put_block(node.disk, version.manifest, 0, b"AAAA")
+    (node.disk.blocks / str(version.manifest.block_ids[0])).write_bytes(b"BBBB")
+    ledger = node.open(version)
+    node.look()
+    assert ledger.spooled_of(np.arange(1)).all()
+    assert ledger.state().registered_bytes == 0
+    assert node.content(version) == [b"AAAA"]
+
+
+def test_names_that_can_be_no_ids_disturb_no_look(node: Node) -> None:
+    version = node.version({"a": b"AAAA"})
+    put_block(node.disk, version.manifest, 0, b"AAAA")
+    for name in ("9" * 18, "9" * 19, "9" * 40, "x", "-1"):
+        (node.disk.blocks / name).touch()
+    ledger = node.open(version)
+    node.look()
+    assert ledger.blocks_here == ledger.manifest.blocks
+    assert node.inventory.strangers["name"].tolist() == [int("9" * 18)]
+
+
+def test_files_say_what_they_are_where_the_file_system_keeps_no_attributes(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object, **__: object) -> bytes:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "setxattr", unsupported)
+    monkeypatch.setattr(os, "getxattr", unsupported)
+    version = node.version({"a": b"AAAA", "b": b"BBBB"})
+    for block, content in enumerate((b"AAAA", b"BBBB")):
+        put_block(node.disk, version.manifest, block, content)
+    (node.disk.spool / str(version.manifest.block_ids[1])).rename(
+        node.disk.blocks / str(version.manifest.block_ids[1])
+    )
+    node.start()
+    ledger = node.open(version)
+    node.look()
+    assert ledger.blocks_here == ledger.manifest.blocks
+    index = Path(node.disk.facts._index)
+    assert index.stat().st_size == 2 * file_facts._INDEXED.size
+    (node.disk.spool / str(version.manifest.block_ids[0])).unlink()
+    node.disk.forget_facts_of_files_that_are_gone()
+    assert index.stat().st_size == file_facts._INDEXED.size
+    node.start()
+    ledger = node.open(version)
+    node.look()
+    assert here(ledger) == [False, True]
