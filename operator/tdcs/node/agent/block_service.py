@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 import xxhash
 
-from tdcs.node.agent.disk.part_hashes import PartHashes
+from tdcs.node.agent.disk.part_hashes import SMALL_PART, PartHashes
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
 from tdcs.node.file_facts import noted_hash
@@ -349,9 +349,21 @@ class BlockService:
         if wanted.length != frames.WHOLE:
             length = min(length, wanted.length)
         found = noted_hash(file, size=size) if length == size else None
+        if found is None and length < SMALL_PART:
+            self._send_small(channel, wanted, file, size=size, length=length)
+            return
         if found is None:
             found = self._parts.get(file, status=status, offset=wanted.offset, length=length)
         channel.send(frames.PIECE.pack(wanted.block, length, size, found), more=length > 0)
         if channel.send_file(file, offset=wanted.offset, length=length) < length:
             raise FrameError(f"block {wanted.block} became shorter while it was sent")
+        self.sent_bytes += length
+
+    def _send_small(self, channel: Channel, wanted: Wanted, file: int, *, size: int, length: int) -> None:
+        """Send what was hashed, of a piece of which no hash is kept: it is read once."""
+        content = os.pread(file, length, wanted.offset)
+        if len(content) < length:
+            raise FrameError(f"block {wanted.block} became shorter while it was read")
+        found = xxhash.xxh3_64_intdigest(content)
+        channel.send(frames.PIECE.pack(wanted.block, length, size, found) + content)
         self.sent_bytes += length

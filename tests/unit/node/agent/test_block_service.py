@@ -112,6 +112,28 @@ def test_pieces_of_many_blocks_come_in_one_answer_and_absent_ones_are_named(give
         assert read(client, [Wanted(SMALL)]) == [small], "the connection goes on"
 
 
+def test_a_small_piece_has_the_hash_of_what_is_sent_whatever_becomes_of_the_file_meanwhile(
+    giver: Giver,
+) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        with (giver.disk.blocks / str(LARGE)).open("r+b", buffering=0) as file:
+            while not stop.is_set():
+                os.pwrite(file.fileno(), os.urandom(4096), 0)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with giver.client() as client:
+            for _ in range(200):
+                (content,) = read(client, [Wanted(LARGE, 0, 4096)])  # which compares the hash
+                assert content is not None
+    finally:
+        stop.set()
+        writer.join()
+
+
 def test_no_descriptors_for_blocks_ahead_cost_no_connection(
     giver: Giver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from tdcs.node.file_facts import hash_of
 
-_SMALL: Final = 64 << 10
-"""Bytes up to which a part is hashed anew each time: there may be very many of them."""
+SMALL_PART: Final = 64 << 10
+"""Bytes up to which a part's hash is not kept: there may be very many of them."""
 MOST: Final = 65_536
 """Parts of 1 MiB of 64 GiB; some 10 MB of memory."""
 
@@ -36,7 +36,7 @@ class PartHashes:
 
         Raises OSError.
         """
-        if length < _SMALL:
+        if length < SMALL_PART:
             return hash_of(fd, offset=offset, length=length)
         part = _Part(status.st_ino, status.st_mtime_ns, status.st_size, offset, length)
         with self._lock:
