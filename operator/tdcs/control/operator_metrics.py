@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tdcs.api.names import CLONE_COPY, METRICS_PREFIX
+from tdcs.api.names import ADMITTED, CLONE_COPY, DATA_READY, METRICS_PREFIX, QUEUED
 from tdcs.control.context import Store, Stores
 from tdcs.model.kube_objects import Object
 
@@ -30,6 +30,9 @@ _CLUSTER: Final = ("cachecluster",)
 _WORKER: Final = ("cachecluster", "node")
 _CERTIFICATE: Final = ("secret", "role")
 
+_SCHEDULE: Final = "queue"
+"""Among kinds, for the passes over the queue of jobs."""
+
 Ends = Callable[[], Sequence[tuple[str, str, datetime.datetime]]]
 """Every certificate: its Secret, its role, and when it ends."""
 
@@ -39,9 +42,11 @@ class Metrics:
 
     Args:
         lease_losses: how often the Lease was lost before, since the container started.
+        earlier_failures: what `failures` of the process before this one, which lost its Lease, gave.
     """
 
-    def __init__(self, *, lease_losses: int = 0) -> None:
+    def __init__(self, *, lease_losses: int = 0, earlier_failures: Mapping[str, int] | None = None) -> None:
+        self._counted = dict(earlier_failures or {})
         self.registry: Final = CollectorRegistry()
         self._passes = Histogram(
             f"{_PREFIX}_pass_seconds",
@@ -67,6 +72,14 @@ class Metrics:
             "Passes over the queue of TrainingJobs that failed by a defect and are tried again.",
             registry=self.registry,
         )
+        for kind, count in self._counted.items():
+            failures = self._schedule_failures if kind == _SCHEDULE else self._failures.labels(kind)
+            failures.inc(count)
+        Gauge(
+            f"{_PREFIX}_start_timestamp_seconds",
+            "Seconds since 1970 at which this process of the operator began.",
+            registry=self.registry,
+        ).set_to_current_time()
         Counter(
             f"{_PREFIX}_lease_losses",
             "How often this operator lost its Lease and began anew, since its container started.",
@@ -106,6 +119,10 @@ class Metrics:
         self.registry.register(_Certificates(certificates))
         self.registry.register(_SourceRates(source_rates))
 
+    def failures(self) -> dict[str, int]:
+        """The failed passes so far, for a process that takes this one's place: by kind, and of the queue."""
+        return dict(self._counted)
+
     @contextmanager
     def timed(self, *, kind: str) -> Iterator[None]:
         # Before it fails: Prometheus' rate() sees no step from a series that is not there to 1.
@@ -115,6 +132,7 @@ class Metrics:
             yield
         except Exception:
             failures.inc()
+            self._counted[kind] = self._counted.get(kind, 0) + 1
             raise
         finally:
             self._passes.labels(kind).observe(time.perf_counter() - begin)
@@ -127,6 +145,7 @@ class Metrics:
             yield
         except Exception:
             self._schedule_failures.inc()
+            self._counted[_SCHEDULE] = self._counted.get(_SCHEDULE, 0) + 1
             raise
         finally:
             self._schedules.observe(time.perf_counter() - begin)
@@ -252,6 +271,29 @@ class _States(Collector):
             objects=jobs,
             field="locality",
         )
+        yield _numbers(
+            "trainingjob_restarts",
+            "How often all pods of the job were restarted.",
+            labels=_JOB,
+            objects=jobs,
+            field="restarts",
+        )
+        yield _gauge(
+            "trainingjob_give_backs",
+            "How often the job has given room or workers back since all of its pods ran last.",
+            _JOB,
+            (
+                (_names(obj), attempts)
+                for obj in jobs
+                if (attempts := (_status(obj).get("queue") or {}).get("attempts"))
+            ),
+        )
+        yield _gauge(
+            "trainingjob_waiting_since_timestamp_seconds",
+            "Seconds since 1970 since when the job waits for its turn, its data being ready; none while it does not.",
+            _JOB,
+            ((_names(obj), since) for obj in jobs if (since := _waiting_since(obj)) is not None),
+        )
         stalls = [(_names(obj), stall) for obj in jobs if (stall := _status(obj).get("dataStall"))]
         yield _gauge(
             "trainingjob_read_wait_seconds",
@@ -345,6 +387,17 @@ def _copies(obj: Object) -> Iterator[tuple[tuple[str, ...], float]]:
     clones = sum(copy.startswith(CLONE_COPY) for copy in copies)
     yield (*_names(obj), "spec"), len(copies) - clones
     yield (*_names(obj), "clone"), clones
+
+
+def _waiting_since(job: Object) -> float | None:
+    """Since when a job waits that does not run: of one that was never admitted since its data was ready, else since it
+    queued again."""
+    found = {each.get("type"): each for each in _status(job).get("conditions") or ()}
+    queued, data = found.get(QUEUED, {}), found.get(DATA_READY, {})
+    if queued.get("status") != "True" or found.get(ADMITTED, {}).get("status") == "True":
+        return None
+    begins = data if not _status(job).get("startTime") and data.get("status") == "True" else queued
+    return datetime.datetime.fromisoformat(begins["lastTransitionTime"]).timestamp()
 
 
 def _copy(store: Store) -> list[Object]:

@@ -5,6 +5,7 @@ Nothing has to be stopped in order for that, so nothing that hangs can delay it.
 container that ended, and does not wait longer each time before it starts the next one.
 """
 
+import json
 import logging
 import os
 import signal
@@ -19,6 +20,9 @@ _log: Final = logging.getLogger(__name__)
 VARIABLE: Final = "TDCS_LEASE_LOSSES"
 """The environment variable by which a process tells the next one how often the Lease was lost."""
 
+FAILURES: Final = "TDCS_FAILURES"
+"""The environment variable by which it tells what it has counted: rates would begin at 0 again."""
+
 _ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
@@ -26,6 +30,16 @@ def lease_losses(environment: Mapping[str, str]) -> int:
     """How often the processes before this one lost the Lease, since the container started."""
     found = environment.get(VARIABLE, "")
     return int(found) if found.isdecimal() else 0
+
+
+def earlier_failures(environment: Mapping[str, str]) -> dict[str, int]:
+    """What the processes before this one counted, by what failed; nothing where that cannot be understood."""
+    try:
+        found = json.loads(environment.get(FAILURES, "{}"))
+    except ValueError:
+        return {}
+    counts = found.items() if isinstance(found, dict) else ()
+    return {str(kind): count for kind, count in counts if isinstance(count, int) and count > 0}
 
 
 def hear_signals() -> None:
@@ -37,9 +51,11 @@ def hear_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
 
-def replace_process(*, losses: int) -> NoReturn:
-    """Begin anew in the same process, at once. `losses` are those so far, this one included."""
+def replace_process(*, losses: int, failures: Mapping[str, int] | None = None) -> NoReturn:
+    """Begin anew in the same process, at once. `losses` are those so far, this one included; `failures`: what was
+    counted, by what failed."""
     os.environ[VARIABLE] = str(losses)
+    os.environ[FAILURES] = json.dumps(dict(failures or {}))
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # kept for the next one: see `hear_signals`
     _kill_children()
     for stream in (sys.stdout, sys.stderr):

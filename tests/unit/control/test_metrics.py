@@ -1,5 +1,7 @@
 """What Prometheus is told agrees with the objects."""
 
+from contextlib import suppress
+
 import pytest
 from prometheus_client import generate_latest
 from tests.unit.control.builders import dataset_object
@@ -104,3 +106,58 @@ def test_how_long_reads_of_a_job_waited_is_there_by_what_for() -> None:
     assert found[f'{waits}{{namespace="n",origin="peer",trainingjob="train"}}'] == 2
     assert f'{waits}{{namespace="n",origin="disk",trainingjob="train"}}' not in found
     assert found['tdcs_trainingjob_read_observed_seconds{namespace="n",trainingjob="train"}'] == 200
+
+
+def test_what_failed_is_counted_on_by_the_process_that_takes_the_place_of_one_that_lost_its_lease() -> None:
+    first = Metrics()
+    for kind in ("Dataset", "Dataset"):
+        with suppress(ValueError), first.timed(kind=kind):
+            raise ValueError
+    with suppress(ValueError), first.timed_schedule():
+        raise ValueError
+    second = Metrics(lease_losses=1, earlier_failures=first.failures())
+    with suppress(ValueError), second.timed(kind="Dataset"):
+        raise ValueError
+    found = told(second)
+    assert found['tdcs_operator_pass_failures_total{kind="Dataset"}'] == 3
+    assert found["tdcs_operator_schedule_failures_total"] == 1
+    assert found["tdcs_operator_lease_losses_total"] == 1
+    assert found["tdcs_operator_start_timestamp_seconds"] > 1.7e9
+
+
+def test_restarts_give_backs_and_how_long_a_job_waits_are_told() -> None:
+    def condition(kind: str, status: str, minute: int) -> dict[str, str]:
+        return {"type": kind, "status": status, "lastTransitionTime": f"1970-01-01T00:{minute:02}:00Z"}
+
+    waits = [
+        condition("DataReady", "True", 1),
+        condition("Queued", "True", 2),
+        condition("Admitted", "False", 3),
+    ]
+    grows = [condition("Queued", "True", 2), condition("Admitted", "True", 3)]
+    jobs = {
+        "new": {"conditions": waits},
+        "again": {"conditions": waits, "startTime": "1970-01-01T00:01:30Z", "queue": {"attempts": 3}},
+        "grows": {"conditions": grows, "restarts": 2},
+        "fresh": {},
+    }
+    found = told(
+        metrics_of(
+            training_jobs={
+                ("n", name): {"metadata": {"name": name, "namespace": "n"}, "status": status}
+                for name, status in jobs.items()
+            }
+        )
+    )
+
+    def of(metric: str) -> dict[str, float]:
+        prefix = f"tdcs_trainingjob_{metric}{{"
+        return {
+            name.rpartition('trainingjob="')[2].removesuffix('"}'): value
+            for name, value in found.items()
+            if name.startswith(prefix)
+        }
+
+    assert of("waiting_since_timestamp_seconds") == {"new": 60, "again": 120}
+    assert of("give_backs") == {"again": 3}
+    assert of("restarts") == {"grows": 2}

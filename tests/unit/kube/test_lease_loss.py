@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.programs.ports import free_ports
 
-from tdcs.kube.lease_loss import VARIABLE, lease_losses
+from tdcs.kube.lease_loss import FAILURES, VARIABLE, earlier_failures, lease_losses
 
 PROGRAM = """
 import os, pathlib, socket, subprocess, sys, threading
@@ -93,3 +93,17 @@ def test_a_process_that_is_asked_to_end_while_it_begins_anew_ends_in_order() -> 
 )
 def test_the_next_process_knows_how_often_it_was_lost(told: str | None, losses: int) -> None:
     assert lease_losses({} if told is None else {VARIABLE: told}) == losses
+
+
+@pytest.mark.parametrize(
+    ("told", "counts"),
+    [
+        (None, {}),
+        ("", {}),
+        ("[1]", {}),
+        ('{"Dataset": 3, "queue": 1}', {"Dataset": 3, "queue": 1}),
+        ('{"Dataset": "3", "queue": -1}', {}),
+    ],
+)
+def test_the_next_process_knows_what_had_failed(told: str | None, counts: dict[str, int]) -> None:
+    assert earlier_failures({} if told is None else {FAILURES: told}) == counts

@@ -87,6 +87,7 @@ class Operator:
         lease: work begins once this process holds it, and ends when it is lost; without one it begins at once.
         on_lease_lost: called then, once nothing is worked on any more; the process must end or be replaced.
         lease_losses: how often that has happened before, for the metrics.
+        earlier_failures: what the processes before this one counted, for the metrics.
         certificates: of the release; None: there are none.
     """
 
@@ -99,6 +100,7 @@ class Operator:
         lease: Lease | None = None,
         on_lease_lost: Callable[[], None] = lambda: None,
         lease_losses: int = 0,
+        earlier_failures: Mapping[str, int] | None = None,
         certificates: Certificates | None = None,
     ) -> None:
         self._lease = lease
@@ -148,7 +150,7 @@ class Operator:
             certificates=certificates,
             gone=self._gone,
         )
-        self.metrics = Metrics(lease_losses=lease_losses)
+        self.metrics = Metrics(lease_losses=lease_losses, earlier_failures=earlier_failures)
         self._gangs = GangQueue(
             stores=stores,
             queue=queue,

@@ -29,7 +29,7 @@ from tdcs.engine import http_answers
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
-from tdcs.kube.lease_loss import hear_signals, lease_losses, replace_process
+from tdcs.kube.lease_loss import earlier_failures, hear_signals, lease_losses, replace_process
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import operator_url
 from tdcs.options import FOLDER, PORT, metrics_port, option, options_of
@@ -182,8 +182,11 @@ def command(settings: OperatorSettings) -> None:
                 caches=caches,
                 settings=settings,
                 lease=held,
-                on_lease_lost=lambda: replace_process(losses=losses + 1),
+                on_lease_lost=lambda: replace_process(
+                    losses=losses + 1, failures=operator.metrics.failures()
+                ),
                 lease_losses=losses,
+                earlier_failures=earlier_failures(os.environ),
                 certificates=certificates,
             )
             async with (
