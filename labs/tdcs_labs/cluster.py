@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tdcs.api.names import GPU_RESOURCE
-from tdcs.decide.queue import gang_fit, pod_admission
+from tdcs.decide.queue import fair_share, gang_fit, pod_admission
 from tdcs.decide.queue.copy_places import KeptPlaces, Key, PlaceRequest, Places, missing_place, takes_place_at
 from tdcs_labs.job import SimJob
 from tdcs_labs.scenario import Scenario
@@ -40,6 +40,8 @@ class Cluster:
 
     def next_to_admit(self) -> SimJob | None:
         """Take the job that enters next out of the queue; None when all must wait."""
+        if self.scenario.fair_share:
+            self._take_turns()
         if self.requests is not None:
             self._limit(self.requests)
         if self.holder is not None and not self.holder.ready:
@@ -59,6 +61,19 @@ class Cluster:
         job = window[next_.admits]
         self._admit(next_.admits)
         return job
+
+    def _take_turns(self) -> None:
+        """Order the queue by the shares of the tenants, as the operator does that of namespaces."""
+        used: dict[str, int] = {}
+        for job in self.running.values():
+            used[job.owner] = used.get(job.owner, 0) + job.gpus
+        self.queue = fair_share.turns(
+            self.queue,
+            order=lambda job: (*pod_admission.queue_key(job), job.number),
+            used={owner: {GPU_RESOURCE: gpus} for owner, gpus in used.items()},
+            total={GPU_RESOURCE: self.scenario.gpus},
+            weights={},
+        )
 
     def _admit(self, place: int) -> None:
         by = self.queue[place]

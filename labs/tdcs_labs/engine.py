@@ -166,6 +166,7 @@ def _sim_job(*, number: int, item: WorkItem, scenario: Scenario) -> SimJob:
         gpus=item.job.gpus,
         pods=pods_of(gpus=item.job.gpus, gpus_per_node=scenario.gpus_per_node),
         dataset=item.dataset,
+        owner=item.job.tenant,
         compute=compute,
         work=compute * item.job.duration,
         cost=scenario.store.share_per_byte(object_bytes=item.dataset.object_bytes),

@@ -1,6 +1,7 @@
 """A job while it is simulated: its place, its speed, and what it has read from where."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,6 +28,7 @@ class SimJob:
         need: parts of the store per second that it takes at its ceiling.
         mark: when it will have ended, or ended its epoch, at its present rate.
         cost: parts of the store that one byte takes.
+        owner: its tenant.
         ready: whether it could start, had it room.
         short: whether it has no place at a copy of its dataset.
         copy: the copy that it reads; the first one has no name.
@@ -40,6 +42,7 @@ class SimJob:
     compute: float
     work: float
     cost: float
+    owner: str = ""
     priority: int = 0
     ready: bool = True
     passed: int = 0
@@ -67,6 +70,11 @@ class SimJob:
     remote_bytes: float = 0.0
     local_bytes: float = 0.0
     read_bytes: float = 0.0
+
+    @property
+    def asks(self) -> Mapping[str, int]:
+        """What it takes of the cluster."""
+        return {GPU_RESOURCE: self.gpus}
 
     @property
     def groups(self) -> tuple[PodGroup, ...]:

@@ -2,9 +2,10 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tdcs.decide.queue.fair_share import jain_index
 from tdcs_labs.engine import Progress, Simulation
 from tdcs_labs.scenario import Scenario
 from tdcs_labs.schemes.alluxio import AlluxioLru
@@ -36,6 +37,7 @@ class Result:
         evictions: times that a dataset lost bytes to make room.
         wall: seconds that the simulation took.
         completions: the time from submission to end of each job, in the order of the trace.
+        slowdowns: by tenant, the time from submission to end of all its jobs over the time that they train.
     """
 
     scheme: str
@@ -50,6 +52,15 @@ class Result:
     evictions: int
     wall: float
     completions: Sequence[float]
+    slowdowns: Mapping[str, float]
+
+    def fairness(self) -> dict[str, float]:
+        """How evenly the tenants waited: Jain's index of their slowdowns, and the worst of them."""
+        values = list(self.slowdowns.values())
+        return {
+            "jainIndex": round(jain_index(values), 6),
+            "worstSlowdown": round(max(values, default=0.0), 3),
+        }
 
     def document(self) -> dict[str, object]:
         """The result as the command prints it."""
@@ -93,7 +104,18 @@ def simulate(
         evictions=simulation.scheme.evictions,
         wall=time.perf_counter() - began,
         completions=times,
+        slowdowns=_slowdowns(work, times),
     )
+
+
+def _slowdowns(work: Sequence[WorkItem], times: Sequence[float]) -> dict[str, float]:
+    took: dict[str, float] = {}
+    trained: dict[str, float] = {}
+    for item, seconds in zip(work, times, strict=True):
+        tenant = item.job.tenant
+        took[tenant] = took.get(tenant, 0.0) + seconds
+        trained[tenant] = trained.get(tenant, 0.0) + item.job.duration
+    return {tenant: seconds / trained[tenant] for tenant, seconds in took.items() if trained[tenant] > 0}
 
 
 def _percentile(ordered: Sequence[float], part: float) -> float:

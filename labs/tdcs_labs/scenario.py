@@ -29,6 +29,7 @@ class Scenario:
             scheme `tdcs`; 0 for no limit.
         clones: whether a further copy is made for jobs beyond that (`onLimit: Clone`); else they wait.
         clone_idle_seconds: how long such a copy stays that no job needs.
+        fair_share: whether tenants take turns by their shares of the GPUs; else jobs come by priority and age.
     """
 
     nodes: int = 64
@@ -42,6 +43,7 @@ class Scenario:
     jobs_per_copy: int = 0
     clones: bool = False
     clone_idle_seconds: float = 600.0
+    fair_share: bool = False
 
     @property
     def gpus(self) -> int:

@@ -120,6 +120,12 @@ def command() -> None:
     show_default=True,
     help="What becomes of further jobs (spec.access.onLimit): they wait, or get a further copy.",
 )
+@click.option(
+    "--queue-order",
+    type=click.Choice(["priority", "fair-share"]),
+    help="Jobs come by priority and age (so they do, if it is left out), or tenants take turns by their shares of the "
+    "GPUs (operator.queueOrder). Given, it has the result say how evenly tenants waited.",
+)
 @click.option("--limit", type=_COUNT, default=None, help="Take only the first so many jobs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.option(
@@ -143,6 +149,7 @@ def trace(
     nic_gbps: float,
     jobs_per_copy: int,
     on_limit: str,
+    queue_order: str | None,
     limit: int | None,
     as_json: bool,
     plot: Path | None,
@@ -166,6 +173,7 @@ def trace(
         store=StoreLimits(bytes_per_second=remote_gbps * GBIT, requests_per_second=remote_requests),
         jobs_per_copy=jobs_per_copy,
         clones=on_limit == "Clone",
+        fair_share=queue_order == "fair-share",
     )
     jobs = read_trace(path=trace, limit=limit, most_gpus=scenario.gpus)
     work = assign_work(jobs=jobs, mix=mix, seed=seed, sharing=Sharing(sharing))
@@ -190,9 +198,14 @@ def trace(
             "jobsPerCopy": jobs_per_copy,
             "onLimit": on_limit,
         }
-        click.echo(json.dumps({**result.document(), **inputs}, allow_nan=False))
+        fairness = {**result.fairness(), "queueOrder": queue_order} if queue_order else {}
+        click.echo(json.dumps({**result.document(), **inputs, **fairness}, allow_nan=False))
     else:
-        Console().print(_result_table(result))
+        table = _result_table(result)
+        if queue_order:
+            table.add_row("Jain's index of the tenants' slowdowns", f"{result.fairness()['jainIndex']:.3f}")
+            table.add_row("worst slowdown of a tenant", f"{result.fairness()['worstSlowdown']:.1f}")
+        Console().print(table)
 
 
 @command.command(name="paper")

@@ -20,6 +20,9 @@ RARE: Mapping[Right, str] = {
         "operator", "", "persistentvolumes", "list"
     ): "asked when a mount lost its Dataset while no operator ran",
     Right("operator", "", "secrets", "delete"): "asked when a node has left a cache that has certificates",
+    Right(
+        "operator", "kueue.x-k8s.io", "workloads", "delete"
+    ): "asked when a TrainingJob loses its queue's label",
 }
 """Rights that only some runs use."""
 

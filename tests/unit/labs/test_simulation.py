@@ -253,3 +253,26 @@ def test_on_a_part_of_the_real_trace_the_policies_come_near_the_bound_and_lose_t
         found[scheme] = simulate(work=assign_work(jobs=jobs), scenario=Scenario(), scheme=scheme).mean_jct
     assert found["tdcs"] <= 1.15 * found["oracle"]
     assert found["tdcs"] <= 1.01 * min(found["alluxio-lru"], found["fluid-like"])
+
+
+def test_tenants_that_take_turns_wait_more_evenly_than_behind_one_that_queues_everything_at_once() -> None:
+    """One tenant submits many jobs; seconds later each of the others submits one."""
+    jobs = [TraceJob(submitted=float(number), duration=600.0, gpus=8, tenant="many") for number in range(60)]
+    jobs += [
+        TraceJob(submitted=60.0 + number, duration=600.0, gpus=8, tenant=f"few-{number}")
+        for number in range(6)
+    ]
+    found = {
+        fair: simulate(
+            work=assign_work(jobs=jobs),
+            scenario=dataclasses.replace(SMALL, nodes=2, fair_share=fair),
+            scheme="oracle",
+        )
+        for fair in (False, True)
+    }
+    plain, fair = found[False].fairness(), found[True].fairness()
+    assert fair["worstSlowdown"] < plain["worstSlowdown"]
+    assert max(found[True].slowdowns[f"few-{number}"] for number in range(6)) < (
+        min(found[False].slowdowns[f"few-{number}"] for number in range(6)) / 2
+    )
+    assert found[True].makespan == pytest.approx(found[False].makespan, rel=0.05)
