@@ -146,7 +146,7 @@ def test_a_gang_whose_room_others_took_holds_nothing_and_queues_again(jobs: JobW
 
 def test_a_running_gang_that_loses_a_node_holds_nothing_until_there_is_room_again(jobs: JobWorld) -> None:
     with jobs.operator(gang_patience=3):
-        jobs.gpu_job("train", pods=6)
+        jobs.gpu_job("train", pods=6, runPolicy={"recoveryTimeoutSeconds": 3})
         jobs.run_pods(count=6)
         jobs.wait(lambda: jobs.status_of("train")["state"] == "Running")
         lost = jobs.kube.get("Node", jobs.nodes[1])
@@ -155,12 +155,12 @@ def test_a_running_gang_that_loses_a_node_holds_nothing_until_there_is_room_agai
             jobs.kube.delete("Node", jobs.nodes[1])
             for pod in jobs.pods():
                 if pod["spec"].get("nodeName") == jobs.nodes[1]:
-                    # They are only going until the cluster's pod collector, a minute later, says that they failed.
                     jobs.kube.delete(
                         "Pod", pod["metadata"]["name"], namespace=jobs.namespace, grace_seconds=0
                     )
         jobs.wait(lambda: condition(jobs.job(), "Queued") == "True")
-        jobs.wait(lambda: not jobs.pods())
+        # Pods of a node that is gone go when the cluster's pod collector has said that they failed, a minute later.
+        jobs.wait(lambda: not jobs.kube.list("Pod", namespace=jobs.namespace))
         for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
             lost["metadata"].pop(field, None)
         jobs.kube.create(lost)

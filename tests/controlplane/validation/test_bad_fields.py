@@ -203,13 +203,14 @@ def test_the_smallest_useful_object_is_accepted_and_filled_in(
     spec = made["spec"]
     if kind == "Dataset":
         assert spec["cacheClusterRef"] == {"name": "default"}
-        assert spec["preload"] == {"enabled": True, "paths": []}
+        assert spec["preload"] == {"enabled": True, "paths": [], "failedFiles": "Count"}
         assert (spec["placement"]["mode"], spec["placement"]["copies"]) == ("Auto", 1)
         assert spec["source"]["checkInterval"] == "5m"
     if kind == "TrainingJob":
         assert spec["datasets"][0]["readiness"] == {"percent": 0}
         assert spec["workers"] == 1
-        assert spec["runPolicy"] == {"suspend": False, "cleanPodPolicy": "Running"}
+        policy = {"suspend": False, "cleanPodPolicy": "Running", "startTimeoutSeconds": 600}
+        assert spec["runPolicy"] == policy
         assert spec["scheduling"] == {"mode": "Extender", "gang": True}
     if kind == "CacheCluster":
         assert spec["replicas"] == 5000
