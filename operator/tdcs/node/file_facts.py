@@ -20,7 +20,7 @@ import numpy.typing as npt
 import xxhash
 
 from tdcs.api import names
-from tdcs.model.block_identity import Identity, Prints, first_blocks, mount_key, prints
+from tdcs.model.block_identity import Identity, Prints, first_blocks, identity_of, mount_key, prints
 from tdcs.model.manifest import Manifest
 
 _ATTRIBUTE: Final = b"user.tdcs"
@@ -188,6 +188,20 @@ def blocks_with(manifest: Manifest, facts: Facts) -> npt.NDArray[np.int64]:
     fits &= manifest.block_lengths[blocks] == rows["length"].astype(np.int64)
     found[places[fits]] = blocks[fits]
     return found
+
+
+def is_other_file(file: int | str, *, block: int, manifest: Manifest) -> bool:
+    """Whether a file with the id of a block says that it is something else: the master has given the id again. One that
+    says nothing is none that an agent has brought."""
+    try:
+        raw = os.getxattr(file, _ATTRIBUTE)
+    except OSError:
+        return False
+    if len(raw) != _LAYOUT.size or raw[0] != _FORMAT:
+        return False
+    _, _, mount, file_id, offset, length, _ = _LAYOUT.unpack(raw)
+    same = Identity(mount, file_id, offset) == identity_of(manifest, block)
+    return not (same and length == int(manifest.block_lengths[block]))
 
 
 def noted_hash(fd: int, *, size: int) -> int | None:

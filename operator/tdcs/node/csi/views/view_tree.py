@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +21,10 @@ from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import make_placeholder, placeholder_number
 from tdcs.node.csi.views.view_plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
+from tdcs.node.file_facts import is_other_file
 
 _SECOND: Final = 1_000_000_000
+
 FOLDER_MODE: Final = 0o555
 FILE_MODE: Final = 0o444
 
@@ -130,9 +132,21 @@ class Tree:
                 writer.enter(folder, name)
                 time = time_of(self._manifest.tag(file))
                 if form == Form.LINK:
-                    block = int(self._manifest.block_ids[self._manifest.block_ends[file] - 1])
+                    number = int(self._manifest.block_ends[file]) - 1
+                    block = int(self._manifest.block_ids[number])
+
+                    def is_other(place: str, number: int = number) -> bool:
+                        return is_other_file(place, block=number, manifest=self._manifest)
+
                     found = _link(
-                        block, wanted_length, name, time=time, fresh=fresh, folders=folders, writer=writer
+                        block,
+                        wanted_length,
+                        is_other,
+                        name,
+                        time=time,
+                        fresh=fresh,
+                        folders=folders,
+                        writer=writer,
                     )
                     if found is not None and found.st_size == wanted_length:
                         self.forms[file], self.linked[file] = Form.LINK, found.st_ino
@@ -186,15 +200,26 @@ def _form(*, entry: "os.DirEntry[str]", listing: int, file: int, kind: int, leng
 
 
 def _link(
-    block: int, length: int, name: bytes, *, time: int, fresh: bool, folders: list[int], writer: "_Writer"
+    block: int,
+    length: int,
+    is_other: Callable[[str], bool],
+    name: bytes,
+    *,
+    time: int,
+    fresh: bool,
+    folders: list[int],
+    writer: "_Writer",
 ) -> os.stat_result | None:
-    """Link a block's file if it is as long as it shall be; what was found, None when there is no block."""
+    """Link a block's file if it is as long as it shall be, and does not say that it is something else; what was found,
+    None when there is no block."""
     own = b"%d" % block
     for folder in folders:
         try:
             found = os.stat(own, dir_fd=folder, follow_symlinks=False)
             if not stat.S_ISREG(found.st_mode):
                 return None
+            if found.st_size == length and is_other(f"/proc/self/fd/{folder}/{block}"):
+                continue
             if found.st_size == length:
                 if stat.S_IMODE(found.st_mode) != FILE_MODE:
                     set_mode(folder, own, FILE_MODE)  # the worker makes it writable by everyone

@@ -19,12 +19,14 @@ from tests.unit.node.csi.views.builders import (
 )
 
 from tdcs.api import names
+from tdcs.model.block_identity import identity_of
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import placeholder_number
 from tdcs.node.csi.views.view_plan import Form, kinds_of, plan
 from tdcs.node.csi.views.view_tree import Outcome, Tree
+from tdcs.node.file_facts import FactsStore, FileFacts
 
 pytestmark = needs_overlays
 
@@ -109,6 +111,22 @@ def test_a_block_that_comes_replaces_the_way_to_the_client(disk: Disk) -> None:
 
     assert not is_placeholder(disk.root / "d/away")
     assert (disk.root / "d/away").read_text() == "away"
+
+
+def test_a_file_that_says_that_it_is_another_one_is_not_linked(disk: Disk) -> None:
+    other = manifest_of(listed("another", 4, first_block=1))
+    facts = FactsStore(str(disk.tier))
+    block = str(disk.tier / names.BLOCK_FOLDER / "1")
+    facts.write(block, FileFacts(identity_of(other, 0), 4, 0))
+    disk.follow()
+    assert is_placeholder(disk.root / "d/here"), "the master has given the id again"
+
+    number = disk.manifest.file_at(b"d/here")
+    assert number is not None
+    (mine,) = disk.manifest.blocks_of(number)
+    facts.write(block, FileFacts(identity_of(disk.manifest, mine), 4, 0))
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
 
 
 def test_a_block_that_goes_is_kept_until_it_is_released(disk: Disk) -> None:

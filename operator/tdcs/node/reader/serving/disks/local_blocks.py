@@ -11,10 +11,12 @@ from typing import Final, NamedTuple, TypeVar
 
 from tdcs.api import names
 from tdcs.engine.block_journal import epoch_file, journal_in
+from tdcs.node.file_facts import is_other_file
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.disks.local_disks import LocalDisks
 from tdcs.node.reader.serving.fetch import PART_BYTES, Key
 from tdcs.node.reader.serving.open_versions import OpenVersion, stamp_of
+from tdcs.node.store_boot import is_doubtful
 
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _KEPT_FILES: Final = 64
@@ -64,6 +66,7 @@ class LocalBlocks:
         self._clock: Final = clock
         self._files: Final[OrderedDict[tuple[int, int], _Kept]] = OrderedDict()
         self._wrong: Final = deque[int]()
+        self._ready: Final[set[str]] = set()
         self._journals: Final[dict[str, tuple[tuple[int, int], str]]] = {}
 
     def may_have(self, version: OpenVersion, block: int) -> bool:
@@ -172,6 +175,12 @@ class LocalBlocks:
 
     def _read(self, version: OpenVersion, key: Key, begin: int, end: int, tier: str) -> _Found | None:
         block = version.block_ids[key.block]
+        if tier not in self._ready:
+            if is_doubtful(
+                tier
+            ):  # the agent has not looked yet through what may have been lost with the power
+                return None
+            self._ready.add(tier)
         if os.path.exists(f"{tier}/{version.refused}/{block}"):
             return None
         for folder in _FOLDERS:
@@ -182,6 +191,9 @@ class LocalBlocks:
             # A journal is named on the disk before any of its blocks comes: so it is looked at after the block.
             if not self._has_own_blocks(version):
                 return None
+            if is_other_file(file.fileno(), block=key.block, manifest=version.manifest):
+                self._wrong.append(version.number)
+                continue
             if os.fstat(file.fileno()).st_size != version.block_lengths[key.block]:
                 self._wrong.append(version.number)
                 continue
