@@ -134,7 +134,8 @@ class MountManifests:
     _unchanged: int = field(default=0, init=False)
     """How often it was listed in turn because agents found files changed, and had none that had."""
     _changed_files: int = field(default=0, init=False)
-    """How many files these were the last time."""
+    """How many files these were at most, since the last version that was another one. Fewer are no news: an agent that
+    starts anew has tried none of them yet."""
 
     def __post_init__(self) -> None:
         self._guard = LossGuard(clock=self.clock)
@@ -205,7 +206,7 @@ class MountManifests:
             self._start(self._recover(digest=digest, urls=urls))
             return
         age = now - known.checked_at if known.checked_at is not None else math.inf
-        if changed != self._changed_files:
+        if changed > self._changed_files:
             self._unchanged = 0
         pause = relisting_pause(self._unchanged, first=self.pause / 2, most=RELISTED_AFTER)
         again = changed > 0 and age >= max(CHANGED_SHARE * known.took, pause)
@@ -213,7 +214,7 @@ class MountManifests:
         if known.listed is None or due or again or doubted:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or again or doubted or not is_digest(digest)
-            self._changed_files = changed
+            self._changed_files = max(changed, self._changed_files)
             self._start(
                 self._count_and_list(refresh=refresh, limit=limit),
                 refresh=refresh,
@@ -349,7 +350,7 @@ class MountManifests:
             return
         changed = self._known.listed is None or self._known.listed.digest != found.digest
         if changed:
-            self._totals = {}
+            self._totals, self._changed_files = {}, 0
         self._unchanged = self._unchanged + done.again if not changed else 0
         self._known = replace(self._known, listed=found, problem=None)
         self._guard.accept(version=found.digest, size=found.size)

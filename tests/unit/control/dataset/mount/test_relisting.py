@@ -85,6 +85,15 @@ async def test_a_file_that_stays_changed_has_the_source_listed_more_and_more_sel
     assert gaps == sorted(gaps)
 
 
+async def test_agents_that_start_anew_are_no_reason_to_list_soon(tmp_path: Path) -> None:
+    lister = Unchanging(seconds=2.0)
+    manifests = manifests_of(lister, tmp_path)
+    for _ in range(48):  # each time none of them has tried its files yet
+        await spend(manifests, lister, DAY / 48, changed=1)
+        await spend(manifests, lister, 10.0, changed=0)
+    assert len(lister.begun) <= 14
+
+
 async def test_a_further_file_and_a_new_version_have_it_listed_soon_again(tmp_path: Path) -> None:
     lister = Unchanging(seconds=2.0)
     manifests = manifests_of(lister, tmp_path)
