@@ -118,11 +118,48 @@ class _Tied(nn.Module):
         return self.words(self.middle(self.embed(tokens)))
 
 
-def test_a_shared_parameter_that_a_plan_cuts_in_two_is_refused_with_both_names() -> None:
+@pytest.mark.parametrize("stages", [[["node2", "node3"], ["node4"]], [["node2"], ["node3"], ["node4"]]])
+def test_a_shared_parameter_travels_to_a_later_stage_and_its_gradient_comes_back(
+    stages: list[list[str]],
+) -> None:
+    model = _Tied()
+    tokens, labels = torch.tensor([1, 5, 9]), torch.tensor([2, 0, 7])
+    expected = models.cross_entropy(model(tokens), labels)
+    expected.backward()
+    cut = split(trace(copy.deepcopy(model)), stages)
+    parts = [StageCompute(cut, number, models.cross_entropy) for number in range(len(stages))]
+    assert [name for part in parts for name in part.part.names.values()] == [
+        "embed.weight",
+        "middle.weight",
+        "middle.bias",
+    ], "one stage has it"
+    packet = parts[0].enter(0, tokens, labels)
+    for part in parts:
+        packet = part.forward(packet, version=0)
+    assert packet.values["loss"] == pytest.approx(float(expected.detach()), abs=1e-6)
+    back = Packet(0, {})
+    gradients: dict[str, torch.Tensor | None] = {}
+    for part in reversed(parts):
+        back, found = part.backward(back)
+        gradients |= dict(zip(part.part.names.values(), found, strict=True))
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-6, rtol=0)
+
+
+class _Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.inner(torch.relu(self.inner(values)))
+
+
+def test_running_statistics_that_a_plan_cuts_in_two_are_refused_with_the_option_that_keeps_them() -> None:
     with pytest.raises(
-        PlanError, match=r"words.weight \(also embed.weight\).* node2 in stage 0 and node4 in stage 1"
+        PlanError, match=r"running statistics .* node3 in stage 0 and node6 in stage 1; .*--together"
     ):
-        split(trace(_Tied()), [["node2", "node3"], ["node4"]])
+        split(trace(_Twice()), [["node2", "node3"], ["node4", "node5", "node6"]])
 
 
 def test_a_parameter_at_two_places_of_a_stage_has_the_weights_of_a_version_at_both() -> None:

@@ -66,6 +66,27 @@ def workers(
     return made
 
 
+def workers_of(
+    stages: Sequence[StageCompute], *, settings: Settings, optimizer: MakeOptimizer, learning_rate: float
+) -> list[Worker]:
+    """The workers of stages with one worker each."""
+    exchange, replicas = Exchange(), [1] * len(stages)
+    made = []
+    for rank, compute in enumerate(stages):
+        place, parameters = place_of(rank, replicas), list(compute.parameters.values())
+        made.append(
+            Worker(
+                place=place,
+                compute=compute,
+                settings=settings,
+                link=LocalLink(exchange, place),
+                reducer=LocalReducer(1),
+                optimizer=optimizer(parameters, learning_rate) if parameters else None,
+            )
+        )
+    return made
+
+
 def run(made: Sequence[Worker], batches: Sequence[Batch], *, count: int) -> None:
     """Trains with `count` mini-batches; `batches` are those of the whole pipeline."""
     failures: list[BaseException] = []

@@ -69,7 +69,13 @@ def command(
         subject = subject_of(
             target, batch=batch, batch_name=batches, loss_name=loss, optimizer_name=optimizer
         )
-        graph = profile(subject, steps=steps, leaves=leaves, layers=names)
+        graph = profile(
+            subject,
+            steps=steps,
+            leaves=leaves,
+            layers=names,
+            note=lambda text: click.echo(f"note: {text}", err=True),
+        )
     check(graph, source=target)
     if output is None:
         click.echo(render(graph), nl=False)

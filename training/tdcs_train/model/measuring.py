@@ -10,7 +10,7 @@ takes as long as the gradients themselves.
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from tdcs_train.model.errors import ModelError
-from tdcs_train.model.tracing import TracedModel, attribute, trace
+from tdcs_train.model.tracing import TracedModel, attribute, examples_of, parameter_names, trace, uncompiled
+from tdcs_train.model.verification import verify
 from tdcs_train.plan.graph import Graph, Layer
 
 WARM_UP_STEPS = 2
@@ -36,18 +37,51 @@ class Subject:
     """Makes what updates some parameters; the model's weights then change while it is measured."""
 
 
-def profile(subject: Subject, *, steps: int, leaves: Sequence[str] = (), layers: Sequence[str] = ()) -> Graph:
+def profile(
+    subject: Subject,
+    *,
+    steps: int,
+    leaves: Sequence[str] = (),
+    layers: Sequence[str] = (),
+    note: Callable[[str], None] = lambda _: None,
+) -> Graph:
     """The profile of a model: the median of each layer's times over `steps` mini-batches.
+
+    `note` is called with what a user should know, such as modules that are left whole.
 
     Raises ModelError for a model that cannot be traced, or a mini-batch that it cannot work on.
     """
-    if not any(parameter.requires_grad for parameter in subject.model.parameters()):
+    parameters = _parameters(subject.model)
+    if not any(parameter.requires_grad for parameter in parameters):
         raise ModelError(
             f"the model {type(subject.model).__name__} has no parameters that are trained; there is nothing to plan"
         )
     inputs, labels = subject.batch()
-    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
-    traced = trace(subject.model, inputs=len(arguments), leaves=leaves, layers=layers)
+    named = inputs if isinstance(inputs, dict) else {}
+    positional = () if named else inputs if isinstance(inputs, tuple) else (inputs,)
+    traced = trace(
+        subject.model,
+        inputs=list(named) or len(positional),
+        leaves=leaves,
+        layers=layers,
+        example=examples_of(inputs),
+    )
+    for text in traced.notes:
+        note(text)
+    try:
+        if not layers and isinstance(subject.model, nn.Module):
+            verify(
+                uncompiled(subject.model),
+                traced,
+                positional=positional,
+                named=named,
+                loss=lambda output: subject.loss(output, labels),
+            )
+    except ModelError:
+        raise
+    except Exception as error:  # a model raises anything
+        raise _failed(error) from error
+    arguments = (*positional, *(named[name] for name in traced.inputs if name in named))
     recorder = _Recorder(traced.graph_module)
     updates = _Updates(traced, subject.optimizer)
     for step in range(WARM_UP_STEPS + steps):
@@ -56,36 +90,60 @@ def profile(subject: Subject, *, steps: int, leaves: Sequence[str] = (), layers:
             recorder.backward.clear()
             updates.seconds.clear()
         try:
-            output = recorder.run(*arguments)
+            output = traced.rebuild(recorder.run(*arguments))
             loss = subject.loss(output, labels)
             recorder.measure_backward(loss)
             updates.measure()
         except ModelError:
             raise
         except Exception as error:  # a model raises anything
-            # What follows the first line is the interpreter's account of the graph.
-            reason = str(error).strip().splitlines()[:1]
-            raise ModelError(
-                f"the model fails on its own mini-batch: {': '.join([type(error).__name__, *reason])}"
-            ) from error
-        subject.model.zero_grad()
+            raise _failed(error) from error
+        for parameter in parameters:
+            parameter.grad = None
     return _graph(traced, recorder, updates)
+
+
+def _parameters(model: Any) -> list[nn.Parameter]:
+    """Those of a module, or of a program of torch.export."""
+    module = model if isinstance(model, nn.Module) else model.module()
+    return list(module.parameters())
+
+
+def _failed(error: Exception) -> ModelError:
+    # What follows the first line is the interpreter's account of the graph.
+    reason = str(error).strip().splitlines()[:1]
+    return ModelError(f"the model fails on its own mini-batch: {': '.join([type(error).__name__, *reason])}")
 
 
 def _graph(traced: TracedModel, recorder: "_Recorder", updates: "_Updates") -> Graph:
     layers = {}
     owned = _owned(traced)
+    bearer: dict[str, str] = {}
     for layer in traced.layers:
-        layers[layer.id] = Layer(
+        measured = Layer(
             name=layer.id,
             description=layer.description,
             forward_ms=_median_ms(recorder.forward.get(layer.name, [])),
             backward_ms=_median_ms(recorder.backward.get(layer.name, []))
             + _median_ms(updates.seconds.get(layer.id, [])),
-            activation_bytes=tuple(float(size) for size in recorder.sizes[layer.name]) or (0.0,),
+            activation_bytes=tuple(float(size) for size in recorder.sizes.get(layer.name, ())) or (0.0,),
             parameter_bytes=float(sum(p.numel() * p.element_size() for p in owned[layer.id])),
         )
-    edges = [(source, layer.id) for layer in traced.layers for source in layer.inputs]
+        if layer.is_planned:
+            layers[layer.id] = measured
+            continue
+        # Nothing reads it, or numbers alone are read: it runs where its inputs are, and costs there.
+        behind = [bearer.get(source, source) for source in layer.inputs]
+        where = max((name for name in behind if name in layers), key=list(layers).index, default=None)
+        if where is not None:
+            bearer[layer.id] = where
+            old = layers[where]
+            layers[where] = replace(
+                old,
+                forward_ms=old.forward_ms + measured.forward_ms,
+                parameter_bytes=old.parameter_bytes + measured.parameter_bytes,
+            )
+    edges = [(source, layer.id) for layer in traced.layers if layer.is_planned for source in layer.inputs]
     return Graph(layers, tuple(dict.fromkeys(edges)))
 
 
@@ -93,8 +151,10 @@ def _owned(traced: TracedModel) -> dict[str, list[nn.Parameter]]:
     """The parameters of each layer; a shared one counts once, at the first layer that uses it."""
     owners: dict[int, str] = {}
     found: dict[str, list[nn.Parameter]] = {}
+    nodes = {node.name: node for node in traced.graph_module.graph.nodes}
     for layer in traced.layers:
-        parameters = [attribute(traced.graph_module, name) for name in layer.parameters]
+        names = parameter_names(nodes[layer.name], traced.graph_module)
+        parameters = [attribute(traced.graph_module, name) for name in names]
         found[layer.id] = [
             p
             for p in parameters

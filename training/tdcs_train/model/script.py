@@ -3,7 +3,7 @@
 import contextlib
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,9 @@ def subject_of(
         raise ModelError(f"{file} cannot be run: {_said(error)}") from error
     made = _attribute(content, name, file)
     model = made
-    if callable(made) and not isinstance(made, nn.Module):
+    if callable(made) and not isinstance(made, nn.Module) and not hasattr(made, "graph_signature"):
         model = _called(made, where=f"{file}: {name}", form=f"{name}()")
-    if not isinstance(model, nn.Module):
+    if not isinstance(model, nn.Module) and not hasattr(model, "graph_signature"):
         raise ModelError(
             f"{file}: {name} is a {type(model).__name__}; it must be a module, or a function that makes one"
         )
@@ -134,11 +134,15 @@ def _said(error: BaseException) -> str:
 
 
 def _pair(made: Any, source: str) -> tuple[Any, Any]:
+    form = "a tensor, a tuple of tensors, or a mapping of names to tensors"
     if not isinstance(made, tuple) or len(made) != 2:
-        raise ModelError(f"{source} must return (inputs, labels); each is a tensor or a tuple of tensors")
+        raise ModelError(f"{source} must return (inputs, labels); inputs are {form}")
     inputs, labels = made
-    if not all(
-        isinstance(part, torch.Tensor) for part in (inputs if isinstance(inputs, tuple) else (inputs,))
-    ):
-        raise ModelError(f"{source}: inputs must be a tensor or a tuple of tensors")
+    if isinstance(inputs, Mapping):
+        inputs = dict(inputs)  # as tokenizers make them
+    parts = (
+        inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
+    )
+    if not parts or not all(isinstance(part, torch.Tensor) for part in parts):
+        raise ModelError(f"{source}: inputs must be {form}")
     return inputs, labels

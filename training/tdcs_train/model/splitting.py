@@ -5,15 +5,17 @@ so that stages are joined to their neighbours only, as the planner counts it (Pi
 crosses a cut is counted at that cut).
 """
 
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import fx, nn
 from torch.fx.passes.split_module import split_module
 
 from tdcs_train.model.errors import ModelError, PlanError
-from tdcs_train.model.tracing import TracedModel, attribute, parameter_names
+from tdcs_train.model.tracing import TracedModel, attribute, is_shared, parameter_names, selects
 
 _IN_PLACE = {
     operator.iadd: operator.add,
@@ -46,8 +48,12 @@ class SplitModel:
 
     parts: tuple[StagePart, ...]
     inputs: tuple[str, ...]
-    output: object
-    """The structure that the model returns, with fx nodes in the place of values."""
+    input_names: tuple[str, ...]
+    """The arguments of forward that the inputs are."""
+    output: tuple[object, ...]
+    """The values that make what the model returns: fx nodes, or constants."""
+    rebuild: Callable[[Sequence[Any]], Any]
+    """Makes what the model returns from these values."""
 
 
 def split(traced: TracedModel, stages: Sequence[Sequence[str]]) -> SplitModel:
@@ -60,17 +66,28 @@ def split(traced: TracedModel, stages: Sequence[Sequence[str]]) -> SplitModel:
     """
     places = _places(traced, stages)
     _refuse_cut_parameters(traced, places)
-    graph_module = fx.GraphModule(traced.graph_module, _copied(traced.graph_module.graph))
+    copied, copies = _by_stage(traced.graph_module.graph, places)
+    graph_module = fx.GraphModule(traced.graph_module, copied)
+    place_of = {copies[node].name: places[node.name] for node in copies if node.name in places}
     whole = split_module(
-        graph_module, traced.graph_module, lambda node: places[node.name], keep_original_order=True
+        graph_module, traced.graph_module, lambda node: place_of[node.name], keep_original_order=True
     )
     return _joined(traced, whole, count=len(stages))
 
 
-def _copied(graph: fx.Graph) -> fx.Graph:
-    copy = fx.Graph()
-    copy.output(copy.graph_copy(graph, val_map={}))
-    return copy
+def _by_stage(graph: fx.Graph, places: Mapping[str, int]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+    """A copy of a graph with the nodes of a stage behind each other, and the copy of each node."""
+    copied = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+
+    def stage(node: fx.Node) -> float:
+        if node.op == "get_attr":
+            return min((places.get(user.name, 0) for user in node.users), default=0)
+        return math.inf if node.op == "output" else -1 if node.op == "placeholder" else places[node.name]
+
+    for node in sorted(graph.nodes, key=stage):
+        copies[node] = copied.node_copy(node, lambda source: copies[source])
+    return copied, copies
 
 
 def _places(traced: TracedModel, stages: Sequence[Sequence[str]]) -> dict[str, int]:
@@ -92,16 +109,19 @@ def _places(traced: TracedModel, stages: Sequence[Sequence[str]]) -> dict[str, i
     places: dict[str, int] = {}
     for node in traced.graph_module.graph.nodes:
         layer = known.get(traced.names.get(node.name, ""))
-        if layer is None:
-            continue  # an attribute that is read, or the output
+        if node.op in ("get_attr", "output"):
+            continue
         before = [places[source.name] for source in node.all_input_nodes if source.name in places]
         if node.op == "placeholder":
             places[node.name] = 0
-        elif _selects(node) and before:
+        elif selects(node) and before:
             places[node.name] = before[0]  # a part of a tuple stays where the tuple is: tuples do not travel
-        elif layer.id in given:
+        elif layer is not None and layer.id in given:
             places[node.name] = given[layer.id]
-        elif not node.users:
+        elif is_shared(node, traced.graph_module):
+            users = [given.get(traced.names.get(user.name, ""), 0) for user in node.users]
+            places[node.name] = min(users, default=0)
+        elif layer is None or not layer.is_planned or not node.users:
             places[node.name] = max(before, default=0)
         else:
             raise PlanError(
@@ -110,15 +130,12 @@ def _places(traced: TracedModel, stages: Sequence[Sequence[str]]) -> dict[str, i
                 "with a profile of this one"
             )
         if before and max(before) > places[node.name]:
+            name = node.name if layer is None else f"{layer.id} ({layer.description})"
             raise PlanError(
-                f"{layer.id} ({layer.description}) is in stage {places[node.name]} of the plan, but reads what stage "
+                f"{name} is in stage {places[node.name]} of the plan, but reads what stage "
                 f"{max(before)} makes; a layer must not come before what it reads"
             )
     return places
-
-
-def _selects(node: fx.Node) -> bool:
-    return node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], int)
 
 
 def _refuse_cut_parameters(traced: TracedModel, places: dict[str, int]) -> None:
@@ -133,24 +150,41 @@ def _refuse_cut_parameters(traced: TracedModel, places: dict[str, int]) -> None:
                 also = f" (also {first_name})" if first_name != name else ""
                 raise PlanError(
                     f"the parameter {name}{also} is shared by {traced.names[first_layer]} in stage {first_place} and "
-                    f"{traced.names[layer]} in stage {place}; put both into one stage, or give each a parameter "
-                    "of its own"
+                    f"{traced.names[layer]} in stage {place}; put both into one stage (--together "
+                    f"{traced.names[first_layer]},{traced.names[layer]}), or give each a parameter of its own"
                 )
+        for name in _running_statistics(node, traced.graph_module):
+            buffer = attribute(traced.graph_module, name)
+            _, first_place, first_layer = used.setdefault(id(buffer), (name, places[layer], layer))
+            if first_place != places[layer]:
+                raise PlanError(
+                    f"the running statistics {name} are shared by {traced.names[first_layer]} in stage {first_place} "
+                    f"and {traced.names[layer]} in stage {places[layer]}; put both into one stage (--together "
+                    f"{traced.names[first_layer]},{traced.names[layer]}), or give each a module of its own"
+                )
+
+
+def _running_statistics(node: fx.Node, module: fx.GraphModule) -> list[str]:
+    """The buffers of BatchNorm layers, which a forward changes."""
+    if node.op != "call_module":
+        return []
+    return [
+        f"{node.target}.{path}.{name}".replace("..", ".")
+        for path, inner in module.get_submodule(str(node.target)).named_modules()
+        if isinstance(inner, nn.modules.batchnorm._BatchNorm)
+        for name, buffer in inner.named_buffers(recurse=False)
+        if buffer is not None
+    ]
 
 
 def _layer_nodes(traced: TracedModel) -> list[tuple[str, fx.Node]]:
     names = traced.names
-    return [(node.name, node) for node in traced.graph_module.graph.nodes if node.name in names]
+    nodes = traced.graph_module.graph.nodes
+    return [(node.name, node) for node in nodes if node.name in names and node.op != "output"]
 
 
 def _joined(traced: TracedModel, whole: fx.GraphModule, *, count: int) -> SplitModel:
     """The parts with the values that pass between them, from the outer graph that split_module makes."""
-    originals = {
-        id(value): name for name, value in traced.graph_module.named_parameters(remove_duplicate=False)
-    }
-    originals |= {
-        id(value): name for name, value in traced.graph_module.named_buffers(remove_duplicate=False)
-    }
     calls = {str(node.target): node for node in whole.graph.nodes if node.op == "call_module"}
     inputs = tuple(node.name for node in whole.graph.nodes if node.op == "placeholder")
     output = next(node for node in whole.graph.nodes if node.op == "output")
@@ -162,7 +196,7 @@ def _joined(traced: TracedModel, whole: fx.GraphModule, *, count: int) -> SplitM
         module = whole.get_submodule(str(call.target))
         assert isinstance(module, fx.GraphModule)
         takes.append(tuple(arg.name for arg in _own_attributes(module, call, whole)))
-        parts = {node.args[1]: node.name for node in call.users if _selects(node)}
+        parts = {node.args[1]: node.name for node in call.users if selects(node)}
         gives.append(tuple(parts[index] for index in sorted(parts)) if parts else (call.name,))
         _undo_in_place(module)
         modules.append(module)
@@ -180,13 +214,21 @@ def _joined(traced: TracedModel, whole: fx.GraphModule, *, count: int) -> SplitM
             arriving=arriving[number],
             leaving=arriving[number + 1],
             names={
-                name: originals[id(value)]
+                name: traced.known.get(id(value), name)
                 for name, value in [*modules[number].named_parameters(), *modules[number].named_buffers()]
             },
         )
         for number in range(count)
     )
-    return SplitModel(parts=parts_of_model, inputs=inputs, output=output.args[0])
+    values = output.args[0]
+    assert isinstance(values, (list, tuple))
+    return SplitModel(
+        parts=parts_of_model,
+        inputs=inputs,
+        input_names=traced.inputs,
+        output=tuple(values),
+        rebuild=traced.rebuild,
+    )
 
 
 def _own_attributes(module: fx.GraphModule, call: fx.Node, whole: fx.GraphModule) -> list[fx.Node]:

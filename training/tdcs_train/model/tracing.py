@@ -1,22 +1,33 @@
 """A model as a graph of layers, by symbolic tracing (torch.fx).
 
-A layer is a module that torch.fx does not look into (all of torch.nn, and what the user names as a leaf) or an
-operator that a forward method calls itself. Layers are numbered in the order of the graph, so that the same model gives
-the same numbers on every machine: layer K is `nodeK` of a profile file.
+A layer is a module that torch.fx does not look into (all of torch.nn, what the user names as a leaf, and modules that
+cannot be traced) or an operator that a forward method calls itself. Layers are numbered in the order of the graph, so
+that the same model and inputs give the same numbers on every machine: layer K is `nodeK` of a profile file.
+
+What a list of operators would lose is kept (`tdcs_train.model.kept`): autocast and no_grad inside of forward,
+checkpoints, functions with a backward of their own, dropout that only works in training. Parameters that several layers
+use are a layer of their own.
 """
 
-import inspect
+import operator
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.utils import _pytree as pytree
 
+from tdcs_train.errors import InputError
 from tdcs_train.model.errors import ModelError
+from tdcs_train.model.kept import Kept, Shared
+from tdcs_train.model.passes import by_mode, fuse_regions, keep_contexts, owner_of, share
+from tdcs_train.model.tracer import UNKNOWN, Example, Tracer, guard
 
 LAYER_OPERATIONS = frozenset({"placeholder", "call_module", "call_function", "call_method"})
+_PLAIN_METHODS = frozenset({"size", "dim", "numel", "ndimension", "stride", "element_size", "get_device"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +40,15 @@ class Layer:
     inputs: tuple[str, ...]
     parameters: tuple[str, ...]
     """Names of the parameters that it uses, as the model has them."""
+    plain: bool = False
+    """It makes numbers, or takes a part out of a tuple: it runs where its inputs are, and no plan names it."""
+    dead: bool = False
+    """The output does not depend on it. It runs with the layers that it reads, and no plan names it."""
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether a profile has it."""
+        return not (self.plain or self.dead)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,41 +57,108 @@ class TracedModel:
 
     graph_module: fx.GraphModule
     layers: tuple[Layer, ...]
+    inputs: tuple[str, ...]
+    """Names of the inputs in the order of the placeholders."""
+    rebuild: Callable[[Sequence[Any]], Any]
+    """Makes what the model returns from the values of the graph's output."""
+    known: Mapping[int, str]
+    """The model's own name of each parameter and buffer, by identity."""
+    notes: tuple[str, ...] = field(default=())
+    """What a user should know: modules that were left whole, and why."""
 
     @property
     def names(self) -> dict[str, str]:
         """The id of each layer by its name in the graph."""
         return {layer.name: layer.id for layer in self.layers}
 
+    @property
+    def output_nodes(self) -> list[fx.Node]:
+        """The nodes that the output is made of, each once."""
+        output = next(node for node in self.graph_module.graph.nodes if node.op == "output")
+        return list(output.all_input_nodes)
+
 
 def trace(
-    model: nn.Module, *, inputs: int = 1, leaves: Sequence[str] = (), layers: Sequence[str] = ()
+    model: nn.Module,
+    *,
+    inputs: int | Sequence[str] = 1,
+    leaves: Sequence[str] = (),
+    layers: Sequence[str] = (),
+    example: Sequence[Example] = (),
 ) -> TracedModel:
     """The graph of a model.
 
-    `inputs` is the number of arguments of its forward method that are data; others keep their defaults. `leaves` are
-    names of modules to leave whole. `layers` names modules that run one after another, each on the output of the one
-    before: then nothing is traced.
+    `inputs` is the number of arguments of its forward method that are data, or their names; others keep their
+    defaults. `leaves` are names of modules to leave whole. `layers` names modules that run one after another, each on
+    the output of the one before: then nothing is traced. `example` has shape and type of each input; with it a branch
+    on shapes can be followed. A program of torch.export is taken, too.
 
     Raises ModelError with the line of a forward method that cannot be traced, or for a name that the model lacks.
     """
-    known = dict(model.named_modules())
-    for option, names in (("leaf", leaves), ("layer", layers)):
-        if missing := [name for name in names if name not in known or not name]:
+    exported = hasattr(model, "graph_signature") and hasattr(model, "module")
+    module: nn.Module = model.module() if exported else uncompiled(model)
+    known = dict(module.named_modules())
+    for option, wished in (("leaf", leaves), ("layer", layers)):
+        if missing := [name for name in wished if name not in known or not name]:
             raise ModelError(
-                f"{_title(model)} has no {option} {missing[0]!r}; its modules: {', '.join(filter(None, known))}"
+                f"{_title(module)} has no {option} {missing[0]!r}; its modules: {', '.join(filter(None, known))}"
             )
-    graph = _chain(layers) if layers else _traced(model, inputs=inputs, leaves=leaves)
-    graph_module = fx.GraphModule(model, graph)
-    return TracedModel(graph_module=graph_module, layers=_layers(graph_module))
+    names = {id(value): name for name, value in [*module.named_buffers(), *module.named_parameters()]}
+    notes: tuple[str, ...] = ()
+    reentrant: set[int] = set()
+    rebuild: Callable[[Sequence[Any]], Any]
+    if layers:
+        graph, rebuild = _chain(layers), _first
+    elif exported:
+        graph, rebuild = _exported(module)
+    else:
+        graph, rebuild, notes, reentrant = _traced(module, inputs=inputs, leaves=leaves, example=example)
+    graph_module = fx.GraphModule(owner_of(graph, module), graph)
+    graph_module.training = module.training
+    for name in [name for name in vars(module) if name.startswith("_tensor_constant")]:
+        delattr(module, name)  # torch.fx puts constants there
+    if not layers:
+        fuse_regions(graph_module, reentrant=reentrant)
+        share(graph_module)
+    graph_module.recompile()
+    placeholders = [str(node.target) for node in graph_module.graph.nodes if node.op == "placeholder"]
+    return TracedModel(
+        graph_module=graph_module,
+        layers=_layers(graph_module, names),
+        known=names,
+        inputs=tuple(placeholders),
+        rebuild=rebuild,
+        notes=notes,
+    )
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model itself, where torch.compile wraps it: the stages are what runs, and can be compiled one by one."""
+    while type(model).__name__ == "OptimizedModule":
+        model = model._orig_mod
+    return model
+
+
+def examples_of(inputs: Any) -> tuple[Example, ...]:
+    """Shape and type of the inputs of a mini-batch: a tensor, a tuple of them, or a mapping of names to tensors."""
+    if isinstance(inputs, dict):
+        pairs = list(inputs.items())
+    else:
+        pairs = [
+            (f"input_{n}", each) for n, each in enumerate(inputs if isinstance(inputs, tuple) else (inputs,))
+        ]
+    return tuple(
+        Example(name, str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in pairs
+    )
 
 
 def describe(node: fx.Node, module: fx.GraphModule) -> str:
     """What a layer is, in one line without the separator of profile files."""
     if node.op == "call_module":
-        text = repr(module.get_submodule(str(node.target)))
+        target = module.get_submodule(str(node.target))
+        text = target.title if isinstance(target, Kept) else repr(target)
     elif node.op == "call_function":
-        text = getattr(node.target, "__name__", str(node.target))
+        text = getattr(node.target, "__name__", "") or node.name
     else:
         text = str(node.target)
     return " ".join(text.split()).replace(" -- ", " - ")
@@ -94,41 +181,86 @@ def attribute(module: nn.Module, path: str) -> object:
     return getattr(module.get_submodule(owner), name)
 
 
-class _Tracer(fx.Tracer):
-    """Leaves the modules whole that the user names."""
-
-    def __init__(self, leaves: Sequence[str]) -> None:
-        super().__init__()
-        self._leaves = frozenset(leaves)
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        whole: bool = super().is_leaf_module(m, module_qualified_name)
-        return whole or module_qualified_name in self._leaves
+def _first(values: Sequence[Any]) -> Any:
+    return values[0]
 
 
-def _traced(model: nn.Module, *, inputs: int, leaves: Sequence[str]) -> fx.Graph:
-    parameters = list(inspect.signature(model.forward).parameters.values())
-    fixed = {p.name: p.default for p in parameters[inputs:] if p.default is not inspect.Parameter.empty}
+def _traced(
+    model: nn.Module, *, inputs: int | Sequence[str], leaves: Sequence[str], example: Sequence[Example]
+) -> tuple[fx.Graph, Callable[[Sequence[Any]], Any], tuple[str, ...], set[int]]:
+    """The graph; a module that cannot be traced is left whole, with all of its class, until the rest can be."""
+    whole, kinds, notes = set(leaves), set[type](), []
+    while True:
+        tracer = Tracer(inputs=inputs, whole=frozenset(whole), kinds=frozenset(kinds), example=example)
+        try:
+            graph = tracer.run(model)
+            break
+        except InputError as error:
+            raise ModelError(f"{_title(model)}: {error}") from error
+        except Exception as error:  # forward methods raise anything when they are given proxies
+            if not tracer.failed_in:
+                raise ModelError(_untraceable(model, error)) from error
+            whole.add(tracer.failed_in)
+            kinds.add(type(model.get_submodule(tracer.failed_in)))
+            notes.append(f"{tracer.failed_in} is left whole{_place(error)}: {_reason(error)}")
+    keep_contexts(graph, model, outside=tracer.outside)
+    flags = {module: module.training for module in model.modules()}
+    other = Tracer(inputs=inputs, whole=frozenset(whole), kinds=frozenset(kinds), example=example)
     try:
-        graph = _Tracer(leaves).trace(model, concrete_args=fixed or None)
-    except Exception as error:  # forward methods raise anything when they are given proxies
-        raise ModelError(_untraceable(model, error)) from error
-    for node in list(graph.nodes):  # arguments with fixed values remain as inputs that nothing reads
-        if node.op == "placeholder" and not node.users and str(node.target).split("_")[0] in fixed:
-            graph.erase_node(node)
-    return graph
+        for module, training in flags.items():
+            module.training = not training
+        flipped = other.run(model)
+        keep_contexts(flipped, model, outside=other.outside)
+    except Exception as error:  # one that only training or only evaluation can do
+        flipped = None
+        notes.append(
+            f"evaluation and training differ{_place(error)}: the graph is for the mode it was traced in"
+        )
+    finally:
+        for module, training in flags.items():
+            module.training = training
+    if flipped is not None and not by_mode(graph, flipped, model, training=model.training):
+        notes.append(
+            "evaluation and training run other operators: the graph is for the mode it was traced in"
+        )
+    _drop_numbers_of_nothing(graph)
+    spec = tracer.output_spec
+    return graph, lambda values: pytree.tree_unflatten(list(values), spec), tuple(notes), tracer.reentrant
+
+
+def _drop_numbers_of_nothing(graph: fx.Graph) -> None:
+    """Shapes, parts of tuples and attributes that nothing reads any more."""
+    for node in reversed(list(graph.nodes)):
+        if (
+            node.op in ("call_function", "call_method", "get_attr")
+            and not node.users
+            and node.target is not guard
+        ):
+            name = getattr(node.target, "__name__", str(node.target))
+            if node.op == "get_attr" or name in ("getitem", "getattr") or is_plain(node):
+                graph.erase_node(node)
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _place(error: Exception) -> str:
+    """The line of a forward method that an error comes from."""
+    inside = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<eval_with_key>")
+    own = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(inside)
+    ]
+    return f" at {own[-1].filename}, line {own[-1].lineno}: `{own[-1].line}`" if own else ""
 
 
 def _untraceable(model: nn.Module, error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    inside = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-    own = [frame for frame in frames if not frame.filename.startswith(inside)]
-    where = f" at {own[-1].filename}, line {own[-1].lineno}: `{own[-1].line}`" if own else ""
     children = [name for name, module in model.named_modules() if name and not list(module.children())]
     return (
-        f"{_title(model)} cannot be traced{where}: {str(error).splitlines()[0]}. Leave the module with this line "
-        f"whole (--leaf NAME), or, where each layer runs on the output of the one before, list them "
-        f"(--layers {','.join(children)})"
+        f"{_title(model)} cannot be traced{_place(error)}: {_reason(error)}. It is the model's own forward: move this "
+        "line into a module of its own, which is then left whole, give a program of torch.export, or, where each layer "
+        f"runs on the output of the one before, list them (--layers {','.join(children)})"
     )
 
 
@@ -141,21 +273,149 @@ def _chain(names: Sequence[str]) -> fx.Graph:
     value = graph.placeholder("input")
     for name in names:
         value = graph.call_module(name, (value,))
-    graph.output(value)
+    graph.output([value])
     return graph
 
 
-def _layers(module: fx.GraphModule) -> tuple[Layer, ...]:
-    nodes = [node for node in module.graph.nodes if node.op in LAYER_OPERATIONS]
-    ids = {node: f"node{number}" for number, node in enumerate(nodes, start=1)}
-    inputs = [node for node in nodes if node.op == "placeholder"]
-    return tuple(
+def _exported(module: nn.Module) -> tuple[fx.Graph, Callable[[Sequence[Any]], Any]]:
+    """The graph of a program of torch.export, its checks of inputs left out: stages check what they take themselves."""
+    assert isinstance(module, fx.GraphModule)
+    spec = module._out_spec
+    graph = fx.Graph()
+    result: Any = graph.graph_copy(module.graph, val_map={})
+    leaves = list(result) if isinstance(result, (tuple, list)) else [result]
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_module" and "guard" in str(node.target).lower() and not node.users:
+            graph.erase_node(node)
+    graph.output(leaves)
+    return graph, lambda values: pytree.tree_unflatten(list(values), spec)
+
+
+def is_plain(node: fx.Node) -> bool:
+    """Whether a node makes numbers and shapes only."""
+    value = node.meta.get("value", UNKNOWN)
+    if value is not UNKNOWN:
+        return not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
+    if node.op == "call_method":
+        return str(node.target) in _PLAIN_METHODS
+    if node.op != "call_function":
+        return False
+    if node.target is getattr:
+        return node.args[1] in ("shape", "device", "dtype")
+    arithmetic = getattr(node.target, "__module__", "") in ("_operator", "math", "builtins")
+    return arithmetic and bool(node.all_input_nodes) and all(is_plain(each) for each in node.all_input_nodes)
+
+
+def selects(node: fx.Node) -> bool:
+    """Whether a node takes a part out of a tuple, such as the output of an LSTM: it stays where the tuple is."""
+    if node.op != "call_function" or node.target is not operator.getitem or not isinstance(node.args[1], int):
+        return False
+    source = node.args[0]
+    value = source.meta.get("value", UNKNOWN) if isinstance(source, fx.Node) else UNKNOWN
+    return value is UNKNOWN or not isinstance(value, torch.Tensor)
+
+
+def is_shared(node: fx.Node, module: fx.GraphModule) -> bool:
+    """Whether a node stands for parameters that several layers use."""
+    return node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), Shared)
+
+
+def _layers(module: fx.GraphModule, names: Mapping[int, str]) -> tuple[Layer, ...]:
+    nodes = [node for node in module.graph.nodes if node.op in LAYER_OPERATIONS and node.target is not guard]
+    # Shared parameters have the last numbers: a model has the same layers with them and without.
+    numbered = sorted(nodes, key=lambda node: is_shared(node, module))
+    ids = {node: f"node{number}" for number, node in enumerate(numbered, start=1)}
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    output = next(node for node in module.graph.nodes if node.op == "output")
+    alive = _before(output)
+    plain = {node for node in nodes if node.op != "placeholder" and is_plain(node)}
+    parts = {node for node in nodes if node not in plain and selects(node)}
+    sources = _tensor_sources(nodes, plain, parts)
+    found = [
         Layer(
             id=ids[node],
             name=node.name,
-            description=f"Input{inputs.index(node)}" if node.op == "placeholder" else describe(node, module),
-            inputs=tuple(ids[source] for source in node.all_input_nodes if source in ids),
-            parameters=parameter_names(node, module),
+            description=_input(node, placeholders.index(node))
+            if node.op == "placeholder"
+            else describe(node, module),
+            inputs=tuple(ids[source] for source in sources[node]),
+            parameters=tuple(
+                names.get(id(attribute(module, name)), name) for name in parameter_names(node, module)
+            ),
+            plain=node in plain or node in parts,
+            dead=node.op != "placeholder" and node not in alive,
         )
         for node in nodes
-    )
+    ]
+    if len({_whole(each) for each in output.all_input_nodes}) > 1:
+        found.append(
+            Layer(
+                id=f"node{len(nodes) + 1}",
+                name="output",
+                description="Output",
+                inputs=tuple(
+                    dict.fromkeys(ids[_whole(each)] for each in output.all_input_nodes if each in ids)
+                ),
+                parameters=(),
+            )
+        )
+    return tuple(found)
+
+
+def _input(node: fx.Node, number: int) -> str:
+    example = node.meta.get("example")
+    return f"Input{number}" if example is None else f"Input{number} {example}"
+
+
+def _before(node: fx.Node) -> set[fx.Node]:
+    """A node and all that it depends on."""
+    found, waiting = set(), [node]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += each.all_input_nodes
+    return found
+
+
+def _whole(node: fx.Node) -> fx.Node:
+    """The node whose tuple a part was taken from, or the node itself."""
+    while selects(node) and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    return node
+
+
+def _tensor_sources(
+    nodes: Iterable[fx.Node], plain: set[fx.Node], parts: set[fx.Node]
+) -> dict[fx.Node, list[fx.Node]]:
+    """For each node the nodes whose tensors it reads, also by way of shapes where nothing else keeps it behind them.
+
+    The layer of shared parameters hangs on what the first of its users reads, and what reads nothing on the first
+    input, so that a plan has one place for it.
+    """
+    order = list(nodes)
+    place = {node: number for number, node in enumerate(order)}
+    ancestors: dict[fx.Node, int] = {}
+    found: dict[fx.Node, list[fx.Node]] = {}
+    origins: dict[fx.Node, list[fx.Node]] = {}
+    for node in order:
+        read = [_whole(each) if each in parts else each for each in node.all_input_nodes]
+        direct = list(dict.fromkeys(each for each in read if each in place and each not in plain))
+        by_shape = [each for source in node.all_input_nodes if source in plain for each in origins[source]]
+        if node in plain:
+            origins[node] = list(dict.fromkeys([*direct, *by_shape]))
+        bits = 0
+        for each in direct:
+            bits |= ancestors[each] | 1 << place[each]
+        for each in by_shape:
+            if not bits >> place[each] & 1:
+                direct.append(each)
+                bits |= ancestors[each] | 1 << place[each]
+        if not direct and node not in plain and node.op != "placeholder":
+            direct = [each for each in node.meta.get("follows", ()) if each in place and each not in plain]
+            direct = direct or [each for each in order if each.op == "placeholder"][:1]
+            for each in direct:
+                bits |= ancestors[each] | 1 << place[each]
+        ancestors[node] = bits
+        found[node] = list(dict.fromkeys(direct))
+    return found

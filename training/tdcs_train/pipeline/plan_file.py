@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tdcs_train.model.errors import PlanError
+from tdcs_train.plan.graph import InputShape
 from tdcs_train.plan.stage import MOST_AHEAD
 
 
@@ -21,6 +22,8 @@ class StagePlan:
     stages: tuple[tuple[str, ...], ...]
     replicas: tuple[int, ...]
     ahead: int = 0
+    inputs: tuple[InputShape, ...] = ()
+    """The model's inputs as they were profiled, by which a forward with branches on shapes is traced again."""
 
     @property
     def workers(self) -> int:
@@ -75,4 +78,20 @@ def plan_of(document: Any, *, source: str) -> StagePlan:
     ahead = document.get("ahead", 0)
     if not isinstance(ahead, int) or isinstance(ahead, bool) or not 0 <= ahead <= MOST_AHEAD:
         raise PlanError(f"{source}, ahead is {ahead!r}; it must be a whole number from 0 to {MOST_AHEAD}")
-    return StagePlan(tuple(nodes), tuple(replicas), ahead)
+    return StagePlan(tuple(nodes), tuple(replicas), ahead, _inputs(document.get("inputs", []), source=source))
+
+
+def _inputs(value: Any, *, source: str) -> tuple[InputShape, ...]:
+    found = []
+    for number, each in enumerate(value if isinstance(value, list) else [value]):
+        name, dtype, shape = (
+            each.get(key) if isinstance(each, Mapping) else None for key in ("name", "dtype", "shape")
+        )
+        good = isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list)
+        if not good or not all(type(size) is int and size >= 0 for size in shape or ()):
+            raise PlanError(f"{source}, inputs[{number}] must have name, dtype and shape; plan again")
+        assert isinstance(name, str)
+        assert isinstance(dtype, str)
+        assert isinstance(shape, list)
+        found.append(InputShape(name, dtype, tuple(shape)))
+    return tuple(found)

@@ -13,7 +13,8 @@ from torch import nn
 
 from tdcs_train.model.errors import PlanError
 from tdcs_train.model.splitting import split
-from tdcs_train.model.tracing import trace
+from tdcs_train.model.tracer import Example
+from tdcs_train.model.tracing import TracedModel, trace
 from tdcs_train.peers.rendezvous import Membership, Rendezvous, abort
 from tdcs_train.pipeline import checkpoint
 from tdcs_train.pipeline.checkpoint import Checkpoint
@@ -41,7 +42,8 @@ class Recipe:
     learning_rate: float
     settings: Settings = field(default_factory=Settings)
     stage_rates: Sequence[float] = ()
-    inputs: int = 1
+    inputs: int | Sequence[str] = 1
+    """How many arguments of forward are data, or their names; a plan of a profile says it, too."""
     labels: int = 1
     leaves: Sequence[str] = ()
     layers: Sequence[str] = ()
@@ -76,7 +78,7 @@ class Pipeline:
             raise PlanError(
                 f"stage_rates has {len(recipe.stage_rates)} numbers for {len(plan.stages)} stages; give one for each"
             )
-        traced = trace(recipe.model, inputs=recipe.inputs, leaves=recipe.leaves, layers=recipe.layers)
+        traced = traced_by(recipe, plan)
         compute = StageCompute(
             split(traced, plan.stages), self.place.stage, recipe.loss, labels=recipe.labels
         )
@@ -221,6 +223,16 @@ class Pipeline:
 
     def _stage_of(self, rank: int) -> int:
         return place_of(rank, self.plan.replicas).stage
+
+
+def traced_by(recipe: Recipe, plan: StagePlan) -> TracedModel:
+    """The model's graph as the profile of the plan had it."""
+    example = tuple(Example(each.name, each.dtype, each.shape) for each in plan.inputs)
+    inputs = recipe.inputs
+    if inputs == 1 and example:
+        positional = all(each.name == f"input_{number}" for number, each in enumerate(example))
+        inputs = len(example) if positional else [each.name for each in example]
+    return trace(recipe.model, inputs=inputs, leaves=recipe.leaves, layers=recipe.layers, example=example)
 
 
 def _place(plan: StagePlan, membership: Membership) -> Place:

@@ -84,12 +84,18 @@ class StageCompute:
 
         Raises ModelError when there are more or fewer inputs or labels than the model takes.
         """
+        if isinstance(inputs, dict) and (
+            missing := [name for name in self.model.inputs if name not in inputs]
+        ):
+            raise ModelError(f"mini-batch {batch} lacks the input {missing[0]}; it has {', '.join(inputs)}")
         given = inputs if isinstance(inputs, tuple) else (inputs,)
+        if isinstance(inputs, dict):
+            given = tuple(inputs[name] for name in self.model.input_names)
         marks = () if labels is None else labels if isinstance(labels, tuple) else (labels,)
         if len(given) != len(self.model.inputs) or len(marks) != self.labels:
             raise ModelError(
                 f"mini-batch {batch} has {len(given)} inputs and {len(marks)} labels; the model takes "
-                f"{len(self.model.inputs)} ({', '.join(self.model.inputs)}) and the pipeline was made for {self.labels}"
+                f"{len(self.model.inputs)} ({', '.join(self.model.input_names)}), the pipeline {self.labels}"
             )
         values = dict(zip(self.model.inputs, given, strict=True)) | dict(
             zip(self.label_names, marks, strict=True)
@@ -111,7 +117,9 @@ class StageCompute:
         self._in_flight[packet.batch] = entry
         reached = {**arrived, **results}
         if self.is_last:
-            output = fx.node.map_arg(self.model.output, lambda node: reached[node.name])
+            output = self.model.rebuild(
+                [reached[each.name] if isinstance(each, fx.Node) else each for each in self.model.output]
+            )
             marks = [arrived[name] for name in self.label_names]
             entry.loss = (
                 self.loss(output, marks[0] if len(marks) == 1 else tuple(marks) or None) * share_of_loss

@@ -1,6 +1,7 @@
 """A profiled model as a graph of layers."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +47,18 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class InputShape:
+    """An input of the model as it was profiled: name, type (as PyTorch calls it) and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+_INPUT = re.compile(r"Input\d+ (\w+) (\w+)\[([\d,]*)\]")
+
+
+@dataclass(frozen=True)
 class Graph:
     """Layers by name, and edges (producer, consumer) between them."""
 
@@ -76,6 +89,18 @@ class Graph:
         graph.add_nodes_from(self.layers)
         graph.add_edges_from(self.edges)
         return tuple(networkx.lexicographical_topological_sort(graph, key=place.__getitem__))
+
+    @property
+    def inputs(self) -> tuple[InputShape, ...]:
+        """The model's inputs in their order; empty for a profile that does not say them, as published ones."""
+        found = [_INPUT.match(layer.description) for layer in self.layers.values() if layer.is_input]
+        if not all(found):
+            return ()
+        return tuple(
+            InputShape(match[1], match[2], tuple(int(size) for size in match[3].split(",") if size))
+            for match in found
+            if match
+        )
 
     @property
     def seconds(self) -> float:
@@ -125,7 +150,7 @@ def check(graph: Graph, *, source: str) -> None:
     if len(outputs) != 1:
         raise InputError(
             f"{source}: {len(outputs)} nodes have no successor ({', '.join(outputs) or 'none'}); "
-            "a model has one output, its loss or what the loss is computed from: profile it with one"
+            "a model has one output: add a node that costs nothing, with an edge from each of them"
         )
 
 

@@ -14,7 +14,7 @@ from tdcs_train.plan.evaluation import (
     one_worker_seconds,
     stages,
 )
-from tdcs_train.plan.graph import Graph, pruned
+from tdcs_train.plan.graph import Graph, InputShape, pruned
 from tdcs_train.plan.optimizer import best_blocks
 from tdcs_train.plan.options import Options
 from tdcs_train.plan.quantities import spoken_bytes
@@ -53,6 +53,8 @@ class PipelinePlan:
     """Mini-batches that a worker has in flight beside the published number, for each stage behind it."""
     deeper_seconds: float | None
     """`expected_seconds` with `ahead` one more; None where that is refused, by its number or by the memory."""
+    inputs: tuple[InputShape, ...]
+    """The model's inputs as they were profiled."""
     whole_fits: bool
     """Whether the whole model fits in the memory of a worker; else only a plan of several stages can be run."""
 
@@ -136,6 +138,7 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
         deeper_seconds=max(slowest, steady_seconds(deeper)) if can_deeper else None,
         one_worker_seconds=one_worker_seconds(graph),
         data_parallel_seconds=data_parallel_seconds(graph, options),
+        inputs=graph.inputs,
         one_worker_stages=tuple(stages(one_worker, graph, options)),
         data_parallel_stages=tuple(stages(data_parallel, graph, options)),
         whole_fits=limit is None or held_bytes(graph, nodes) <= limit,
@@ -180,6 +183,9 @@ def document(plan: PipelinePlan) -> dict[str, Any]:
                 "memoryBytes": stage.memory_bytes,
             }
             for stage in plan.stages
+        ],
+        "inputs": [
+            {"name": each.name, "dtype": each.dtype, "shape": list(each.shape)} for each in plan.inputs
         ],
         "advice": plan.advice,
     }

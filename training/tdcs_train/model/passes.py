@@ -1,0 +1,183 @@
+"""Changes of a traced graph that keep what a list of operators alone would lose."""
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+from torch import fx, nn
+from torch.fx.passes.utils.fuser_utils import erase_nodes, fuse_as_graphmodule, insert_subgm
+from torch.utils import _pytree as pytree
+
+from tdcs_train.model.kept import Borrowing, ByMode, Context, InContext, Recomputed, Shared
+
+
+def keep_contexts(graph: fx.Graph, model: nn.Module, *, outside: Context) -> None:
+    """Calls under autocast or no_grad inside of a forward become calls of modules that enter it again."""
+    for node in graph.nodes:
+        context = node.meta.get("context")
+        if context is None:
+            continue
+        if node.op == "call_module":
+            target: Any = model.get_submodule(str(node.target))
+            title = " ".join(repr(target).split())
+        else:
+            target = node.target
+            title = getattr(target, "__name__", str(target))
+        _call_kept(node, InContext(target, context, outside, title=title))
+
+
+def _call_kept(node: fx.Node, module: nn.Module) -> None:
+    """The module is put below the graph's owner when the graph module is made."""
+    node.op = "call_module"
+    node.target = f"kept_{node.name}"
+    node.meta["kept"] = module
+
+
+def owner_of(graph: fx.Graph, model: nn.Module) -> nn.Module:
+    """The model with the modules that passes have added; the model itself stays as it is."""
+    owner = copy.copy(model)
+    owner.__dict__ = dict(model.__dict__)
+    owner._modules = dict(model._modules)
+    for node in graph.nodes:
+        if "kept" in node.meta:
+            owner.add_module(str(node.target), node.meta["kept"])
+    return owner
+
+
+def by_mode(graph: fx.Graph, other: fx.Graph, model: nn.Module, *, training: bool) -> bool:
+    """Calls whose constants differ between training and evaluation become calls that look at the mode.
+
+    `other` is the graph of the mode that the model is not in. Whether both have the same calls.
+    """
+    ours, theirs = list(graph.nodes), list(other.nodes)
+    if len(ours) != len(theirs):
+        return False
+    names = dict(zip(theirs, ours, strict=True))
+    differing = []
+    for one, two in zip(ours, theirs, strict=True):
+        if one.op != two.op or not _same_target(one, two):
+            return False
+        mine, yours = (
+            (one.args, one.kwargs),
+            fx.node.map_arg((two.args, two.kwargs), lambda node: names[node]),
+        )
+        flat_mine, spec_mine = pytree.tree_flatten((list(mine[0]), dict(mine[1])))
+        flat_yours, spec_yours = pytree.tree_flatten((list(yours[0]), dict(yours[1])))
+        if spec_mine != spec_yours:
+            return False
+        if any(_differ(a, b) for a, b in zip(flat_mine, flat_yours, strict=True)):
+            if one.op not in ("call_function", "call_method"):
+                return False
+            if any(
+                _differ(a, b) and fx.Node in (type(a), type(b))
+                for a, b in zip(flat_mine, flat_yours, strict=True)
+            ):
+                return False
+            differing.append((one, yours))
+    for node, (arguments, named) in differing:
+        places = [n for n, (a, b) in enumerate(zip(node.args, arguments, strict=True)) if _differ(a, b)]
+        keys = [key for key in node.kwargs if _differ(node.kwargs[key], named[key])]
+        now = [node.args[n] for n in places] + [node.kwargs[key] for key in keys]
+        then = [arguments[n] for n in places] + [named[key] for key in keys]
+        title = getattr(node.target, "__name__", str(node.target))
+        first, second = (now, then) if training else (then, now)
+        _call_kept(node, ByMode(node.target, places, keys, first, second, title=title))
+    return True
+
+
+def _same_target(one: fx.Node, two: fx.Node) -> bool:
+    if "kept" in one.meta and "kept" in two.meta:
+        return type(one.meta["kept"]) is type(two.meta["kept"])
+    same = one.target == two.target
+    return bool(same) or getattr(one.target, "args", one) == getattr(two.target, "args", two)
+
+
+def _differ(one: Any, two: Any) -> bool:
+    if isinstance(one, fx.Node) or isinstance(two, fx.Node):
+        return one is not two
+    return bool(type(one) is not type(two) or one != two)
+
+
+def fuse_regions(module: fx.GraphModule, *, reentrant: Collection[int]) -> None:
+    """The calls of each checkpointed function become one layer that computes its forward again."""
+    numbers = sorted({node.meta["region"] for node in module.graph.nodes if "region" in node.meta})
+    for number in numbers:
+        nodes = [node for node in module.graph.nodes if node.meta.get("region") == number]
+        inner, inputs, outputs = fuse_as_graphmodule(module, nodes, f"recomputed_{number}")
+        insert_subgm(module, inner, inputs, outputs)
+        name = type(inner).__name__
+        call = next(node for node in module.graph.nodes if node.op == "call_module" and node.target == name)
+        nodes[-1].append(call)
+        erase_nodes(module, nodes)
+        module.add_module(name, Recomputed(inner, reentrant=number in reentrant))
+        call.meta["value"] = (
+            outputs[0].meta.get("value")
+            if len(outputs) == 1
+            else tuple(each.meta.get("value") for each in outputs)
+        )
+
+
+def share(module: fx.GraphModule) -> None:
+    """Parameters that several calls use become layers that these calls read."""
+    users: dict[int, list[tuple[fx.Node, str]]] = {}
+    values: dict[int, nn.Parameter] = {}
+    names: dict[int, str] = {}
+    for name, value in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(value), name)
+    for node in module.graph.nodes:
+        for path, value in _parameters(node, module):
+            users.setdefault(id(value), []).append((node, path))
+            values[id(value)] = value
+    groups: dict[tuple[fx.Node, ...], list[int]] = {}
+    for key, found in users.items():
+        nodes = tuple(dict.fromkeys(node for node, _ in found))
+        if len(nodes) > 1:
+            groups.setdefault(nodes, []).append(key)
+    borrowed: dict[fx.Node, list[tuple[fx.Node, list[str]]]] = {}
+    for number, (nodes, keys) in enumerate(groups.items()):
+        split = [keys] if all(node.op == "call_module" for node in nodes) else [[key] for key in keys]
+        for part, own in enumerate(split):
+            target = f"shared_{number}_{part}"
+            module.add_module(target, Shared([names[key] for key in own], [values[key] for key in own]))
+            with module.graph.inserting_before(nodes[0]):
+                read = module.graph.call_module(target)
+            read.meta["follows"] = [each for each in nodes[0].all_input_nodes if each.op != "get_attr"]
+            for node in nodes:
+                reads = [each for each in node.all_input_nodes if each.op == "get_attr"]
+                for each in reads:
+                    if id(_value_of(module, str(each.target))) in own:
+                        node.replace_input_with(each, read)
+                if node.op == "call_module":
+                    paths = [path for key in own for user, path in users[key] if user is node and path]
+                    if paths:
+                        borrowed.setdefault(node, []).append((read, paths))
+    for node, groups_of_node in borrowed.items():
+        inner = module.get_submodule(str(node.target))
+        title = getattr(inner, "title", "") or " ".join(repr(inner).split())
+        name = f"borrowing_{node.name}"
+        module.add_module(name, Borrowing(inner, [paths for _, paths in groups_of_node], title=title))
+        node.target = name
+        node.args = (*node.args, *(read for read, _ in groups_of_node))
+    for node in reversed(list(module.graph.nodes)):
+        if node.op == "get_attr" and not node.users:
+            module.graph.erase_node(node)
+    module.delete_all_unused_submodules()
+
+
+def _parameters(node: fx.Node, module: fx.GraphModule) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that a call uses, each with its path in the module that is called, or with none."""
+    found = []
+    for read in node.all_input_nodes:
+        if read.op == "get_attr" and node.op in ("call_function", "call_method", "call_module"):
+            value = _value_of(module, str(read.target))
+            if isinstance(value, nn.Parameter):
+                found.append(("", value))
+    if node.op == "call_module":
+        inner = module.get_submodule(str(node.target))
+        found += list(inner.named_parameters(remove_duplicate=False))
+    return found
+
+
+def _value_of(module: nn.Module, path: str) -> Any:
+    owner, _, name = path.rpartition(".")
+    return getattr(module.get_submodule(owner), name)

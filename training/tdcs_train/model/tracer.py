@@ -1,0 +1,542 @@
+"""Symbolic tracing of a forward, with what torch.fx would change or lose without a word.
+
+With an example of the inputs (shapes and types alone) each node also knows what it would compute. A branch on a shape
+is followed, and a guard in the graph refuses inputs for which the branch would go the other way. A branch on the values
+of tensors cannot be followed. What cannot be traced inside a module makes that module a layer that is left whole.
+"""
+
+import builtins
+import contextlib
+import dis
+import functools
+import inspect
+import logging
+import operator
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.proxy import Attribute
+from torch.utils import _pytree as pytree
+from torch.utils import checkpoint as checkpointing
+
+from tdcs_train.errors import InputError
+from tdcs_train.model.errors import ModelError
+from tdcs_train.model.kept import Context, applied
+
+UNKNOWN = object()
+"""What a node computes, where that is not known."""
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+_FACTORIES = (
+    *(
+        "arange",
+        "as_tensor",
+        "empty",
+        "eye",
+        "full",
+        "linspace",
+        "ones",
+        "rand",
+        "randint",
+        "randn",
+        "randperm",
+    ),
+    *("tensor", "tril_indices", "triu_indices", "zeros"),
+)
+"""Functions that make tensors from numbers: PyTorch calls them at once, whatever the numbers are."""
+_OF_TYPE = frozenset({"dtype", "ndim", "layout", "is_cuda", "is_sparse", "is_quantized"})
+"""Properties of a tensor that its type and rank decide, and no input of the same kind changes."""
+
+
+class Untraceable(Exception):
+    """Why a forward, or a module in it, cannot be traced."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Inputs of which only name, type and shape are known."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def with_item(values: torch.Tensor, key: Any, item: Any) -> torch.Tensor:
+    """The tensor with an item set, as `values[key] = item` leaves it."""
+    values = values.clone()
+    values[key] = item
+    return values
+
+
+def guard(value: object, expected: object, message: str) -> None:
+    """Refuses inputs for which the forward would have gone another way than the graph goes."""
+    if value != expected:
+        raise ModelError(f"{message}; profile and train with inputs that agree in this")
+
+
+class _Values:
+    """What a proxy can say of itself while a forward is traced."""
+
+    tracer: "Tracer"
+    node: fx.Node
+
+    @property
+    def known(self) -> Any:
+        return self.node.meta.get("value", UNKNOWN)
+
+    def concrete(self, what: str) -> Any:
+        """The value, which the graph from now on depends on. Raises Untraceable."""
+        return self.tracer.specialised(self.node, what)
+
+    def __bool__(self) -> bool:
+        return bool(self.concrete("a branch on"))
+
+    def __int__(self) -> int:
+        return int(self.concrete("a number made of"))
+
+    def __index__(self) -> int:
+        return operator.index(self.concrete("a number made of"))
+
+    def __float__(self) -> float:
+        return float(self.concrete("a number made of"))
+
+    def __len__(self) -> int:
+        value = self.known
+        if value is UNKNOWN or not hasattr(value, "__len__"):
+            raise Untraceable(f"the length of {self.node.name} is needed")
+        if isinstance(value, torch.Tensor):
+            return int(self.tracer.create_proxy("call_method", "size", (self, 0), {}))
+        return len(value)
+
+    def __iter__(self) -> Iterator[Any]:
+        value = self.known
+        if value is UNKNOWN or not hasattr(value, "__len__"):
+            count = _unpacked(sys._getframe(1))
+            if count is None:
+                raise Untraceable(f"a loop over {_spoken(self.node)} depends on the data")
+            return iter([self[number] for number in range(count)])  # type: ignore[index]
+        return iter([self[number] for number in range(len(self))])  # type: ignore[index]
+
+    def __contains__(self, other: Any) -> bool:
+        return other in self.concrete("a look into")
+
+    def become(self, proxy: fx.Proxy) -> Any:
+        """Stands for another node from now on, for all who hold this value: what an operator in place amounts to."""
+        self.__dict__["_node" if isinstance(self, Attribute) else "node"] = proxy.node
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.become(self.tracer.create_proxy("call_function", with_item, (self, key, value), {}))
+
+
+class ValueProxy(_Values, fx.Proxy):
+    """A value while a forward is traced."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_TYPE and isinstance(self.known, torch.Tensor):
+            return getattr(self.known, name)
+        if name == "_is_param":  # what isinstance(x, nn.Parameter) asks for
+            return False
+        value = self.known
+        if value is not UNKNOWN and not isinstance(value, torch.Tensor) and not hasattr(value, name):
+            raise AttributeError(name)
+        return ValueAttribute(self, name)
+
+
+for _name, _operator in {
+    "__iadd__": operator.add,
+    "__isub__": operator.sub,
+    "__imul__": operator.mul,
+    "__itruediv__": operator.truediv,
+}.items():
+    setattr(ValueProxy, _name, lambda self, other, _operator=_operator: self.become(_operator(self, other)))
+
+
+class ValueAttribute(_Values, Attribute):
+    """An attribute of one, which may be a method."""
+
+    def __getattr__(self, name: str) -> Any:
+        return ValueAttribute(self, name)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        known = self.root.known
+        plain = self.attr.removesuffix("_")
+        if self.attr.endswith("_") and not self.attr.endswith("__") and hasattr(torch.Tensor, plain):
+            # the graph has no operators in place: a later stage may still need what was there before
+            return self.root.become(
+                self.tracer.create_proxy("call_method", plain, (self.root, *arguments), named)
+            )
+        if self.attr in ("dim", "ndimension", "is_floating_point", "is_complex") and isinstance(
+            known, torch.Tensor
+        ):
+            return getattr(known, self.attr)()
+        return super().__call__(*arguments, **named)
+
+
+class Tracer(fx.Tracer):
+    """Traces one forward. `whole` are modules to leave whole, by name; `kinds` all of some classes."""
+
+    def __init__(
+        self,
+        *,
+        inputs: Sequence[str] | int,
+        whole: frozenset[str],
+        kinds: frozenset[type],
+        example: Sequence[Example],
+    ) -> None:
+        super().__init__(param_shapes_constant=True)
+        self.inputs, self.whole, self.kinds, self.example = inputs, whole, kinds, example
+        self.failed_in = ""
+        """The innermost module in whose forward the trace failed; empty for the model itself."""
+        self.output_spec: Any = None
+        self.outside = Context.now()
+        self.regions = 0
+        self.reentrant: set[int] = set()
+        """Of the checkpointed regions, those of the reentrant kind."""
+        self._region: int | None = None
+        self._evaluating = False
+        self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
+        self._guarded: set[fx.Node] = set()
+
+    # What torch.fx calls.
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        leaf: bool = super().is_leaf_module(m, module_qualified_name)
+        return leaf or module_qualified_name in self.whole or type(m) in self.kinds
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
+        """The inputs as placeholders; what else the forward takes keeps its defaults."""
+        positional, named = self._placeholders(root_fn)
+
+        def flat(*_: Any) -> Any:
+            output = root_fn(self.root, *positional, **named)
+            leaves, self.output_spec = pytree.tree_flatten(
+                output, is_leaf=lambda each: isinstance(each, fx.Proxy)
+            )
+            return leaves
+
+        return flat, [self.root]
+
+    def _placeholders(self, root_fn: Any) -> tuple[list[Any], dict[str, Any]]:
+        parameters = list(inspect.signature(root_fn).parameters.values())[1:]
+        plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        starred = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        if not isinstance(self.inputs, int):
+            names = list(self.inputs)
+            takes = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+            takes |= set(names) if any(p.kind is p.VAR_KEYWORD for p in parameters) else set()
+            if unknown := [name for name in names if name not in takes]:
+                raise InputError(f"forward has no argument {unknown[0]!r}; it takes {', '.join(plain)}")
+            return [], {name: self._placeholder(name, number) for number, name in enumerate(names)}
+        names = plain[: self.inputs]
+        if len(names) < self.inputs:
+            if not starred:
+                raise InputError(f"forward takes {len(plain)} inputs, and a mini-batch has {self.inputs}")
+            names += [f"input_{number}" for number in range(self.inputs - len(names))]
+        return [self._placeholder(name, number) for number, name in enumerate(names)], {}
+
+    def _placeholder(self, name: str, number: int) -> fx.Proxy:
+        proxy: fx.Proxy = self.create_proxy("placeholder", name, (), {})
+        if number < len(self.example):
+            known = self.example[number]
+            proxy.node.meta["example"] = known
+            with self._fakes:
+                proxy.node.meta["value"] = torch.empty(known.shape, dtype=getattr(torch, known.dtype))
+        return proxy
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return ValueProxy(node, self)
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, (ValueProxy, ValueAttribute)):
+            return a.node
+        return super().create_arg(a)
+
+    def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, *more: Any, **options: Any) -> Any:
+        name = getattr(target, "__name__", "") if kind == "call_function" else ""
+        if name.endswith("_") and not name.endswith("__") and args and isinstance(args[0], _Values):
+            plain = getattr(torch, name.removesuffix("_"), None) or getattr(
+                torch.nn.functional, name.removesuffix("_"), None
+            )
+            if plain is not None:
+                return args[0].become(self.create_proxy(kind, plain, args, kwargs))
+        made = super().create_proxy(kind, target, args, kwargs, *more, **options)
+        node: fx.Node = made.node
+        context = Context.now()
+        if kind.startswith("call_") and context != self.outside:
+            node.meta["context"] = context
+        if kind.startswith("call_") and self._region is not None:
+            node.meta["region"] = self._region
+        if "value" not in node.meta:
+            node.meta["value"] = self._value(node)
+        return made
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        if self._evaluating:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._evaluating:
+            return forward(*args, **kwargs)
+        path = self.path_of_module(m)
+        if not self.is_leaf_module(m, path) and not any(
+            isinstance(each, fx.Proxy) for each in pytree.tree_leaves((args, kwargs))
+        ):
+            return forward(*args, **kwargs)
+        if self.is_leaf_module(m, path):
+            return super().call_module(m, forward, args, kwargs)
+        try:
+            with self._unchanged(m):
+                return super().call_module(m, forward, args, kwargs)
+        except BaseException:
+            self.failed_in = self.failed_in or path
+            raise
+
+    # What it adds.
+
+    @contextlib.contextmanager
+    def _unchanged(self, module: nn.Module) -> Iterator[None]:
+        """Refuses a forward that draws random numbers at once, or sets attributes: a graph repeats neither."""
+        drawn, attributes = _random_state(), _attributes(module)
+        try:
+            yield
+        finally:
+            changed = [
+                name
+                for name, value in _attributes(module).items()
+                if attributes.get(name, UNKNOWN) is not value
+            ]
+            for name in changed:
+                module.__dict__.pop(name)
+            module.__dict__.update(
+                {name: value for name, value in attributes.items() if name not in module.__dict__}
+            )
+        if changed:
+            raise Untraceable(f"its forward sets self.{changed[0]}, which a graph does not repeat")
+        if _random_state() != drawn:
+            raise Untraceable(
+                "its forward draws random numbers that depend on no input, which a graph does not repeat"
+            )
+
+    def specialised(self, node: fx.Node, what: str) -> Any:
+        """The value of a node that is no tensor; a guard watches it from now on."""
+        value = node.meta.get("value", UNKNOWN)
+        if value is UNKNOWN or isinstance(value, (torch.Tensor, torch.SymInt)):
+            raise Untraceable(f"{what} {_spoken(node)} depends on the data")
+        if node not in self._guarded:
+            self._guarded.add(node)
+            sentence = f"the model was traced where {_spoken(node)} is {value}"
+            super().create_proxy("call_function", guard, (fx.Proxy(node, self), value, sentence), {})
+        return value
+
+    def _value(self, node: fx.Node) -> Any:
+        """What a node computes for the example, from shapes and types alone."""
+        if not self.example or node.op in ("placeholder", "output"):
+            return UNKNOWN
+        if node.op == "get_attr":
+            self._evaluating = True
+            try:
+                return _attribute(self.root, str(node.target))
+            finally:
+                self._evaluating = False
+        args, kwargs = fx.node.map_aggregate(
+            (node.args, node.kwargs),
+            lambda each: each.meta.get("value", UNKNOWN) if isinstance(each, fx.Node) else each,
+        )
+        if any(leaf is UNKNOWN for leaf in pytree.tree_leaves((args, kwargs))):
+            return UNKNOWN
+        state, self._evaluating = random.getstate(), True
+        silent, _LOG.disabled = (
+            _LOG.disabled,
+            True,
+        )  # it prints a traceback for what the model itself does wrongly
+        try:
+            with self._fakes, torch.no_grad():
+                if node.op == "call_module":
+                    return _copied(self.root.get_submodule(str(node.target))).forward(*args, **kwargs)
+                if node.op == "call_method":
+                    return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                function: Any = node.target
+                return function(*args, **kwargs)
+        except Exception:  # what a shape alone does not tell, or an operator that has no such form
+            return UNKNOWN
+        finally:
+            self._evaluating, _LOG.disabled = False, silent
+            random.setstate(state)
+
+    @contextlib.contextmanager
+    def patched(self) -> Iterator[None]:
+        """PyTorch while a forward is traced: factories, checkpoints and functions with a backward become nodes."""
+        tracer = self
+        with contextlib.ExitStack() as stack:
+            for name in _FACTORIES:
+                stack.enter_context(_replaced(torch, name, _recorded(getattr(torch, name), tracer)))
+            own = torch.autograd.Function.__dict__.get("apply")
+
+            def original(cls: Any, *arguments: Any, **named: Any) -> Any:
+                bound = super(torch.autograd.Function, cls).apply if own is None else own.__get__(None, cls)
+                return bound(*arguments, **named)
+
+            def apply(cls: Any, *arguments: Any, **named: Any) -> Any:
+                if not tracer._evaluating and _has_proxy(arguments, named):
+                    return tracer.create_proxy("call_function", applied(cls), arguments, named)
+                return original(cls, *arguments, **named)
+
+            stack.enter_context(_replaced(torch.autograd.Function, "apply", classmethod(apply)))
+
+            def generator(*_: Any, **__: Any) -> Iterator[None]:
+                before = tracer._begin_region()
+                yield
+                tracer._region = before
+
+            class Reentrant:
+                @staticmethod
+                def apply(function: Any, preserve: Any, *arguments: Any) -> Any:
+                    before = tracer._begin_region(reentrant=True)
+                    try:
+                        return function(*arguments)
+                    finally:
+                        tracer._region = before
+
+            for name in (
+                "_checkpoint_without_reentrant_generator",
+                "_checkpoint_without_reentrant_generator_impl",
+            ):
+                if hasattr(checkpointing, name):
+                    stack.enter_context(_replaced(checkpointing, name, generator))
+            stack.enter_context(_replaced(checkpointing, "CheckpointFunction", Reentrant))
+            stack.enter_context(_replaced(builtins, "isinstance", _isinstance))
+            stack.enter_context(_replaced(torch, "is_tensor", lambda value: _isinstance(value, torch.Tensor)))
+            yield
+
+    def _begin_region(self, *, reentrant: bool = False) -> int | None:
+        before = self._region
+        if before is None:
+            if reentrant:
+                self.reentrant.add(self.regions)
+            self._region, self.regions = self.regions, self.regions + 1
+        return before
+
+    def run(self, model: nn.Module) -> fx.Graph:
+        """The graph of the model. Raises Untraceable and whatever a forward raises."""
+        with self.patched(), self._unchanged(model):
+            graph: fx.Graph = self.trace(model)
+        return graph
+
+
+_plain_isinstance = isinstance
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    """What a forward is told that asks whether a value is a tensor. PyTorch itself is told the truth."""
+    if _plain_isinstance(value, kinds):
+        return True
+    if type(value) not in (ValueProxy, ValueAttribute) or not _plain_isinstance(value.known, torch.Tensor):
+        return False
+    caller = str(sys._getframe(1).f_globals.get("__name__", "")).partition(".")[0]
+    return caller not in ("torch", "tdcs_train") and torch.Tensor in (
+        kinds if _plain_isinstance(kinds, tuple) else (kinds,)
+    )
+
+
+def _unpacked(frame: types.FrameType) -> int | None:
+    """How many names the line of a frame unpacks a value into, as `a, b = value` does."""
+    instruction = next(each for each in dis.get_instructions(frame.f_code) if each.offset == frame.f_lasti)
+    return instruction.argval if instruction.opname == "UNPACK_SEQUENCE" else None
+
+
+def _recorded(function: Callable[..., Any], tracer: Tracer) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def recorded(*arguments: Any, **named: Any) -> Any:
+        if not tracer._evaluating and _has_proxy(arguments, named):
+            return tracer.create_proxy("call_function", function, arguments, named)
+        return function(*arguments, **named)
+
+    return recorded
+
+
+def _has_proxy(arguments: Any, named: Mapping[str, Any]) -> bool:
+    return any(isinstance(each, fx.Proxy) for each in pytree.tree_leaves((arguments, dict(named))))
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = owner.__dict__.get(name, UNKNOWN)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is UNKNOWN:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def _random_state() -> object:
+    return (
+        random.getstate(),
+        str(numpy.random.get_state(legacy=False)),
+        torch.random.get_rng_state().numpy().tobytes(),
+    )
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """The attributes of a module itself; PyTorch's own tables are none."""
+    tables = ("_parameters", "_buffers", "_modules", "training")
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if name not in tables and not name.startswith("_tensor_constant")
+    }
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A module that may set attributes of its own; what is inside is shared."""
+    copied = module.__class__.__new__(module.__class__)
+    copied.__dict__.update(module.__dict__)
+    copied._buffers = dict(module._buffers)
+    return copied
+
+
+def _attribute(module: nn.Module, path: str) -> Any:
+    owner, _, name = path.rpartition(".")
+    return getattr(module.get_submodule(owner), name)
+
+
+def _spoken(node: fx.Node, depth: int = 0) -> str:
+    """A node as a person would write it."""
+    parts = [_spoken(each, depth + 1) if isinstance(each, fx.Node) else str(each) for each in node.args]
+    signs = {
+        "lt": "<",
+        "le": "<=",
+        "gt": ">",
+        "ge": ">=",
+        "eq": "==",
+        "ne": "!=",
+        "mod": "%",
+        "add": "+",
+        "sub": "-",
+    }
+    name = getattr(node.target, "__name__", str(node.target))
+    if depth > 3 or node.op in ("placeholder", "get_attr", "call_module"):
+        return str(node.target) if node.op != "call_module" else node.name
+    if name in signs and len(parts) == 2:
+        return f"{parts[0]} {signs[name]} {parts[1]}"
+    if name == "getitem":
+        return f"{parts[0]}[{parts[1]}]"
+    if name == "getattr":
+        return f"{parts[0]}.{parts[1]}"
+    if node.op == "call_method":
+        return f"{parts[0]}.{name}({', '.join(parts[1:])})"
+    return f"{name}({', '.join(parts)})"
