@@ -192,7 +192,17 @@ def test_a_pipeline_slower_than_data_parallel_is_not_advised_and_the_job_has_one
 ) -> None:
     (tmp_path / "graph.txt").write_text(SLOW_CUT)
     (tmp_path / "job.yaml").write_text(TEMPLATE)
-    planned = ["plan", "--profile", tmp_path / "graph.txt", "--workers", 2, "--bandwidth", "100MB"]
+    planned = [
+        "plan",
+        "--profile",
+        tmp_path / "graph.txt",
+        "--workers",
+        2,
+        "--bandwidth",
+        "100MB",
+        "--ahead",
+        0,
+    ]
     result = run(*planned, "--job", tmp_path / "job.yaml", "--json", "-o", tmp_path / "out.yaml")
     assert result.exit_code == 0, result.output
     document = json.loads(result.output)

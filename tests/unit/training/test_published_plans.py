@@ -9,7 +9,7 @@ import pytest
 from tdcs_train.plan.evaluation import bottleneck_seconds
 from tdcs_train.plan.optimizer import best_blocks
 from tdcs_train.plan.options import Level, Options
-from tdcs_train.plan.pipeline_plan import PipelinePlan, plan_pipeline
+from tdcs_train.plan.pipeline_plan import Parallelism, PipelinePlan, plan_pipeline
 from tdcs_train.plan.profile_text import parse
 
 ONE = (1e9,)
@@ -86,7 +86,9 @@ def test_three_workers_of_vgg16_hold_the_layers_up_to_the_third_pool(published: 
 def test_a_pipeline_that_waits_for_its_transfers_longer_than_one_worker_computes_is_not_advised(
     published: Path,
 ) -> None:
-    plan = planned(published, "vgg16 on 4 with a slow link")
+    graph = parse((published / "vgg16.txt").read_text())
+    slow = Options(levels=(Level(machines=4, bandwidth=1e8),), sync="ps", ahead=0)
+    plan = plan_pipeline(graph, slow)
     assert plan.bottleneck_seconds < plan.one_worker_seconds < plan.expected_seconds
     assert plan.advice == "one worker is best here"
     assert planned(published, "vgg16 on 4").advice == "a pipeline of 2 stages, 3-1 workers, is best here"
@@ -116,3 +118,42 @@ def test_the_other_published_profiles_can_be_planned(published: Path, name: str)
     plan = plan_pipeline(graph, Options(levels=(Level(machines=4, bandwidth=1e9),), sync="ring"))
     assert plan.workers == 4
     assert plan.bottleneck_seconds <= plan.data_parallel_seconds
+
+
+@pytest.mark.parametrize(
+    ("workers", "shape", "seconds"), [(16, (7, 6, 3), 0.047801), (2, (1, 1), 0.276674)], ids=["on 16", "on 2"]
+)
+def test_resnet50_is_planned_as_published_with_transfers_hidden_by_more_in_flight(
+    published: Path, workers: int, shape: tuple[int, ...], seconds: float
+) -> None:
+    graph = parse((published / "resnet50.txt").read_text())
+    levels = (Level(machines=workers, bandwidth=1e9),)
+    as_published = plan_pipeline(graph, Options(levels=levels, sync="ps", published=True))
+    assert (as_published.replicas, as_published.ahead) == (shape, 0)
+    assert as_published.expected_seconds == pytest.approx(seconds, abs=1e-6)
+    assert as_published.best is Parallelism.PIPELINE
+    strict = plan_pipeline(graph, Options(levels=levels, sync="ps", ahead=0))
+    assert strict.replicas == shape
+    assert strict.expected_seconds > strict.data_parallel_seconds, (
+        "with the published number in flight it waits"
+    )
+    assert strict.best is Parallelism.DATA_PARALLEL
+    chosen = plan_pipeline(graph, Options(levels=levels, sync="ps"))
+    assert (chosen.replicas, chosen.best) == (shape, Parallelism.PIPELINE)
+    assert chosen.ahead > 0
+    assert chosen.expected_seconds < chosen.data_parallel_seconds
+
+
+@pytest.mark.parametrize("name", ["alexnet", "gnmt", "resnet18", "resnet50", "squeezenet1_0", "vgg16"])
+@pytest.mark.parametrize("workers", [2, 4, 16])
+def test_more_mini_batches_in_flight_never_stop_a_published_pipeline(
+    published: Path, name: str, workers: int
+) -> None:
+    graph = parse((published / f"{name}.txt").read_text())
+    seconds = [
+        plan_pipeline(
+            graph, Options(levels=(Level(machines=workers, bandwidth=1e9),), ahead=ahead)
+        ).expected_seconds
+        for ahead in (0, 1, 2)
+    ]
+    assert max(seconds[1:]) <= seconds[0] * (1 + 1e-9)

@@ -58,10 +58,19 @@ NOTABLE = 1.05
 @click.option(
     "--ahead",
     type=click.IntRange(min=0, max=MOST_AHEAD),
-    default=0,
-    show_default=True,
     help="Mini-batches in flight beside the published number, for each stage behind a worker: hides transfers, for as "
-    "many more versions of its weights.",
+    "many more versions of its weights. By default none, or up to 4 where a pipeline is best only with them.",
+)
+@click.option(
+    "--published",
+    is_flag=True,
+    help="Advise by the bottleneck, as the published optimizer does (with --sync ps): transfers count as hidden.",
+)
+@click.option(
+    "--together",
+    multiple=True,
+    metavar="A,B,...",
+    help="Layers of the profile, such as node2,node9, that stay in one stage; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
@@ -101,6 +110,8 @@ def command(
         fewer=choices["fewer"],
         activation_ratio=choices["activation_ratio"],
         ahead=choices["ahead"],
+        published=choices["published"],
+        together=tuple(tuple(group.split(",")) for group in choices["together"]),
     )
     plan = plan_pipeline(read_profile(profile), options)
     if job:
@@ -206,6 +217,11 @@ def _text(plan: PipelinePlan) -> str:
             f"{plan.data_parallel_seconds / plan.expected_seconds:.3f} times data parallel"
         ),
         *([depth] if plan.expected_seconds > NOTABLE * slowest else []),
+        *(
+            [f"{plan.ahead} mini-batches ahead hide transfers, for older updates (--ahead 0)"]
+            if plan.ahead
+            else []
+        ),
         plan.advice,
     ]
     return "\n".join(lines)

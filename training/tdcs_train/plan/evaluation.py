@@ -51,7 +51,7 @@ def stages(blocks: Sequence[Block], graph: Graph, options: Options) -> list[Stag
     leaves = _leaves(blocks, graph, options, level=len(options.levels) - 1, before=(), arriving=0.0)
     replicas = [leaf.replicas for leaf in leaves]
     published = warmup_counts(replicas)
-    warmups = warmup_counts(replicas, ahead=options.ahead)
+    warmups = warmup_counts(replicas, ahead=options.ahead or 0)
     return [
         Stage(
             nodes=leaf.nodes,

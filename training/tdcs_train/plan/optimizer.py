@@ -23,7 +23,7 @@ def best_blocks(graph: Graph, options: Options) -> tuple[Block, ...]:
         InputError: The options mean nothing, straight stages outnumber the layers, or nothing fits the memory.
     """
     check_options(options)
-    states = states_of(graph)
+    states = states_of(graph, together=options.together)
     settings = _settings(states, options)
     computes = [_seconds_between(states)]
     for setting in settings[:-1]:

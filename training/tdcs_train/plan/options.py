@@ -40,8 +40,13 @@ class Options:
     """Workers may be left out where that is faster."""
     activation_ratio: float = 1.0
     """By how much tensors between stages are compressed; infinite: their transfer is ignored."""
-    ahead: int = 0
-    """Mini-batches that a worker has in flight beside the published number, for each stage behind it."""
+    ahead: int | None = None
+    """Mini-batches that a worker has in flight beside the published number, for each stage behind it; None: as many as
+    a pipeline needs to be the best answer, up to MOST_CHOSEN."""
+    published: bool = False
+    """Advise by the published bottleneck, which takes transfers to be hidden, and not by what is expected."""
+    together: tuple[tuple[str, ...], ...] = ()
+    """Groups of layers that stay in one stage."""
 
     @property
     def workers(self) -> int:
@@ -71,7 +76,7 @@ def check_options(options: Options) -> None:
         raise InputError(f"--memory: {options.memory_bytes}; it must be more than 0")
     if not options.activation_ratio > 0:
         raise InputError(f"--activation-ratio: {options.activation_ratio}; it must be more than 0")
-    if not 0 <= options.ahead <= MOST_AHEAD:
+    if options.ahead is not None and not 0 <= options.ahead <= MOST_AHEAD:
         raise InputError(f"--ahead: {options.ahead}; it must be from 0 to {MOST_AHEAD}")
 
 

@@ -117,6 +117,8 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
             "with tdcs-train profile"
         )
     blocks = best_blocks(graph, options)
+    options = replace(options, ahead=_ahead(blocks, graph, options))
+    assert options.ahead is not None
     found = tuple(stages(blocks, graph, options))
     slowest = bottleneck_seconds(blocks, graph, options)
     if options.ahead and (number := _above_memory(found, options)) is not None:
@@ -133,9 +135,11 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
     return PipelinePlan(
         stages=found,
         bottleneck_seconds=slowest,
-        expected_seconds=max(slowest, steady_seconds(found)),
+        expected_seconds=slowest if options.published else max(slowest, steady_seconds(found)),
         ahead=options.ahead,
-        deeper_seconds=max(slowest, steady_seconds(deeper)) if can_deeper else None,
+        deeper_seconds=(slowest if options.published else max(slowest, steady_seconds(deeper)))
+        if can_deeper
+        else None,
         one_worker_seconds=one_worker_seconds(graph),
         data_parallel_seconds=data_parallel_seconds(graph, options),
         inputs=graph.inputs,
@@ -143,6 +147,37 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
         data_parallel_stages=tuple(stages(data_parallel, graph, options)),
         whole_fits=limit is None or held_bytes(graph, nodes) <= limit,
     )
+
+
+MOST_CHOSEN = 4
+"""Mini-batches ahead that are chosen without being asked for: each makes updates older by one step."""
+WORTH = 0.97
+"""More mini-batches in flight must bring the expected time to this part of what fewer bring."""
+
+
+def _ahead(blocks: Sequence[Block], graph: Graph, options: Options) -> int:
+    """How many mini-batches more than published to have in flight.
+
+    None where a pipeline is best without, for they make updates older; else the least number that more would not
+    improve on.
+    """
+    if options.ahead is not None:
+        return options.ahead
+    if options.published or len(stages(blocks, graph, replace(options, ahead=0))) == 1:
+        return 0
+    slowest = bottleneck_seconds(blocks, graph, options)
+    others = data_parallel_seconds(graph, options), one_worker_seconds(graph)
+    best, least = 0, math.inf
+    for ahead in range(MOST_CHOSEN + 1):
+        tried = stages(blocks, graph, replace(options, ahead=ahead))
+        if _above_memory(tried, options) is not None:
+            break
+        expected = max(slowest, steady_seconds(tried))
+        if expected < WORTH * least:
+            best, least = ahead, expected
+        if expected <= slowest * NO_GAIN or (ahead == 0 and expected * NO_GAIN < min(others)):
+            break
+    return best
 
 
 def _above_memory(found: Sequence[Stage], options: Options) -> int | None:

@@ -56,14 +56,16 @@ def warmup_counts(replicas: Sequence[int], *, ahead: int = 0) -> list[int]:
     """Forwards that a worker of each stage does before its first backward.
 
     Source: PipeDream (SOSP'19, section 3.3): (W - 1 - workers before) // replicas, as its runtime counts them. That is
-    just enough for transfers that take no time. To hide them a stage may do `ahead` more for each stage behind it: the
-    way to every one of them has transfers.
+    just enough for transfers that take no time. To hide them there are `ahead` more for each worker and each stage
+    behind it: the way to every one of them has transfers. What a stage may have in flight never grows from stage to
+    stage; else a replicated stage would wait for mini-batches that the one before may not send yet, for ever.
     """
     workers, last = sum(replicas), len(replicas) - 1
-    return [
-        (workers - 1 - sum(replicas[:index])) // own + ahead * (last - index)
-        for index, own in enumerate(replicas)
+    more = [
+        ahead * sum(max(replicas[cut], replicas[cut + 1]) for cut in range(index, last))
+        for index in range(last + 1)
     ]
+    return [(workers - 1 - sum(replicas[:index]) + more[index]) // own for index, own in enumerate(replicas)]
 
 
 def in_flight_bound(replicas: Sequence[int]) -> int:

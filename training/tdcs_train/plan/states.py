@@ -1,5 +1,6 @@
 """The places where a model can be cut: sets of layers that are closed under predecessors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -38,18 +39,26 @@ class States:
         return tuple(name for index, name in enumerate(self.graph.order) if bits >> index & 1)
 
 
-def states_of(graph: Graph) -> States:
-    """All states of a checked graph.
+def states_of(graph: Graph, *, together: Sequence[Sequence[str]] = ()) -> States:
+    """All states of a checked graph; none of them has a part of a group that is to stay together.
 
     Raises:
-        InputError: There are more than `MOST_STATES`.
+        InputError: There are more than `MOST_STATES`, or a group names no layer of the model.
     """
+    for name in (name for group in together for name in group):
+        if name not in graph.layers:
+            raise InputError(
+                f"--together: the profile has no {name}; its layers are called as in its file, like node2"
+            )
     graph = pruned(graph)
     graph = graph.without(constants(graph))
     place = {name: index for index, name in enumerate(graph.order)}
     needs = [sum(1 << place[each] for each in graph.predecessors[name]) for name in graph.order]
     uses = [sum(1 << place[each] for each in graph.successors[name]) for name in graph.order]
-    members = _closed_sets(needs)
+    groups = [sum(1 << place[name] for name in group if name in place) for group in together]
+    members = tuple(
+        bits for bits in _closed_sets(needs) if all(bits & group in (0, group) for group in groups)
+    )
     layers = [graph.layers[name] for name in graph.order]
     member_bits = numpy.array(
         [[bits >> index & 1 for index in range(len(layers))] for bits in members], dtype=numpy.float64
