@@ -31,6 +31,13 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     shape: tuple[int | None, ...] | None
 
 
+class BoundSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An input whose values are indices: from -size to size - 1."""
+
+    input: str
+    size: int
+
+
 class RegionSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A region: its symbol, the back end it was given to, the kinds of its nodes, and its weights in order."""
 
@@ -103,6 +110,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     libraries: tuple[LibrarySpec, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    bounds: tuple[BoundSpec, ...] = ()
     weights: tuple[str, ...]
     regions: tuple[RegionSpec, ...]
     host: tuple[str, ...]

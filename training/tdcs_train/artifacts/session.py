@@ -58,6 +58,8 @@ class CompiledModel:
         _check_names(inputs, wanted=[spec.name for spec in specs], model=model)
         for spec in specs:
             _check_input(spec.name, inputs[spec.name], shape=spec.shape, dtype=spec.dtype)
+        for bound in self.manifest.bounds:
+            _check_indices(bound.input, inputs[bound.input], size=bound.size, model=model)
         arguments = [tvm_ffi.from_dlpack(aligned(inputs[spec.name])) for spec in specs]
         try:
             result = self._main(*arguments, *self._weights)
@@ -70,6 +72,18 @@ class CompiledModel:
         results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
         names = (spec.name for spec in self.manifest.outputs)
         return {name: np.from_dlpack(each) for name, each in zip(names, results, strict=True)}
+
+
+def _check_indices(name: str, values: NDArray[Any], *, size: int, model: str) -> None:
+    """Refuses indices that point outside of the weights that they choose from."""
+    if not values.size:
+        return
+    least, most = int(values.min()), int(values.max())
+    if least < -size or most >= size:
+        raise InputError(
+            f"the input {name} of {model} has the index {most if most >= size else least}, and the weights that it "
+            f"chooses from have {size} rows: give indices from {-size} to {size - 1}"
+        )
 
 
 def open_model(

@@ -85,6 +85,7 @@ def compile_model(
     tools = tool_versions(chosen)
     options: dict[str, Any] = {
         "name": name or model.name,  # what `load` looks for
+        "indices": "inside",  # artifacts from before that may read outside of their tables
         "shapes": {key: list(shape) for key, shape in sorted((shapes or {}).items())},
     }
     key = artifact_key(
@@ -167,6 +168,7 @@ def _build(
         ),
         inputs=imported.inputs,
         outputs=imported.outputs,
+        bounds=imported.bounds,
         weights=tuple(names),
         regions=tuple(
             RegionSpec(

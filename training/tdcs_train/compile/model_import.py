@@ -9,7 +9,8 @@ from typing import Any
 
 from tvm import relax
 
-from tdcs_train.artifacts.manifest import TensorSpec
+from tdcs_train.artifacts.manifest import BoundSpec, TensorSpec
+from tdcs_train.compile.index_bounds import bounds_of, keep_inside
 from tdcs_train.compile.model_file import Model
 from tdcs_train.compile.relax_reader import tensor_type
 from tdcs_train.errors import InputError
@@ -24,6 +25,8 @@ class Imported:
     module: Any
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    bounds: tuple[BoundSpec, ...] = ()
+    """Inputs that are indices into weights."""
 
 
 def import_model(model: Model, shapes: Shapes) -> Imported:
@@ -52,7 +55,12 @@ def import_model(model: Model, shapes: Shapes) -> Imported:
     )
     if odd := [spec.name for spec in inputs if not spec.dtype]:
         raise InputError(f"{model.source} has an input that is no tensor: {', '.join(odd)}")
-    return Imported(module=module, inputs=inputs, outputs=_outputs(main, outputs))
+    return Imported(
+        module=keep_inside(module),
+        inputs=inputs,
+        outputs=_outputs(main, outputs),
+        bounds=bounds_of(model.content.graph) if hasattr(model.content, "graph") else (),
+    )
 
 
 def _import_onnx(model: Model, shapes: Shapes) -> tuple[Any, tuple[str, ...]]:
