@@ -172,6 +172,7 @@ HOLDING_UP_PODS = frozenset(
         "PostStartHookError",
         "RegistryUnavailable",
         "RunContainerError",
+        "SidecarRunning",
         "SignatureValidationFailed",
         "Unschedulable",
     }

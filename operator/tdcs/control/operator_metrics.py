@@ -271,22 +271,19 @@ class _States(Collector):
             objects=jobs,
             field="locality",
         )
-        yield _numbers(
+        # From 0 on: Prometheus sees no step from a series that is not there to 1.
+        looked_at = [(_names(obj), _status(obj)) for obj in jobs if _status(obj)]
+        yield _gauge(
             "trainingjob_restarts",
             "How often all pods of the job were restarted.",
-            labels=_JOB,
-            objects=jobs,
-            field="restarts",
+            _JOB,
+            ((job, status.get("restarts", 0)) for job, status in looked_at),
         )
         yield _gauge(
             "trainingjob_give_backs",
             "How often the job has given room or workers back since all of its pods ran last.",
             _JOB,
-            (
-                (_names(obj), attempts)
-                for obj in jobs
-                if (attempts := (_status(obj).get("queue") or {}).get("attempts"))
-            ),
+            ((job, (status.get("queue") or {}).get("attempts", 0)) for job, status in looked_at),
         )
         yield _gauge(
             "trainingjob_waiting_since_timestamp_seconds",

@@ -67,7 +67,10 @@ class PodView:
         disruption: why the cluster ended it (an eviction, a preemption), by the reason of its condition
             DisruptionTarget; empty where it was ended by its own containers.
         exit_codes: of its containers that failed, by their names.
+        ended: the exit codes of its containers that have ended, but for those that ran before them.
+        program_failure: how a container of a pod that still runs has failed; None when none has.
         going: whether it is being deleted.
+        kept_alive: whether its own containers have ended, and one that was added to it still runs.
         uid: distinguishes it from another pod of the same name.
         scheduler: which scheduler is to place it.
         scheduled: when its scheduler last decided about it; empty before that.
@@ -85,7 +88,10 @@ class PodView:
     failure: PodProblem | None = None
     disruption: str = ""
     exit_codes: Mapping[str, int] = field(default_factory=dict)
+    ended: Mapping[str, int] = field(default_factory=dict)
+    program_failure: PodProblem | None = None
     going: bool = False
+    kept_alive: bool = False
     uid: str = ""
     scheduler: str = ""
     scheduled: str = ""
@@ -109,6 +115,7 @@ class PodView:
 def pod_view(pod: Object) -> PodView:
     metadata, status = pod["metadata"], pod.get("status") or {}
     phase = _phase(status)
+    ended = _ended(status.get("containerStatuses") or ())
     return PodView(
         name=metadata["name"],
         role=_role(metadata.get("labels") or {}),
@@ -121,7 +128,9 @@ def pod_view(pod: Object) -> PodView:
         waiting=_waiting(status) if phase in {"Pending", "Running"} else None,
         failure=_failure(status) if phase == "Failed" else None,
         disruption=_disruption(status),
-        exit_codes=_exit_codes(status),
+        exit_codes={name: code for name, code in _ended(_containers(status)).items() if code},
+        ended=ended,
+        program_failure=_failure(status) if phase == "Running" and any(ended.values()) else None,
         going=bool(metadata.get("deletionTimestamp")),
         uid=metadata.get("uid", ""),
         scheduler=str(pod["spec"].get("schedulerName") or ""),
@@ -201,12 +210,10 @@ def _disruption(status: Mapping[str, Any]) -> str:
     return str(found.get("reason") or "DisruptionTarget") if found.get("status") == "True" else ""
 
 
-def _exit_codes(status: Mapping[str, Any]) -> dict[str, int]:
-    ended = {
-        str(container.get("name", "")): (container.get("state") or {}).get("terminated") or {}
-        for container in _containers(status)
-    }
-    return {name: int(each["exitCode"]) for name, each in ended.items() if each.get("exitCode")}
+def _ended(containers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The exit codes of those that have ended, by name."""
+    states = {str(each.get("name", "")): (each.get("state") or {}).get("terminated") for each in containers}
+    return {name: int(state.get("exitCode") or 0) for name, state in states.items() if state}
 
 
 def _failure(status: Mapping[str, Any]) -> PodProblem:

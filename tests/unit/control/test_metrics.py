@@ -1,5 +1,6 @@
 """What Prometheus is told agrees with the objects."""
 
+import datetime
 from contextlib import suppress
 
 import pytest
@@ -159,5 +160,19 @@ def test_restarts_give_backs_and_how_long_a_job_waits_are_told() -> None:
         }
 
     assert of("waiting_since_timestamp_seconds") == {"new": 60, "again": 120}
-    assert of("give_backs") == {"again": 3}
-    assert of("restarts") == {"grows": 2}
+    assert of("give_backs") == {"new": 0, "again": 3, "grows": 0}
+    assert of("restarts") == {"new": 0, "again": 0, "grows": 2}
+
+
+def test_when_each_certificate_ends_is_told() -> None:
+    metrics = Metrics()
+    in_a_day = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    metrics.show(
+        stores=Stores(),
+        queued=lambda: 0,
+        oldest_seconds=lambda: 0,
+        schedule_overdue_seconds=lambda: 0,
+        certificates=lambda: [("tdcs-trust-monitor", "monitor", in_a_day)],
+    )
+    left = told(metrics)['tdcs_certificate_expiry_seconds{role="monitor",secret="tdcs-trust-monitor"}']
+    assert 86_300 < left <= 86_400

@@ -41,6 +41,7 @@ from tdcs.decide.job.ended_mark import (
 )
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.job_restart import JobRestart, restart_of
+from tdcs.decide.job.left_sidecars import next_look, without_sidecars
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
@@ -128,7 +129,7 @@ class TrainingJobController:
         avoided = job.status.avoided_nodes if job.status is not None else ()
         job = job.model_copy(update={"spec": avoiding(job.spec, avoided)})
         live = await self._live(obj, job)
-        seen = self._observe(obj, job, live).as_admitted()
+        seen = without_sidecars(self._observe(obj, job, live).as_admitted(), now=self._context.now())
         self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
         if seen.ended:
             self._growth.forget((key.namespace, key.name))
@@ -314,6 +315,8 @@ class TrainingJobController:
         dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
         if seen.missing_claim:
             dues.append(template_claims.RETRY)
+        if (left_alive := next_look(seen, now=now)) is not None:
+            dues.append(left_alive)
         waits_for_larger = role_order.next_start(seen, now=now) if seen.was_admitted else None
         if waits_for_larger is not None:
             dues.append(waits_for_larger)

@@ -254,6 +254,9 @@ def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
         return JobOutcome(
             succeeded=True, reason="Completed", message=_done(seen, role), time=decider.completion_time
         )
+    if _pods_succeeded(seen, role) and not decider.failure:
+        text = f"{_done(seen, role)}; containers that no template names still ran, and are ended"
+        return JobOutcome(succeeded=True, reason="Completed", message=text)
     if worker_0_decides(seen.spec) and decider.first_succeeded:
         left = ending_left(seen, now=now)
         if left <= 0 or decider.failure:
@@ -272,6 +275,16 @@ def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
             )
             return JobOutcome(succeeded=False, reason="JobFailed", message=text, time=job.completion_time)
     return None
+
+
+def _pods_succeeded(seen: Observed, role: Role) -> bool:
+    """Whether all pods that decide have succeeded, but for containers that were added to them (`left_sidecars`)."""
+    kept_alive = [pod for pod in seen.pods if pod.kept_alive]
+    if not kept_alive or not any(pod.role == role for pod in kept_alive):
+        return False
+    pods = {pod.number: pod for pod in newest(seen.pods) if pod.role == role}
+    deciding = [0] if role != "Worker" or worker_0_decides(seen.spec) else range(seen.replicas(role))
+    return all(index in pods and pods[index].phase == "Succeeded" for index in deciding)
 
 
 def worker_0_decides(spec: TrainingJobSpec) -> bool:

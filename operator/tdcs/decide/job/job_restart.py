@@ -151,7 +151,8 @@ def _has_succeeded(seen: Observed) -> bool:
         return True
     if leader == "Worker" and seen.spec.framework == "None":
         return False
-    done = any(pod.role == leader and pod.number == 0 and pod.phase == "Succeeded" for pod in seen.pods)
+    first = [pod for pod in seen.pods if pod.role == leader and pod.number == 0]
+    done = any(pod.phase == "Succeeded" or (pod.kept_alive and not any(pod.ended.values())) for pod in first)
     return done or seen.job(leader).first_succeeded
 
 
