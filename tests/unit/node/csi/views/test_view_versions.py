@@ -148,3 +148,10 @@ async def test_links_of_a_view_in_use_go_only_while_its_version_is_the_current_o
     async for _ in world.engine.files(path=PATH, refresh=True):
         pass
     assert not await views._may_release(view)
+
+    async def asked(_: object) -> None:
+        raise AssertionError("what has changed does not become again what it was: nobody is asked")
+
+    monkeypatch.setattr(views._client, "bind", asked)
+    view.blind_until = 0.0
+    assert not await views._may_release(view)
