@@ -188,7 +188,9 @@ class TrainingJobController:
             return await self._refused(obj, seen, error)
         if outcome is not None:
             await self._mark_end(obj, outcome, now=now)
-        held = 0.0 if outcome is not None else self._pace.left(object_key(obj))
+        # What a job that waits is told is no progress of pods: it is behind whom, and it is to be true.
+        paced = outcome is None and decision.admitted
+        held = self._pace.left(object_key(obj)) if paced else 0.0
         await self._report(obj, seen, decision, outcome, now=now, paced=held > 0)
         again = _soonest(again, held or None)
         if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
