@@ -46,6 +46,7 @@ from tdcs.node.csi import bind_mount as mount
 from tdcs.node.csi import mountinfo
 from tdcs.node.reader import session
 from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
+from tdcs.node.store_boot import boot_file, boot_id
 
 HERE, ELSEWHERE = "node-1", "node-2"
 CLUSTER = "default"
@@ -424,6 +425,11 @@ def serving(*, cluster: AlluxioCluster, node: Node) -> Iterator[ViewClient]:
         cluster.start()
         client.start()
         (node.cache_root / CLUSTER).symlink_to(blocks)
+        noted = Path(
+            boot_file(str(blocks))
+        )  # as the agent does, once it has looked what a loss of power left
+        noted.parent.mkdir(parents=True, exist_ok=True)
+        noted.write_text(boot_id())
         yield client
     finally:
         client.stop()
