@@ -264,6 +264,11 @@ class Stores:
         """Those of them that name a Dataset."""
         return indexed(self.training_jobs).reading(dataset)
 
+    def is_going(self, namespace: str) -> bool:
+        """Whether a namespace is being deleted: nothing new can be made in it."""
+        known = self.namespaces.get(("", namespace))
+        return known is not None and bool(known["metadata"].get("deletionTimestamp"))
+
     def cache_cluster(self, name: str) -> Object | None:
         """The CacheCluster of this name in the operator's namespace; None when there is none."""
         return self.cache_clusters.get((self.namespace, name))

@@ -134,7 +134,9 @@ def may_read(use: SourceUse, *, answer: HostAnswer, networks_known: bool) -> Ref
         text = f"{where} is being looked up, to see that it is not inside the cluster"
         return Refusal(reason="EndpointLookup", message=text)
     if answer.failure:
-        text = f"{where} has no address: {answer.failure}. Correct the endpoint, or see the cluster's DNS"
+        full = _service_name(use.host)
+        service = f"; a Service is named in full, such as {full}" if full else ""
+        text = f"{where} has no address: {answer.failure}. Correct the endpoint, or see the cluster's DNS{service}"
         return Refusal(reason="EndpointUnknown", message=text)
     if answer.internal:
         text = (
@@ -161,6 +163,12 @@ def may_read(use: SourceUse, *, answer: HostAnswer, networks_known: bool) -> Ref
         )
         return Refusal(reason="NetworksUnknown", message=text)
     return None
+
+
+def _service_name(host: str) -> str:
+    """The full name of a Service, for a host that may be one by its short name, which is known in no other namespace;
+    empty where it is not. A name without a dot is refused before."""
+    return f"{host}.svc" if host.count(".") == 1 else ""
 
 
 def pinned_address(use: SourceUse, *, answer: HostAnswer) -> str:

@@ -1,7 +1,10 @@
 """Why a pass cannot go on: a value that becomes the object's conditions."""
 
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import Final
 
+from tdcs.api import names
 from tdcs.model.cache_engine import (
     EngineError,
     EngineUnavailableError,
@@ -14,6 +17,8 @@ from tdcs.model.cache_engine import (
 RETRY_SOON = 3.0
 RETRY_LATER = 30.0
 RETRY_SELDOM = 300.0
+
+_MOUNT_PATH: Final = re.compile(rf"( at| for)?( ?){names.ENGINE_DATASETS_ROOT}/[0-9a-f]{{16}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +70,18 @@ def of_disk(error: OSError) -> Problem:
     return Problem(reason="CacheError", message=text, retry_after=RETRY_LATER, mounted=True)
 
 
+def without_mount_paths(text: str) -> str:
+    """A sentence without the cache's own paths of mounts, which nobody can look at from outside."""
+    return _MOUNT_PATH.sub(lambda found: "" if found[1] else f"{found[2]}the source", text)
+
+
 def of_engine(error: EngineError, *, mounted: bool) -> Problem:
     """The problem of a failed engine call; the engine's text names the object and the remedy."""
+    problem = _of_engine(error, mounted=mounted)
+    return replace(problem, message=without_mount_paths(problem.message))
+
+
+def _of_engine(error: EngineError, *, mounted: bool) -> Problem:
     if isinstance(error, EngineUnavailableError):
         return Problem(reason="CacheUnavailable", message=str(error), retry_after=RETRY_SOON)
     if isinstance(error, SourceError):

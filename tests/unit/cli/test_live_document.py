@@ -176,6 +176,13 @@ def test_a_pod_that_has_a_node_and_does_not_run_yet_is_starting() -> None:
     assert (ended.state, ended.ready, ended.wanted) == ("Succeeded", 0, 2)
 
 
+def test_a_job_that_has_succeeded_does_not_show_none_of_its_pods() -> None:
+    pods = [{"name": "Worker", "ready": 0, "succeeded": 2}]
+    found = document(World(jobs=[job("done", state="Succeeded", replicaStatuses=pods)]))
+    row: JobRow = rows(found, "jobs")["TrainingJob/team/done"]
+    assert row.outcome == "2 of 2 succeeded"
+
+
 def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
     found = document(
         World(

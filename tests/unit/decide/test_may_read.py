@@ -75,3 +75,12 @@ def test_a_cache_that_goes_takes_no_new_dataset() -> None:
     absent = missing_cluster(None, name="c", new=False)
     assert absent is not None
     assert absent.reason == "CacheClusterNotFound"
+
+
+@pytest.mark.parametrize(("host", "named"), [("store.shared", "store.shared.svc"), ("s3.example.org", "")])
+def test_a_service_that_is_named_in_short_is_told_by_its_full_name(host: str, named: str) -> None:
+    unknown = HostAnswer(known=True, failure="Name or service not known")
+    found = may_read(use(endpoint=f"https://{host}"), answer=unknown, networks_known=True)
+    assert found is not None
+    assert ("a Service is named in full" in found.message) == bool(named)
+    assert found.message.endswith(f"such as {named}") or not named

@@ -225,14 +225,14 @@ def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:
             escape(_title(obj, everywhere)),
             _coloured(status.get("state", "Pending")),
             escape(str(status.get("reason", ""))),
-            _workers(obj),
+            pods_in_words(obj),
             str(status.get("localityPercent") or ""),
             escape(", ".join(str(use.get("name", "")) for use in spec.get("datasets") or ())),
         )
     return table
 
 
-def _workers(job: Object) -> str:
+def pods_in_words(job: Object) -> str:
     """Workers that are ready; of a job that has ended, as none is ready any more, the pods by which it ended that
     succeeded: where these are a chief, a launcher or worker 0, the other pods were ended with them."""
     status, workers = _status(job), job.get("spec", {}).get("workers", 1)

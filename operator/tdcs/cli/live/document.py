@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tdcs.api import names
+from tdcs.cli.explain.status_command import pods_in_words
 from tdcs.cli.live.live_pods import PodRow
 from tdcs.cli.problems import problems
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
@@ -95,7 +96,7 @@ class JobRow(_Row, frozen=True, kw_only=True):
     """A TrainingJob, or whatever else owns pods that mount a Dataset's claim.
 
     `position`: its place among the jobs that wait, from 1; 0 when it does not. `nodes`: pods by node. `scheduler`: of
-    the pods, where it is no TrainingJob.
+    the pods, where it is no TrainingJob. `outcome`: of a job that has ended, which of its pods succeeded.
     """
 
     kind: str
@@ -106,6 +107,7 @@ class JobRow(_Row, frozen=True, kw_only=True):
     message: str = ""
     ready: int = 0
     wanted: int = 0
+    outcome: str = ""
     locality: str = ""
     datasets: tuple[str, ...] = ()
     nodes: tuple[tuple[str, int], ...] = ()
@@ -346,6 +348,7 @@ def _training_job(job: Object, pods: Mapping[str, Sequence[PodRow]]) -> JobRow:
             for role in spec.get("replicaSpecs") or ()
             if role["name"] != "Worker"
         ),
+        outcome=pods_in_words(job) if status.get("state") in {"Succeeded", "Failed"} else "",
         locality=status.get("localityPercent") or "",
         datasets=tuple(f"{namespace}/{use.get('name', '')}" for use in spec.get("datasets") or ()),
         nodes=_counted(nodes),

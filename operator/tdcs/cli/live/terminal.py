@@ -22,7 +22,7 @@ from tdcs.cli.live.document import (
     ProblemRow,
 )
 from tdcs.cli.live.watches import Contact
-from tdcs.model.humanize import human, percent
+from tdcs.model.humanize import human, human_binary, percent
 
 _BAR: Final = 14
 _BARS_FROM: Final = 120
@@ -71,7 +71,7 @@ class View:
         )
         parts = [
             f"GPUs {min(sum(node.gpus_used for node in nodes), gpus)} of {gpus}" if gpus else "",
-            f"cache {human(used)} of {human(capacity)}" if capacity else "",
+            f"cache {human_binary(used)} of {human_binary(capacity)}" if capacity else "",
             f"{running} running, {f'{starting} starting, ' if starting else ''}{waiting} waiting",
         ]
         return Text(" · ".join(part for part in parts if part), style="bold")
@@ -160,7 +160,7 @@ def _jobs(jobs: Mapping[str, JobRow], count: int, layout: _Layout) -> Table:
         table.add_row(
             f"{escape(f'{job.namespace}/{job.name}')}{kind}",
             f"[{colour}]{place}{escape(job.state)}[/]",
-            f"{job.ready} of {job.wanted}",
+            job.outcome or f"{job.ready} of {job.wanted}",
             job.locality,
             escape(where or job.message or job.reason),
         )

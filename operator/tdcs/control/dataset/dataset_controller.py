@@ -149,6 +149,8 @@ class DatasetController:
             return await (self._delete(key, obj, None) if deleting else self._publisher.blocked(obj, cause))
         if deleting:
             return await self._delete(key, obj, self._mount_of(dataset))
+        if self._context.stores.is_going(key.namespace):
+            return None  # nothing can be made in it: this Dataset is deleted in a moment, too
         return await self._keep(key, obj, dataset)
 
     async def sweep(self) -> None:

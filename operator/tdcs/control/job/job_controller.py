@@ -111,6 +111,8 @@ class TrainingJobController:
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             self._growth.forget((key.namespace, key.name))
             return None  # the garbage collector deletes the children
+        if self._context.stores.is_going(key.namespace):
+            return None  # nothing can be made in it: this job is deleted in a moment, too
         try:
             job = TrainingJob.model_validate(obj)
         except ValidationError as error:

@@ -340,7 +340,10 @@ def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | Non
     data, known = decision.data, {condition.type for condition in seen.known.conditions}
     found = [finding(names.DATA_READY, data.data_ready, data.reason.value, data.message)]
     waits = decision if not decision.admitted and decision.reason in IN_THE_QUEUE else decision.growth
-    if waits is not None:
+    if outcome is not None and not data.data_ready:  # what it says of pods to come is over
+        was_ready = is_true(seen.known.conditions, names.DATA_READY)
+        found = [finding(names.DATA_READY, was_ready, "Finished", outcome.message)]
+    if waits is not None and outcome is None:
         found.append(finding(names.QUEUED, True, waits.reason.value, waits.message))
     elif names.QUEUED in known:
         found.append(finding(names.QUEUED, False, "NotQueued", "it waits for no turn"))
@@ -348,7 +351,8 @@ def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | Non
     if suspended or names.SUSPENDED in known:
         text = decision.message if suspended else "spec.runPolicy.suspend is false"
         found.append(finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", text))
-    found.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, decision.message))
+    admitted = decision.message if outcome is None or data.admitted else outcome.message
+    found.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, admitted))
     if outcome is not None:
         if any(one.type == names.RESTARTING and is_told(one) for one in seen.known.conditions):
             found.append(finding(names.RESTARTING, False, "Finished", outcome.message))

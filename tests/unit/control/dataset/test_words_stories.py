@@ -9,7 +9,7 @@ from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.model.cache_engine import Credentials
-from tdcs.model.kube_resources import DATASETS, PRELOADS, SECRETS
+from tdcs.model.kube_resources import DATASETS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PRELOADS, SECRETS
 
 MB = 1_000_000
 FILES = 20
@@ -265,3 +265,26 @@ async def test_a_preload_whose_cache_goes_away_says_so_and_how_far_it_was(cluste
     await cluster.until(lambda: preload(cluster).get("state") != "Pending", deadline=3)  # it is woken
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
     assert preload(cluster)["progress"] == "100%"
+
+
+async def test_no_path_of_the_cache_is_in_what_users_read(cluster: Cluster) -> None:
+    cluster.engine.credentials["s3://pictures"] = Credentials(access_key_id="x", secret_access_key="y")
+    await cluster.create_dataset()
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceRefused")
+    message = cluster.condition("Ready")["message"]
+    assert message.startswith("could not mount s3://pictures: the source refused")
+    assert "/datasets/" not in message
+
+
+async def test_nothing_is_made_in_a_namespace_that_is_being_deleted(cluster: Cluster) -> None:
+    """It was tried again and again, and each time an error was logged."""
+    going = {"name": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    cluster.server.store(NAMESPACES)["", "n"] = {"metadata": going}
+    passes = cluster.passes
+    await cluster.create_dataset()
+    await cluster.until(lambda: cluster.passes > passes)
+    await cluster.quiet()
+    assert not cluster.server.store(PERSISTENT_VOLUME_CLAIMS)
+    assert not cluster.engine.state.mounts
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: not cluster.server.store(DATASETS))

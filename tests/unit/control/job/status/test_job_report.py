@@ -118,3 +118,27 @@ def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_w
     assert "the job waits for 100%" in decisions.data(held, now=NOW).message
     # Of a gang that gives its places back nothing runs any more.
     assert "the job waits for 100%" in decisions.data(running, now=NOW, runs=False).message
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+def test_the_conditions_of_a_job_that_has_ended_say_nothing_of_what_is_to_come(deleting: bool) -> None:
+    there = {"pictures": dataset(nodes={"a": 60})}
+    gone = frozenset({"pictures"})
+    jobs: dict[Role, JobView] = {"Worker": STATES["Succeeded"]}
+    seen = Observed(
+        spec=reading(percent=100),
+        known=ADMITTED,
+        datasets=there if deleting else {},
+        present=gone if deleting else frozenset(),
+        deleting=gone if deleting else frozenset(),
+        created=NOW,
+        jobs=jobs,
+        pods=(),
+    )
+    outcome = decisions.outcome(seen, now=NOW)
+    assert outcome is not None
+    findings = job_status.findings_of(seen, decision=decided(seen), outcome=outcome)
+    for found in findings:
+        assert "runs on" not in found.message, found
+        assert "wait until" not in found.message, found
+    assert next(one.reason for one in findings if one.type == "DataReady") == "Finished"
