@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -12,8 +13,8 @@ from tests.support.kube.api_stand_in import ApiStandIn
 from tests.unit.control.server import Server
 
 from tdcs.cli.console import Console
-from tdcs.cli.explain.listed_objects import World, check_namespace
-from tdcs.cli.explain.status_command import show
+from tdcs.cli.explain.listed_objects import World, check_namespace, used_namespaces
+from tdcs.cli.explain.status_command import _look_elsewhere, show
 from tdcs.cli.main import main
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.kube_resources import NAMESPACES, Resource
@@ -408,3 +409,30 @@ def test_each_kind_that_may_not_be_listed_has_one_line_with_the_role_that_helps(
     assert "you may not list preloads.tdcs.io in namespace team" in one.output
     assert "bind the ClusterRole tdcs-view or tdcs-edit to you there" in one.output
     assert "no Preload" not in one.output
+
+
+class Listing:
+    """An API server on which somebody may list the objects of all namespaces, or may not."""
+
+    def __init__(self, *namespaces: str, allowed: bool = True) -> None:
+        self._namespaces, self._allowed = namespaces, allowed
+
+    async def list(self, resource: Resource, **_: object) -> Any:
+        if not self._allowed:
+            raise ForbiddenError(
+                verb="list", resource=resource, namespace=None, name=None, code=403, reason="", detail=""
+            )
+        return SimpleNamespace(items=[{"metadata": {"namespace": one}} for one in self._namespaces])
+
+
+@pytest.mark.parametrize(
+    ("api", "text"),
+    [
+        (Listing("b", "a"), "There is something in a, b: -n NAMESPACE looks into one of them, -A into all."),
+        (Listing(*"gfedcba"), "There is something in a, b, c, d, e and 2 more: "),
+        (Listing(), "-n NAMESPACE looks into another namespace, -A into all."),
+        (Listing("secret", allowed=False), "-n NAMESPACE looks into another namespace, -A into all."),
+    ],
+)
+async def test_where_nothing_is_the_namespaces_that_have_something_are_named(api: Any, text: str) -> None:
+    assert _look_elsewhere(await used_namespaces(api)).startswith(text)

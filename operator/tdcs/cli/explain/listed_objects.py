@@ -79,6 +79,14 @@ async def _list_permitted(
     return None
 
 
+async def used_namespaces(api: KubeApi) -> list[str]:
+    """The namespaces that have a Dataset or a TrainingJob, as far as the user may list these everywhere."""
+    listed = await asyncio.gather(
+        *(_list_permitted(api, resource, namespaces=[None]) for resource in (DATASETS, TRAINING_JOBS))
+    )
+    return sorted({str(obj["metadata"]["namespace"]) for objects in listed for obj in objects or ()})
+
+
 async def check_namespace(api: KubeApi, namespace: str) -> None:
     """Whether there is such a namespace; without the right to ask, it is taken to exist.
 

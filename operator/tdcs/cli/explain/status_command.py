@@ -19,7 +19,7 @@ from tdcs.api.trainingjob import TrainingJob
 from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.console import Console
 from tdcs.cli.explain import dataset_use
-from tdcs.cli.explain.listed_objects import World, check_namespace, read_world
+from tdcs.cli.explain.listed_objects import World, check_namespace, read_world, used_namespaces
 from tdcs.cli.explain.operator_lease import silence
 from tdcs.cli.problems import problems
 from tdcs.decide.job.job_phase import deciding_role, worker_0_decides
@@ -49,6 +49,9 @@ _NARROW: Final = 110
 
 _PIPED: Final = 180
 
+_NAMED: Final = 5
+"""So many namespaces are named."""
+
 
 @click.command(name="status")
 @click.option("-n", "--namespace", help="The namespace; default: that of the current context.")
@@ -61,7 +64,7 @@ def command(
     if namespace and all_namespaces:
         raise click.UsageError("--namespace and --all-namespaces exclude each other")
     try:
-        world, where = asyncio.run(
+        world, where, elsewhere = asyncio.run(
             _read(kubeconfig, context=context, namespace=namespace, everywhere=all_namespaces)
         )
     except KubeError as error:
@@ -69,6 +72,8 @@ def command(
     # Not a terminal: whoever reads it later has room.
     console = Console() if sys.stdout.isatty() else Console(width=_PIPED)
     show(world, namespace=where, console=console)
+    if elsewhere is not None:
+        console.print(escape(_look_elsewhere(elsewhere)), soft_wrap=True)
 
 
 def show(world: World, *, namespace: str | None, console: Console, now: str = "") -> None:
@@ -268,14 +273,25 @@ def troubles(world: World, *, now: str) -> Iterator[str]:
 
 async def _read(
     kubeconfig: Path | None, *, context: str | None, namespace: str | None, everywhere: bool
-) -> tuple[World, str | None]:
-    """What there is, and the namespace that was looked into; None: all."""
+) -> tuple[World, str | None, Sequence[str] | None]:
+    """What there is, the namespace that was looked into (None: all), and, when that has nothing, those that have."""
     async with api_client(kubeconfig=kubeconfig, context=context) as api:
         where = None if everywhere else namespace or api.default_namespace or "default"
         world = await read_world(api, namespace=where)
         if where is not None and not (world.datasets or world.preloads or world.jobs):
             await check_namespace(api, where)
-    return world, where
+            return world, where, await used_namespaces(api)
+    return world, where, None
+
+
+def _look_elsewhere(namespaces: Sequence[str]) -> str:
+    """Where else to look; without namespaces none has anything, or the user may not list them."""
+    if not namespaces:
+        return "-n NAMESPACE looks into another namespace, -A into all."
+    named = ", ".join(namespaces[:_NAMED]) + (
+        f" and {len(namespaces) - _NAMED} more" if len(namespaces) > _NAMED else ""
+    )
+    return f"There is something in {named}: -n NAMESPACE looks into one of them, -A into all."
 
 
 def _table(*columns: str) -> Table:
