@@ -27,7 +27,7 @@ from tests.support.waiting import eventually_async
 
 from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.model.cache_engine import Block, CachedFile, Source
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.csi.hang_guard import HangGuard

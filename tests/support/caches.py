@@ -9,7 +9,7 @@ from tests.support.twins.engine import MemoryEngine
 
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.model.listing_limit import CheckSize
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import list_both, list_mount, list_source
+from tdcs.listing.one_listing import list_both, list_mount, list_source
 from tdcs.listing.result import Failed, Listed, Request, source_of
 from tdcs.model.cache_engine import EngineError, Source
 

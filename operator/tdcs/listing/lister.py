@@ -3,19 +3,16 @@
 import asyncio
 import contextlib
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, Protocol
 
 import msgspec
 
 from tdcs.api.source_uri import parse_source_uri
-from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Failed, Listed, Request, access_of
-from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError, Source
-from tdcs.model.listing_limit import LimitCount, ListingLimit
-from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.model.cache_engine import EngineError, Source
+from tdcs.model.listing_limit import ListingLimit
 from tdcs.trust.identity import Identify, NoIdentityError
 
 _LONGEST_SECONDS: Final = 4 * 3600.0
@@ -37,121 +34,6 @@ class Lister(Protocol):
             EngineError: As `tdcs.model.cache_engine.Engine.files`.
         """
         ...
-
-
-async def list_mount(
-    *, engine: Engine, path: str, refresh: bool, folder: ManifestFolder, limit: ListingLimit | None = None
-) -> Listed:
-    """List a mount of an engine in this process. Sorting and writing run in a thread; raises EngineError."""
-    begun = time.monotonic()
-    source = (await engine.mounts()).get(path)
-    if source is None:
-        raise NoSuchPathError(
-            attempted=f"list {path}",
-            reason="nothing is mounted there",
-            remedy="Mount the source first",
-            path=path,
-        )
-    builder = ManifestBuilder(path=path, source=source, scratch=folder.scratch)
-    count = LimitCount(limit, what=source, path=path)
-    with _disk_errors(path=path, folder=folder):
-        async for page in engine.files(path=path, refresh=refresh):
-            count.add_page(page)
-            builder.add(page)
-        return await asyncio.to_thread(_written, builder, folder, begun=begun)
-
-
-async def list_source(
-    *, source: Source, path: str, folder: ManifestFolder, limit: ListingLimit | None = None
-) -> Listed:
-    """List a bucket without any engine, in this process.
-
-    Args:
-        source: with its keys.
-        path: of the mount.
-
-    Raises:
-        EngineError: As `tdcs.listing.bucket_listing.BucketListing.run`, and when the disk is full.
-    """
-    begun = time.monotonic()
-
-    def builder() -> ManifestBuilder:
-        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
-
-    with _disk_errors(path=path, folder=folder):
-        filled = await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
-        found = await asyncio.to_thread(_written, filled, folder, begun=begun)
-    # Folders were counted roughly while names came.
-    LimitCount(limit, what=source.uri, path=path).add_size(found.size)
-    return found
-
-
-async def list_both(
-    *,
-    engine: Engine,
-    source: Source,
-    path: str,
-    refresh: bool,
-    folder: ManifestFolder,
-    limit: ListingLimit | None = None,
-) -> Listed:
-    """List a mounted bucket at its store, and ask the engine for nothing but the ids of its blocks.
-
-    Names, lengths and tags are the store's. The engine learns of a source only what the store has given whole, and no
-    more than the limit. A file that the engine does not know, or with another length, is incomplete.
-
-    Args:
-        source: with its keys.
-        refresh: see `Lister`.
-
-    Raises:
-        EngineError: As `list_source`, and as `tdcs.model.cache_engine.Engine.files`.
-    """
-    begun = time.monotonic()
-
-    def builder() -> ManifestBuilder:
-        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
-
-    with _disk_errors(path=path, folder=folder):
-        filled = await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
-        count = LimitCount(limit, what=source.uri, path=path)
-        async for page in engine.files(path=path, refresh=refresh):
-            count.add_page(page)
-            filled.add_blocks(page)
-        return await asyncio.to_thread(_written, filled, folder, begun=begun)
-
-
-def _written(builder: ManifestBuilder, folder: ManifestFolder, *, begun: float) -> Listed:
-    digest = folder.write(builder)
-    # By what was added up on the way: to read it again takes memory for each file.
-    return Listed(digest=digest, seconds=time.monotonic() - begun, **builder.summary._asdict())
-
-
-@contextlib.contextmanager
-def _disk_errors(*, path: str, folder: ManifestFolder) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise EngineError(
-            attempted=f"write the manifest of {path} into {folder.path}",
-            reason=error.strerror or str(error),
-            remedy="See whether the disk is full",
-            path=path,
-            retryable=True,
-        ) from error
-
-
-class LocalLister:
-    """A `Lister` in this process, over any engine: for the engine in memory."""
-
-    def __init__(self, *, engine: Engine, folder: ManifestFolder) -> None:
-        self._engine: Final = engine
-        self._folder: Final = folder
-
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
-        return await list_mount(
-            engine=self._engine, path=path, refresh=refresh, folder=self._folder, limit=limit
-        )
 
 
 class ProcessLister:

@@ -20,7 +20,7 @@ from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.operator.cache_factory import serve_manifests
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.transfer import manifest_url
 from tdcs.model.agent_state import (

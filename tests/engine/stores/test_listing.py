@@ -15,7 +15,8 @@ from tests.engine.servers import AlluxioCluster, S3Server
 
 from tdcs.alluxio import AlluxioEngine
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister, ProcessLister
+from tdcs.listing.lister import ProcessLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.source_size import SourceSize
 from tdcs.model.cache_engine import EngineError, LimitExceededError, NoSuchPathError, Source
 from tdcs.model.listing_limit import ListingLimit

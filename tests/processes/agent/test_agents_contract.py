@@ -19,7 +19,7 @@ from tests.support.waiting import eventually_async
 
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.model.agent_state import (
     ALL_SLOTS,
     NO_SLOTS,

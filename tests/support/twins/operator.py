@@ -17,7 +17,7 @@ from tests.support.twins.engine import MemoryEngine, Operation
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.operator import operator_command
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 
 
 def memory_caches(description: Path, *, folder: ManifestFolder) -> CachePool:

@@ -17,7 +17,8 @@ from tdcs.listing import page_requests
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.key_ranges import split
 from tdcs.listing.listed_page import ListedPage, unescaped
-from tdcs.listing.lister import ProcessLister, list_both, list_source
+from tdcs.listing.lister import ProcessLister
+from tdcs.listing.one_listing import list_both, list_source
 from tdcs.listing.page_requests import PageError
 from tdcs.listing.result import Listed
 from tdcs.model.cache_engine import KeysRefusedError, LimitExceededError, SourceError

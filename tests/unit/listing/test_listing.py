@@ -8,7 +8,7 @@ import pytest
 from tests.unit.listing.conftest import MOUNT, URI, mounted
 
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.model.cache_engine import EngineError, NoSuchPathError
 
 

@@ -15,7 +15,7 @@ from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import MANIFEST_FILE_BYTES, listing_limit, manifest_bytes
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.source_size import ListingPage, SourceSize
 from tdcs.model.agent_state import FolderLimit
 from tdcs.model.cache_engine import LimitExceededError, Source

@@ -20,7 +20,7 @@ from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.source_size import SourceSize
 from tdcs.model.agent_state import FolderLimit
 from tdcs.model.cache_engine import LimitExceededError, Source

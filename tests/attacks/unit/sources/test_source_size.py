@@ -24,7 +24,7 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
 from tdcs.listing import page_requests
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.result import Failed
 from tdcs.listing.source_size import ListingPage, SourceSize
 from tdcs.model.cache_engine import (

@@ -16,7 +16,7 @@ from tests.unit.kube.fake import error
 from tdcs.control.context import WorkKey
 from tdcs.kube.errors import ForbiddenError
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.model.cache_engine import WorkerInfo
 from tdcs.model.kube_resources import (
     DATASETS,

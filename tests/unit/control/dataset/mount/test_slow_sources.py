@@ -13,7 +13,7 @@ from tests.unit.control.cluster import Cluster
 from tdcs.api import names
 from tdcs.control.cache_registry import Cache
 from tdcs.control.context import WorkKey
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 
 MB = 1_000_000

@@ -17,7 +17,7 @@ from tests.unit.node.csi.views.node_world import ShowingClient
 
 from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LocalLister
+from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.result import Listed
 from tdcs.listing.transfer import manifest_routes
 from tdcs.model.cache_engine import Source
