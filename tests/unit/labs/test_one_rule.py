@@ -98,8 +98,14 @@ BY_ENTRY_POINT = {"eviction_order.lrfu"}
 
 #: Rules that only the simulator calls, by the controller that will. What a simulated figure owes to them, a
 #: cluster does not get yet.
+QUEUE = "queue: the operator's pass (gang_turn.schedule) decides alike over tables, see test_same_decisions.py"
 ONLY_SIMULATED = {
     "load_order.budget": "cache manager: bandwidth of the source",
+    "copy_places.takes_place_at": QUEUE,
+    "gang_fit.nodes_to_leave": QUEUE,
+    "pod_admission.gang_fits": QUEUE,
+    "pod_admission.next_to_admit": QUEUE,
+    "fair_share.jain_index": "a figure of the simulator's report, no decision",
 }
 
 
@@ -125,7 +131,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
         ("copy_nodes.plan_copy", "operator"),
         ("pod_admission.choose_copy", "operator"),
         ("pod_admission.decide", "operator"),
-        ("pod_admission.next_to_admit", "operator"),
+        ("gang_turn.schedule", "operator"),
         ("pod_admission.nodes_to_set_aside", "operator"),
         ("worker_count.leaves_first", "operator"),
         ("worker_count.follow_jobs", "operator"),
