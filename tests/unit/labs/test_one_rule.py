@@ -98,7 +98,9 @@ BY_ENTRY_POINT = {"eviction_order.lrfu"}
 
 #: Rules that only the simulator calls, by the controller that will. What a simulated figure owes to them, a
 #: cluster does not get yet.
-QUEUE = "queue: the operator's pass (gang_turn.schedule) decides alike over tables, see test_same_decisions.py"
+QUEUE = (
+    "queue: the operator's pass (gang_turn.schedule) decides alike over tables, see test_same_decisions.py"
+)
 ONLY_SIMULATED = {
     "load_order.budget": "cache manager: bandwidth of the source",
     "copy_places.takes_place_at": QUEUE,
