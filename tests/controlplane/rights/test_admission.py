@@ -270,11 +270,11 @@ def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, re
     assert "may not run pods as ServiceAccount powerful, strong" in refusal(
         user, roles(world, "powerful", "strong")
     )
-    # Of a job that another made, with that account, only what is no template can be changed.
+    # Of a job that another made, with that account, only what is no template can be changed, also while it waits.
     runner.create(job(world, serviceAccountName="powerful"))
     specs = job(world, serviceAccountName="powerful")["spec"]["replicaSpecs"]
     specs[0]["template"]["spec"]["containers"][0]["image"] = "evil"
-    with pytest.raises(KubeRequestError, match="cannot be changed once created"):
+    with pytest.raises(KubeRequestError, match="may not run pods as ServiceAccount powerful"):
         author.patch("TrainingJob", "probe", {"spec": {"replicaSpecs": specs}}, namespace=world.namespace)
     author.patch("TrainingJob", "probe", {"metadata": {"labels": {"a": "b"}}}, namespace=world.namespace)
     world.kube.delete("TrainingJob", "probe", namespace=world.namespace)
