@@ -49,12 +49,8 @@ async def list_source(
         EngineError: As `tdcs.listing.bucket_listing.BucketListing.run`, and when the disk is full.
     """
     begun = time.monotonic()
-
-    def builder() -> ManifestBuilder:
-        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
-
     with _disk_errors(path=path, folder=folder):
-        filled = await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
+        filled = await _named_by_store(source, path, folder, limit)
         found = await asyncio.to_thread(_written, filled, folder, begun=begun)
     # Folders were counted roughly while names came.
     LimitCount(limit, what=source.uri, path=path).add_size(found.size)
@@ -83,17 +79,24 @@ async def list_both(
         EngineError: As `list_source`, and as `tdcs.model.cache_engine.Engine.files`.
     """
     begun = time.monotonic()
-
-    def builder() -> ManifestBuilder:
-        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
-
     with _disk_errors(path=path, folder=folder):
-        filled = await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
+        filled = await _named_by_store(source, path, folder, limit)
         count = LimitCount(limit, what=source.uri, path=path)
         async for page in engine.files(path=path, refresh=refresh):
             count.add_page(page)
             filled.add_blocks(page)
         return await asyncio.to_thread(_written, filled, folder, begun=begun)
+
+
+async def _named_by_store(
+    source: Source, path: str, folder: ManifestFolder, limit: ListingLimit | None
+) -> ManifestBuilder:
+    """What the store of a bucket says that it has."""
+
+    def builder() -> ManifestBuilder:
+        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
+
+    return await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
 
 
 def _written(builder: ManifestBuilder, folder: ManifestFolder, *, begun: float) -> Listed:
