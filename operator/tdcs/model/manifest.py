@@ -21,7 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.model.file_ids import ID_BYTES
-from tdcs.model.manifest_format import COLUMNS, FORMAT, MAGIC, BadManifestError, Header, Totals, encoded
+from tdcs.model.manifest_format import (
+    ALIGNMENT,
+    COLUMNS,
+    FORMAT,
+    MAGIC,
+    BadManifestError,
+    Header,
+    Totals,
+    aligned,
+    encoded,
+)
 from tdcs.model.slots import SLOTS
 
 _STRETCH = 1 << 17
@@ -57,6 +67,7 @@ class Manifest:
         view = memoryview(content).cast("B")
         self.digest: Final = digest
         self.header: Final = _header(view)
+        self._check_places()
         columns = {name: self._column(view, name=name) for name in COLUMNS}
         self._folders: Final = columns["folders"]
         self._folder_ends: Final = columns["folder_ends"]
@@ -352,6 +363,19 @@ class Manifest:
             else:
                 high = middle
         return low if self.folders[folder] else len(self.folders)
+
+    def _check_places(self) -> None:
+        """That the columns follow each other without a gap: one at another place would be read as numbers that no
+        other column knows."""
+        places = self.header.columns
+        if places.keys() != COLUMNS.keys():
+            raise BadManifestError(f"manifest {self.digest}: its header names other columns than format {FORMAT} has")
+        end = 0
+        for name in COLUMNS:
+            offset, length = places[name]
+            if offset % ALIGNMENT or (end and offset != aligned(end)):
+                raise BadManifestError(f"manifest {self.digest}: column {name} is not behind the one before it")
+            end = offset + length
 
     def _column(self, view: memoryview, *, name: str) -> npt.NDArray[Any]:
         kind = np.dtype(COLUMNS[name])

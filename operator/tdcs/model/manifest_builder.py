@@ -18,13 +18,13 @@ from tdcs.model.listing_limit import SourcesSize
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_columns import Columns, Sums
 from tdcs.model.manifest_format import (
-    ALIGNMENT,
     COLUMNS,
     DIGEST_LENGTH,
     MAGIC,
     Header,
     Skipped,
     Totals,
+    aligned,
     decoded,
     encoded,
 )
@@ -275,11 +275,11 @@ class ManifestBuilder:
             return MAGIC + len(header).to_bytes(8, "little") + header
 
         # Offsets make the header longer and move by that: room for the longest numbers is left.
-        at = _aligned(len(encode(dict.fromkeys(COLUMNS, (1 << 60, 1 << 60)))))
+        at = aligned(len(encode(dict.fromkeys(COLUMNS, (1 << 60, 1 << 60)))))
         places = {}
         for name in COLUMNS:
             places[name] = (at, sizes[name])
-            at = _aligned(at + sizes[name])
+            at = aligned(at + sizes[name])
         return encode(places), places
 
 
@@ -348,6 +348,3 @@ def _unfit(folder: bytes, name: bytes, *, known: bool) -> str:
             return f"a part of its path is longer than {_LONGEST_NAME} bytes"
     return ""
 
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT

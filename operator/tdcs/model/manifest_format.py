@@ -49,6 +49,11 @@ block_order: numbers of the blocks, ordered by id.
 """
 
 
+def aligned(offset: int) -> int:
+    """The first place for a column at or behind this offset."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
 class BadManifestError(ValueError):
     """The content is no manifest of this format, or is damaged."""
 

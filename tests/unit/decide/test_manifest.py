@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tdcs.model.cache_engine import Block, CachedFile
@@ -235,6 +235,7 @@ def test_a_mount_without_files_has_a_manifest_too() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 2000), st.integers(0, 255))
+@example(noise=b"", place=275, value=0)  # a column at the place of another one
 def test_damaged_content_is_refused_and_never_read_beyond_its_end(
     noise: bytes, place: int, value: int
 ) -> None:
