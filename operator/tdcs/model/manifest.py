@@ -369,12 +369,16 @@ class Manifest:
         other column knows."""
         places = self.header.columns
         if places.keys() != COLUMNS.keys():
-            raise BadManifestError(f"manifest {self.digest}: its header names other columns than format {FORMAT} has")
+            raise BadManifestError(
+                f"manifest {self.digest}: its header names other columns than format {FORMAT} has"
+            )
         end = 0
         for name in COLUMNS:
             offset, length = places[name]
             if offset % ALIGNMENT or (end and offset != aligned(end)):
-                raise BadManifestError(f"manifest {self.digest}: column {name} is not behind the one before it")
+                raise BadManifestError(
+                    f"manifest {self.digest}: column {name} is not behind the one before it"
+                )
             end = offset + length
 
     def _column(self, view: memoryview, *, name: str) -> npt.NDArray[Any]:

@@ -347,4 +347,3 @@ def _unfit(folder: bytes, name: bytes, *, known: bool) -> str:
         if len(part) > _LONGEST_NAME:
             return f"a part of its path is longer than {_LONGEST_NAME} bytes"
     return ""
-
