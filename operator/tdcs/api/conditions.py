@@ -94,6 +94,9 @@ CACHE_STARTING = "CacheStarting"
 CLAIM_LOST = "ClaimLost"
 """The claim of a Dataset has lost its volume, which is made anew: no new pod can mount it until the two are bound."""
 
+CLAIM_REFUSED = "ClaimRefused"
+"""The API server refuses the claim of a Dataset, such as by a quota: the data is there, and no pod can mount it."""
+
 COPIES_ABOVE_MAXIMUM = "CopiesAboveMaximum"
 """A Dataset has more copies than spec.access.maxCopies allows."""
 
@@ -182,6 +185,7 @@ HOLDING_UP_PODS = frozenset(
 WARNINGS = HOLDING_UP_PODS | frozenset(
     {
         CLAIM_LOST,
+        CLAIM_REFUSED,
         COPIES_ABOVE_MAXIMUM,
         COPIES_WRONG,
         FILES_FAILED,

@@ -19,7 +19,7 @@ from tdcs.api.base import (
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
-from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
+from tdcs.api.selection import ONE_OF_TWO, Amount, Bandwidth, Selection, StartTime
 from tdcs.api.sharing import ACCESS_RULES, EVICTION_RULES, Access, Eviction
 from tdcs.api.source_uri import REGION, canonical_source_uri
 
@@ -303,6 +303,10 @@ class DatasetSpec(Model):
     """How many jobs may read it at once."""
     eviction: Eviction = defaulted(Eviction, **rules(*EVICTION_RULES))
     """When it leaves the cache."""
+    claim_size: Amount | None = None
+    """The size that the PersistentVolumeClaim asks for and its volume has, such as 1Mi where a ResourceQuota or a
+    LimitRange would refuse the size of the data; left out: the size of the data. It limits nothing, and counts when the
+    claim is made: delete the claim to have it made anew with another size."""
 
 
 NOT_BELOW_COPIES = rule(

@@ -248,7 +248,7 @@ def with_trouble(findings: list[Finding], *, reason: str, message: str) -> list[
     ]
 
 
-def with_lost_claim(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
+def without_claim(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
     """The conditions of data that is there, with a claim that no new pod can mount."""
     return [
         finding(names.READY, False, reason, message) if one.type == names.READY else one for one in findings

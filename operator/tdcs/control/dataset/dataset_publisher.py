@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tdcs.api.conditions import CLAIM_LOST, LISTING_WAITS, Finding, shorten
+from tdcs.api.conditions import LISTING_WAITS, Finding, shorten
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.control.context import Settings, WorkKey
 from tdcs.control.dataset import dataset_conditions, dataset_status
@@ -167,10 +167,9 @@ class Publisher:
                 cluster=mount.cluster,
                 path=mount.path,
                 size=found.holdings.total_bytes,
+                claim_size=me.dataset.spec.claim_size,
             )
-        lost = claimed if isinstance(claimed, Problem) and claimed.reason == CLAIM_LOST else None
-        if isinstance(claimed, Problem) and lost is None:
-            return await self.blocked(me.obj, claimed)
+        unusable = claimed if isinstance(claimed, Problem) else None
         claim_name = me.key.name if claimed else status.claim_name
         return await self._report(
             me,
@@ -180,8 +179,8 @@ class Publisher:
             check=check,
             trouble=found.trouble or trouble,
             shared=shared,
-            lost=lost,
-            claim_name="" if lost is not None else claim_name,
+            unusable=unusable,
+            claim_name="" if unusable is not None else claim_name,
         )
 
     async def _report(
@@ -194,10 +193,11 @@ class Publisher:
         check: SourceCheck,
         trouble: Problem | None,
         shared: bool,
-        lost: Problem | None,
+        unusable: Problem | None,
         claim_name: str,
     ) -> float:
-        """The status of a Dataset of which all is known. `lost`: why no new pod can mount its claim."""
+        """The status of a Dataset of which all is known. `unusable`: why no new pod can mount its
+        claim."""
         context, settings = self._world.context, self._world.context.settings
         before, key = me.dataset.status or DatasetStatus(), me.own_want
         placement = found.placements.get(key)
@@ -245,9 +245,11 @@ class Publisher:
                 findings, reason=trouble.reason, message=trouble.message
             )
             wait = min(wait, trouble.retry_after)
-        if lost is not None:
-            findings = dataset_conditions.with_lost_claim(findings, reason=lost.reason, message=lost.message)
-            wait = min(wait, lost.retry_after)
+        if unusable is not None:
+            findings = dataset_conditions.without_claim(
+                findings, reason=unusable.reason, message=unusable.message
+            )
+            wait = min(wait, unusable.retry_after)
         cause = (trouble.reason, trouble.message) if trouble is not None else None
         findings.append(dataset_conditions.reachable(cause, differs=found.differs))
         answered, checked = mount.manifests.answered(me.key), before.last_source_check_time

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
-from tdcs.api.conditions import CLAIM_LOST, is_true, shorten
+from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED, is_true, shorten
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, seconds_since, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
@@ -229,7 +229,7 @@ def why_not_mounted(dataset: Dataset) -> str:
         if dataset.status.claim_name:
             return ""
         ready = conditions.get(names.READY)
-        if ready is not None and ready.reason == CLAIM_LOST:
+        if ready is not None and ready.reason in {CLAIM_LOST, CLAIM_REFUSED}:
             return f"{ready.reason}: {ready.message}"
         return "its volume is not bound yet (kubectl get pvc)"
     found = conditions.get(names.MOUNTED) or conditions.get(names.READY)

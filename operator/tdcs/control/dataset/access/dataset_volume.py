@@ -8,11 +8,12 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.api.conditions import CLAIM_LOST
+from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED
+from tdcs.api.quantities import to_bytes
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import claim_users, volume_objects
 from tdcs.kube.apply import ForeignObjectError, belongs, foreign
-from tdcs.kube.errors import InvalidError
+from tdcs.kube.errors import KubeError
 from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from tdcs.model.problem import RETRY_SOON, Problem
@@ -116,22 +117,39 @@ async def provide(
     cluster: str,
     path: str,
     size: int,
+    claim_size: int | str | None = None,
 ) -> bool | Problem:
-    """See to the volume and the claim; whether pods can use the claim. Their size is that of the data when they were
-    made: it cannot change later, and has no meaning for a read-only volume but to be shown.
+    """See to the volume and the claim; whether pods can use the claim. Their size is `claim_size`, or that of the data
+    when they were made: it cannot change later, and has no meaning for a read-only volume but to be shown and to be
+    counted by quotas.
 
     While the claim is not bound, which takes about a second, the Dataset is looked at again soon: a pod made now
     would be refused by the scheduler once and wait for its next round. How soon a claim that was deleted is made anew
-    depends on `times`. A problem when a name is taken, the server refused an object, or the claim has lost its volume:
-    that is made anew for this very claim, which pods may use, and the problem lasts until Kubernetes has bound the two
-    again.
+    depends on `times`. A problem when a name is taken, the server refused an object (with the server's sentence), or
+    the claim has lost its volume: that is made anew for this very claim, which pods may use, and the problem lasts
+    until Kubernetes has bound the two again. None of them concerns the data.
     """
     try:
-        wait = await _provide(context, obj, live, times, cluster=cluster, path=path, size=size)
+        wait = await _provide(
+            context,
+            obj,
+            live,
+            times,
+            cluster=cluster,
+            path=path,
+            storage=volume_objects.storage_of(size if claim_size is None else to_bytes(claim_size)),
+        )
     except ForeignObjectError as error:
-        return Problem(reason="NameTaken", message=str(error))
-    except InvalidError as error:
-        return Problem(reason="ChildRefused", message=str(error))
+        return Problem(reason="NameTaken", message=str(error), mounted=True)
+    except KubeError as error:
+        if not _is_refusal(error, claimed=live.claim is not None):
+            raise
+        return Problem(
+            reason=CLAIM_REFUSED,
+            message=_refused(error, obj),
+            retry_after=SLOW_RETRY,
+            mounted=True,
+        )
     if wait:
         context.queue.add_after(WorkKey(DATASETS, *object_key(obj)), wait)
     if live.lost:
@@ -145,6 +163,27 @@ async def provide(
     return not wait
 
 
+_TRANSIENT: Final = frozenset({0, 404, 409, 410, 429})
+"""HTTP statuses that say nothing about the object: no answer, gone, changed meanwhile, too many requests."""
+
+
+def _is_refusal(error: KubeError, *, claimed: bool) -> bool:
+    """Whether the API server refuses what it was sent, rather than being unable to answer. An admission webhook that
+    cannot be called is a 500: it keeps a first claim from being made, and does not concern one that is there."""
+    return error.code not in _TRANSIENT and not (claimed and error.code >= 500)
+
+
+def _refused(error: KubeError, obj: Object) -> str:
+    namespace, name = object_key(obj)
+    where = "" if error.resource is PERSISTENT_VOLUMES else f"{namespace}/"
+    return (
+        f"the API server refuses the {error.resource.kind} {where}{error.name or name}: {error.detail}. The data is "
+        "loaded all the same, and no new pod can mount it yet. Where a ResourceQuota or a LimitRange is the cause, set "
+        "spec.claimSize to a size that it allows (the size means nothing for reading), or have it changed; it is "
+        f"tried again every {SLOW_RETRY:.0f} seconds"
+    )
+
+
 async def _provide(
     context: Context,
     obj: Object,
@@ -153,7 +192,7 @@ async def _provide(
     *,
     cluster: str,
     path: str,
-    size: int,
+    storage: str,
 ) -> float:
     """One step; gives the seconds until the next look is due, 0 when pods can use the claim."""
     live, bound, key = found.volume, found.claim, WorkKey(DATASETS, *object_key(obj))
@@ -165,7 +204,8 @@ async def _provide(
     if live is not None and volume_objects.is_spent(live):
         await _delete_volume(context, live)
         live = None
-    storage = live["spec"]["capacity"]["storage"] if live is not None else volume_objects.storage_of(size)
+    if live is not None and bound is not None:
+        storage = live["spec"]["capacity"]["storage"]
     known = live["spec"].get("csi", {}).get("volumeAttributes") if live is not None else None
     wanted = volume_objects.volume(
         dataset=obj,
