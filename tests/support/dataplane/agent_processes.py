@@ -31,7 +31,7 @@ class AgentProcess:
         host: str = "127.0.0.1",
         control_port: int = names.AGENT_CONTROL_PORT,
         block_port: int = names.AGENT_BLOCK_PORT,
-        worker: str = NOBODY,
+        worker: str | None = NOBODY,
         trust: Path | None = None,
     ) -> None:
         self.node = node
@@ -44,7 +44,8 @@ class AgentProcess:
             name=f"agent of {node}",
             argv=[
                 *(*AGENT, "run", "--tier", str(tier), "--node", node, "--capacity", str(capacity)),
-                *("--worker", worker, "--host", host),
+                *(("--worker", worker) if worker is not None else ()),
+                *("--host", host),
                 *("--control-port", str(control_port), "--block-port", str(block_port)),
                 *(("--trust", str(trust)) if trust is not None else ()),
             ],

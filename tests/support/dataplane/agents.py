@@ -224,12 +224,15 @@ async def running_agent(
     node: str = "node-1",
     journal: str = JOURNAL,
     capacity: int = CAPACITY,
-    worker: str = NOBODY,
+    worker: str | None = NOBODY,
     patience: Patience = SHORT,
     ready_seconds: float = 10,
     tls: Contexts | None = None,
 ) -> AsyncIterator[RunningAgent]:
-    """An agent on a tier's folder, until the body ends; with `tls` it answers callers by their roles."""
+    """An agent on a tier's folder, until the body ends; with `tls` it answers callers by their roles.
+
+    Without a `worker` it alone is the cache.
+    """
     disk = Disk(tier)
     enter_epoch(disk, journal=journal)
     make_ready(disk)
@@ -237,7 +240,7 @@ async def running_agent(
     async with serving_agent(
         settings,
         disk=disk,
-        worker=WorkerBlocks(target=worker, patience=0.1),
+        worker=WorkerBlocks(target=worker, patience=0.1) if worker is not None else None,
         tls=tls,
         host="127.0.0.1",
         shutdown_seconds=0.1,

@@ -1,4 +1,5 @@
-"""A store that lists one bucket as S3 does: prefixes, delimiters, pages, keys to start after, any name."""
+"""A store that lists one bucket as S3 does: prefixes, delimiters, pages, keys to start after, any name. It gives the
+objects, too, where a test says what they have."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import bisect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from aiohttp import web
 
@@ -30,7 +31,8 @@ class BucketStore:
         knows_start: whether it takes notice of start-after.
         shown: the order in which it lists the names of a page.
         failures: what it answers instead, by the number of the request; a number that is not here is answered.
-        asked: the query of each request.
+        content: of the object of a name; None: there are names alone.
+        asked: the query of each request for names.
     """
 
     keys: list[bytes]
@@ -39,6 +41,7 @@ class BucketStore:
     spelled: bool = True
     knows_start: bool = True
     shown: Callable[[list[bytes]], list[bytes]] = lambda keys: keys
+    content: Callable[[bytes], bytes] | None = None
     failures: dict[int, Answer] = field(default_factory=dict)
     asked: list[dict[str, str]] = field(default_factory=list)
     at_once: int = 0
@@ -54,6 +57,8 @@ class BucketStore:
         return Source(uri="s3://bucket/data", options=options, credentials=KEYS)
 
     async def answer(self, request: web.Request) -> web.Response:
+        if self.content is not None and "list-type" not in request.query:
+            return self._object(unquote_to_bytes(request.rel_url.raw_path).removeprefix(b"/bucket/"), request)
         self.asked.append(dict(request.query))
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -63,6 +68,20 @@ class BucketStore:
             return web.Response(status=status, body=text, content_type="application/xml")
         finally:
             self.at_once -= 1
+
+    def _object(self, key: bytes, request: web.Request) -> web.Response:
+        if self.content is None or key not in self.keys:
+            return web.Response(status=404, body=b"<Error><Code>NoSuchKey</Code></Error>")
+        content, tag = self.content(key), self.etag(key)
+        headers = {"ETag": tag} if tag is not None else {}
+        if tag is not None and request.headers.get("If-Match", tag) != tag:
+            return web.Response(status=412)
+        headers["Last-Modified"] = "Sun, 22 Nov 2026 10:00:00 GMT"
+        if (part := request.http_range) == slice(None, None, 1):
+            return web.Response(body=content, headers=headers)
+        first, last = part.start or 0, min(part.stop or len(content), len(content))
+        headers["Content-Range"] = f"bytes {first}-{last - 1}/{len(content)}"
+        return web.Response(status=206, body=content[first:last], headers=headers)
 
     def page(self, asked: Mapping[str, str]) -> bytes:
         prefix, delimiter = asked.get("prefix", "").encode(), asked.get("delimiter", "").encode()

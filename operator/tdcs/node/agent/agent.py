@@ -91,7 +91,7 @@ class Agent:
     Args:
         settings: what it is.
         disk: its folders, made ready for the journal.
-        worker: RPCs of the worker beside it.
+        worker: RPCs of the worker beside it; None: this agent alone is the node's cache.
         fetcher: gets manifests into the disk's folder of them.
         tls: contexts with which other agents are spoken to; None: plain TCP.
     """
@@ -101,7 +101,7 @@ class Agent:
         *,
         settings: AgentSettings,
         disk: Disk,
-        worker: WorkerBlocks,
+        worker: WorkerBlocks | None,
         manifests: ManifestFolder,
         fetcher: ManifestFetcher,
         tls: Contexts | None = None,
@@ -111,7 +111,9 @@ class Agent:
         self.disk: Final = disk
         self.manifests: Final = manifests
         self.fetcher: Final = fetcher
-        self._opener: Final = ManifestOpener(manifests=manifests, fetcher=fetcher, clock=clock)
+        self._opener: Final = ManifestOpener(
+            manifests=manifests, fetcher=fetcher, clock=clock, exported=worker is not None
+        )
         self._clock: Final = clock
         self._assignments: Final = AssignmentFolder(disk.assignments)
         self.mounts: dict[str, MountWork] = {}

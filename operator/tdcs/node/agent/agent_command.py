@@ -48,7 +48,7 @@ def command() -> None:
 def prepare(settings: agent_process.PrepareSettings) -> None:
     """Remove blocks of another journal, and give the others to the worker's user. Run it before the worker starts.
 
-    It waits for the master as long as that takes.
+    With a master it waits for it as long as that takes.
     """
     _log_plainly()
     tier, user = settings.tier, settings.user

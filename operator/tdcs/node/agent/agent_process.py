@@ -47,7 +47,11 @@ class DiskSettings:
 class PrepareSettings(DiskSettings):
     """What makes a disk ready is given."""
 
-    master: str = option("host:port of the cache's master.", env="TDCS_MASTER")
+    master: str = option(
+        "host:port of the cache's master; left out, there is none, and the agents alone are the cache.",
+        default="",
+        env="TDCS_MASTER",
+    )
     user: int | None = option(
         "Number of the user of worker and agent, to whom the blocks are given; without it no owner changes.",
         default=None,
@@ -62,7 +66,11 @@ class ProcessSettings(DiskSettings):
     capacity_bytes: int = option(
         "Bytes that the worker may hold.", type=SIZE, flag="--capacity", env="TDCS_CAPACITY"
     )
-    worker: str = option("host:port of the node's worker.", env="TDCS_WORKER")
+    worker: str = option(
+        "host:port of the node's worker; left out, there is none, and the agents alone are the cache.",
+        default="",
+        env="TDCS_WORKER",
+    )
     host: str = option("Address to listen on.", default="0.0.0.0")  # noqa: S104
     control_port: int = option("Port of HTTP.", default=names.AGENT_CONTROL_PORT, type=PORT)
     block_port: int = option("Port of blocks.", default=names.AGENT_BLOCK_PORT, type=PORT)
@@ -77,14 +85,12 @@ class ProcessSettings(DiskSettings):
 
 async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
     """Make a disk one of the master's journal, before the worker registers, and look through what may have been lost
-    with the machine's power; how many blocks were removed."""
+    with the machine's power; how many blocks were removed.
+
+    Without a master the ids of blocks are TDCS's own, and nobody is waited for.
+    """
     disk = Disk(tier)
-    identify = TrustFolder(trust) if trust is not None else None
-    rpc = Rpc(target=master, patience=_CALL_PATIENCE, identify=identify)
-    try:
-        journal = await asked_patiently(lambda: journal_id(rpc))
-    finally:
-        await rpc.close()
+    journal = await _journal_of(master, trust) if master else names.OWN_BLOCK_IDS
 
     def enter() -> int:
         removed = enter_epoch(disk, journal=journal)
@@ -93,11 +99,20 @@ async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
     return await asyncio.to_thread(enter)
 
 
+async def _journal_of(master: str, trust: Path | None) -> str:
+    identify = TrustFolder(trust) if trust is not None else None
+    rpc = Rpc(target=master, patience=_CALL_PATIENCE, identify=identify)
+    try:
+        return await asked_patiently(lambda: journal_id(rpc))
+    finally:
+        await rpc.close()
+
+
 async def run(settings: ProcessSettings) -> None:
     """Work until SIGTERM or SIGINT comes.
 
     Raises:
-        NoEpochError: `prepare` was never run on this disk.
+        NoEpochError: `prepare` was never run on this disk, or for a cache of another kind.
         OSError: A port is taken, or the certificate cannot be read.
     """
     disk = Disk(settings.tier)
@@ -106,11 +121,21 @@ async def run(settings: ProcessSettings) -> None:
         raise NoEpochError(
             f"{disk.epoch} does not say which journal the blocks belong to; run `tdcs agent prepare` first"
         )
+    if (journal == names.OWN_BLOCK_IDS) == bool(settings.worker):
+        raise NoEpochError(
+            f"{disk.epoch} says that ids of blocks are of {journal!r}, and this agent was started "
+            f"{'with' if settings.worker else 'without'} a worker; run `tdcs agent prepare` first, with the cache's "
+            "master if it has one"
+        )
     disk.prepare()
     await asyncio.to_thread(make_ready, disk)
     ManifestFolder(disk.manifests).clear_partial()
     identify = TrustFolder(settings.trust) if settings.trust is not None else None
-    worker = WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE, identify=identify)
+    worker = (
+        WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE, identify=identify)
+        if settings.worker
+        else None
+    )
     tls = Contexts(identify) if identify is not None else None
     if tls is not None:
         tls.server()  # no certificate, no agent

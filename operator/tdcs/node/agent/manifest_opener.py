@@ -25,8 +25,15 @@ class ManifestOpener:
     """One agent's way to manifests. What fails is tried again after a pause that grows."""
 
     def __init__(
-        self, *, manifests: ManifestFolder, fetcher: ManifestFetcher, clock: Callable[[], float]
+        self,
+        *,
+        manifests: ManifestFolder,
+        fetcher: ManifestFetcher,
+        clock: Callable[[], float],
+        exported: bool = True,
     ) -> None:
+        """`exported`: see `Ledger`."""
+        self._exported: Final = exported
         self._manifests: Final = manifests
         self._fetcher: Final = fetcher
         self._clock: Final = clock
@@ -51,7 +58,9 @@ class ManifestOpener:
     async def open(self, path: str, digest: str) -> Ledger | None:
         """A new ledger by this manifest; None when it is not on this disk, or cannot be read."""
         try:
-            ledger = await asyncio.to_thread(lambda: Ledger(self._manifests.open(digest)))
+            ledger = await asyncio.to_thread(
+                lambda: Ledger(self._manifests.open(digest), exported=self._exported)
+            )
         except FileNotFoundError:
             return None
         except (BadManifestError, OSError, ValueError) as error:

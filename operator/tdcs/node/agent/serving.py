@@ -38,7 +38,7 @@ async def serving_agent(
     settings: AgentSettings,
     *,
     disk: Disk,
-    worker: WorkerBlocks,
+    worker: WorkerBlocks | None,
     tls: Contexts | None,
     host: str,
     control_port: int = 0,
@@ -48,7 +48,7 @@ async def serving_agent(
     """Put an agent together on a disk that is in the journal of `settings`, and serve until the body ends.
 
     Args:
-        worker: the cache's worker on this node; closed in the end.
+        worker: the cache's worker on this node; closed in the end. None: the agent alone is the cache.
         tls: both services, and what it asks of other agents, are by TLS, and every caller by its role. None: plain, and
             every caller is answered.
         host: address that both services listen on.
@@ -60,7 +60,8 @@ async def serving_agent(
     """
     manifests = ManifestFolder(disk.manifests)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(worker.close)
+        if worker is not None:
+            stack.push_async_callback(worker.close)
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
         session = await stack.enter_async_context(http_answers.open_session(connector))
         fetcher = ManifestFetcher(folder=manifests, session=session)

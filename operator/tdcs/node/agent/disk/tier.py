@@ -34,8 +34,8 @@ Ids = npt.NDArray[np.int64]
 
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CLOSE_SECONDS: Final = 10.0
-_DIGITS: Final = 18
-"""Of the longest name that is an id."""
+_LARGEST_ID: Final = str((1 << 63) - 1)
+"""TDCS's own ids are spread over all of these numbers."""
 
 
 class Place(IntEnum):
@@ -338,11 +338,16 @@ def _ids(folder: Path) -> Ids:
         names = os.listdir(folder)
     except FileNotFoundError:
         names = []
-    if not "".join(names).isdecimal() or max(map(len, names), default=0) > _DIGITS:  # others lie there, too
-        names = [name for name in names if name.isdecimal() and len(name) <= _DIGITS]
+    if not "".join(names).isdecimal() or max(map(len, names), default=0) >= len(_LARGEST_ID):
+        names = [name for name in names if _is_id(name)]  # others may lie there, too
     array = np.fromiter(map(int, names), dtype=np.int64, count=len(names))
     array.sort()
     return array
+
+
+def _is_id(name: str) -> bool:
+    digits = len(_LARGEST_ID)
+    return name.isdecimal() and (len(name) < digits or (len(name) == digits and name <= _LARGEST_ID))
 
 
 def _changed(folder: Path) -> int:

@@ -61,14 +61,18 @@ class Blocks(Protocol):
 class Ledger:
     """The blocks of one version of a mount.
 
+    Args:
+        exported: whether a worker is told of the blocks that lie here, after they are readable.
+
     Attributes:
         looked_at: whether a look at the folders was made; before that it is not known what is missing.
         changes: grows with every change, so that nothing has to be counted anew while there was none.
         placements: grows whenever other blocks are assigned.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, *, exported: bool = True) -> None:
         self.manifest: Final = manifest
+        self._exported: Final = exported
         self.assignment: Assignment | None = None
         self.changes = 0
         self.placements = 0
@@ -428,7 +432,7 @@ class Ledger:
 
     def registers(self) -> bool:
         total = self._counts.total
-        return bool(
+        return self._exported and bool(
             total[kinds.REGISTERS]
             or total[kinds.REGISTERS_UNWANTED] > self._dropped_of(kinds.REGISTERS_UNWANTED)
         )
@@ -531,7 +535,7 @@ class Ledger:
         total = self._counts.total
         return bool(
             total[kinds.OPEN]
-            or total[kinds.UNREGISTERED]
+            or (self._exported and total[kinds.UNREGISTERED])
             or total[kinds.WRONG]
             or total[kinds.IN_WORK]
             or self._offered_of(kinds.OPEN_ONLY)

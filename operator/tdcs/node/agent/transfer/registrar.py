@@ -85,12 +85,16 @@ def lanes_now(*, bringing: bool, idle: float, waited: float) -> int:
 
 
 class Registrar:
-    """Works on one worker's blocks. All in one event loop."""
+    """Works on one worker's blocks. All in one event loop.
+
+    Args:
+        worker: None: there is none, and nobody but this agent knows of the blocks.
+    """
 
     def __init__(
         self,
         *,
-        worker: WorkerBlocks,
+        worker: WorkerBlocks | None,
         disk: Disk,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -122,14 +126,14 @@ class Registrar:
             lanes: blocks at the same time.
             leaves: each lane asks it before its next block, and ends if it gives True.
         """
-        ledger = mount.ledger
-        if ledger is None or mount.forgotten or self.resting:
+        ledger, worker = mount.ledger, self._worker
+        if worker is None or ledger is None or mount.forgotten or self.resting:
             return 0
         skip = self._resting_blocks(ledger)
         with mount.lock:
             blocks = ledger.to_register(most=most, skip=skip)
         return await self._each(
-            mount, ledger, blocks, lanes, lambda block: self._register(mount, ledger, block), leaves
+            mount, ledger, blocks, lanes, lambda block: self._register(mount, ledger, block, worker), leaves
         )
 
     async def drop(self, mount: MountWork, *, most: int) -> int:
@@ -214,7 +218,7 @@ class Registrar:
             )
         return len(blocks) - len(waiting)
 
-    async def _register(self, mount: MountWork, ledger: Ledger, block: int) -> None:
+    async def _register(self, mount: MountWork, ledger: Ledger, block: int, worker: WorkerBlocks) -> None:
         identity = int(ledger.manifest.block_ids[block])
         length = int(ledger.manifest.block_lengths[block])
         if self.resting:
@@ -225,7 +229,7 @@ class Registrar:
                 self._disk.unspool(identity)
                 mount.located(ledger, block, spooled=False, registered=False)
                 return
-            await self._worker.create(
+            await worker.create(
                 block_id=identity,
                 length=length,
                 place=lambda path: self._disk.lend(identity, worker_file=path),
@@ -288,6 +292,9 @@ class Registrar:
         self._disk.unspool(identity)
 
     async def _remove_registered(self, identity: int) -> None:
+        if self._worker is None:  # what an engine that had one has left
+            self._disk.remove_registered(identity)
+            return
         if self.resting:
             raise _WorkerAwayError
         try:

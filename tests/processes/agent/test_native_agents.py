@@ -1,0 +1,199 @@
+"""Agents that alone are the cache, as processes of their own: from a bucket to a reader's bytes, without any master."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+from tests.support.dataplane.agent_processes import AgentProcess
+from tests.support.dataplane.agents import MOUNT, Version
+from tests.support.programs.bucket_store import BucketStore, serving
+from tests.support.programs.ports import free_ports
+from tests.support.waiting import eventually_async
+
+from tdcs.api import names
+from tdcs.engine.agent_client import HttpAgents
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import ProcessLister
+from tdcs.listing.result import access_of
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentError, MountState
+from tdcs.node.agent.agent_process import prepare
+from tdcs.node.wire import frames
+from tdcs.node.wire.block_client import BlockClient
+from tdcs.node.wire.frames import Wanted
+
+FILES = {
+    f"data/{number // 50:02}/{number:03}.jpg": random.Random(number).randbytes(30_000)
+    for number in range(300)
+}
+LARGE = {"data/large.bin": random.Random(7).randbytes(12_000_000), "data/empty": b""}
+ALL = FILES | LARGE
+
+
+class NativeCache:
+    """A bucket, two agents without workers, and the operator's client to them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = BucketStore(
+            keys=[name.encode() for name in ALL],
+            size=lambda key: len(ALL[key.decode()]),
+            content=lambda key: ALL[key.decode()],
+        )
+        self.client = HttpAgents(poll_seconds=2.0, call_seconds=5.0)
+        self.agents = [self._agent(node) for node in ("one", "two")]
+        self._number = 0
+
+    def _agent(self, node: str) -> AgentProcess:
+        control, blocks = free_ports(2)
+        return AgentProcess(
+            node=node,
+            tier=self.folder / node,
+            log=self.folder / f"{node}.log",
+            capacity=1 << 30,
+            control_port=control,
+            block_port=blocks,
+            worker=None,
+        )
+
+    async def start(self) -> None:
+        for agent in self.agents:
+            agent.tier.mkdir()
+            assert await prepare(tier=agent.tier, master="") == 0, "nobody is waited for"
+            agent.process.launch()
+        for agent in self.agents:
+            await asyncio.to_thread(agent.process.wait_ready)
+        self.client.connect({agent.node: agent.reached for agent in self.agents})
+        await eventually_async(lambda: len(self.client.states()) == 2, deadline=60)
+
+    async def listed(self) -> Version:
+        """The version that the bucket has, found by TDCS's own listing, put on the agents' disks."""
+        manifests = ManifestFolder(self.folder / "manifests")
+        lister = ProcessLister(
+            master="", folder=manifests, source_of=lambda _: self.store.source, blocks="Own"
+        )
+        found = await lister.list(path=MOUNT)
+        for agent in self.agents:
+            content = manifests.file(found.digest).read_bytes()
+            (agent.disk.manifests / manifests.file(found.digest).name).write_bytes(content)
+        return Version(
+            manifest=manifests.open(found.digest), folder=manifests, source=access_of(self.store.source)
+        )
+
+    async def give(self, agent: AgentProcess, version: Version, **fields: object) -> None:
+        """Assign, until the agent has taken it."""
+        self._number += 1
+        assignment = version.assignment(version=self._number, **fields)  # type: ignore[arg-type]
+
+        async def taken() -> bool:
+            try:
+                await self.client.assign(node=agent.node, assignments=[assignment])
+            except AgentError:
+                return False
+            return True
+
+        await eventually_async(taken, deadline=60, describe=agent.process.tail)
+
+    async def holds(self, agent: AgentProcess, version: Version) -> None:
+        """Wait until an agent holds everything, and has nothing left to do."""
+
+        def whole() -> bool:
+            state = self._state(agent)
+            return state.held_bytes == version.bytes and not state.busy and not state.failures
+
+        await eventually_async(
+            whole, deadline=120, describe=lambda: f"{self._state(agent)}\n{agent.process.tail()}"
+        )
+
+    def _state(self, agent: AgentProcess) -> MountState:
+        state = self.client.states().get(agent.node)
+        return (state.mounts.get(MOUNT) if state is not None else None) or MountState(mount=MOUNT)
+
+
+def read_by_wire(agent: AgentProcess, version: Version, blocks: Iterable[int]) -> dict[int, bytes]:
+    """What a reader gets of an agent for these blocks of a version; a block that the agent lacks is left out."""
+    found: dict[int, bytes] = {}
+    ids = {int(version.manifest.block_ids[block]): block for block in blocks}
+    with BlockClient(address=agent.address, journal=names.OWN_BLOCK_IDS, answer_seconds=60.0) as connection:
+        for identity, block in ids.items():
+            wanted = [Wanted(identity, 0, frames.WHOLE)]
+            connection.ask(wanted)
+            for piece in connection.pieces(wanted):
+                if piece.length < 0:
+                    continue
+                content = bytearray(piece.length)
+
+                def sink(data: memoryview, offset: int, content: bytearray = content) -> None:
+                    content[offset : offset + len(data)] = data
+
+                connection.take(piece, sink)
+                found[block] = bytes(content)
+    return found
+
+
+def by_block(version: Version) -> dict[int, bytes]:
+    """What each block of a version has in the bucket."""
+    manifest, found = version.manifest, {}
+    for block in range(manifest.blocks):
+        path = manifest.file_path(manifest.file_of(block)).decode()
+        offset = manifest.offset(block)
+        found[block] = ALL[f"data/{path}"][offset : offset + int(manifest.block_lengths[block])]
+    return found
+
+
+async def reads_all_again(agent: AgentProcess, version: Version, expected: dict[int, bytes]) -> None:
+    """Wait until an agent that was started again has looked at its disk, and gives all of it; never other bytes."""
+
+    def all_right() -> bool:
+        found = read_by_wire(agent, version, expected)
+        assert found == {block: expected[block] for block in found}
+        return found == expected
+
+    await eventually_async(all_right, deadline=60, describe=agent.process.tail)
+
+
+@pytest.fixture
+async def cache(tmp_path: Path) -> AsyncIterator[NativeCache]:
+    made = NativeCache(tmp_path)
+    async with serving(made.store):
+        try:
+            await made.start()
+            yield made
+        finally:
+            await made.client.close()
+            for agent in made.agents:
+                await asyncio.to_thread(agent.process.kill)
+
+
+async def test_a_bucket_is_listed_loaded_and_read_without_any_master(cache: NativeCache) -> None:
+    version = await cache.listed()
+    first, second = cache.agents
+    assert len(version.manifest) == len(ALL)
+
+    await cache.give(first, version, origin=ALL_SLOTS)
+    # Killed in the middle of the load: what has a name is whole.
+    await eventually_async(
+        lambda: sum(1 for _ in first.disk.spool.iterdir()) > 20, deadline=60, interval=0.005
+    )
+    await asyncio.to_thread(first.process.kill)
+    left = first.content(version)
+    assert left == {name: ALL[f"data/{name}"] for name in left}, "readable, and not what it is called"
+    await asyncio.to_thread(first.process.start)
+    await cache.give(first, version, origin=ALL_SLOTS)
+    await cache.holds(first, version)
+
+    # The other one has all from the first, and the store is not there any more.
+    cache.store.content = None
+    await cache.give(second, version, origin=NO_SLOTS, peers=[first.peer()], source=None)
+    await cache.holds(second, version)
+
+    expected = by_block(version)
+    for agent in (first, second):
+        assert read_by_wire(agent, version, expected) == expected
+        await asyncio.to_thread(agent.process.kill)
+        await asyncio.to_thread(agent.process.start)
+        await reads_all_again(agent, version, expected)
+        assert not list(agent.disk.blocks.glob("*")), "no worker has a folder"
