@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
-from tdcs.api.generate import crd_documents
+from tdcs.cli import crd_documents
 
 
 @click.command(name="crds")

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ValidationError
 
 from tdcs.api.base import Model
 from tdcs.api.dataset import Dataset
-from tdcs.api.generate import crd_documents
-from tdcs.api.generate.crd_schema import structural
+from tdcs.cli import crd_documents
+from tdcs.cli.crd_schema import structural
 from tdcs.model.humanize import wrong_fields
 
 CHECKOUT = Path(__file__).parents[3]

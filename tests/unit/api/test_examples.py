@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tdcs.api.generate import crd_documents
+from tdcs.cli import crd_documents
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"
 MODELS = {kind.model.__name__: kind.model for kind in crd_documents.KINDS}

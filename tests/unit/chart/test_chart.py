@@ -11,7 +11,7 @@ from tests.unit.chart.network import selects
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
-from tdcs.api.generate import crd_documents
+from tdcs.cli import crd_documents
 from tdcs.control.cachecluster.blueprint import labels_of
 
 CLUSTER_SCOPED = {

@@ -8,8 +8,8 @@ from tests.unit.decide.builders import DIGEST, MOUNT, candidate, totals_of
 from tdcs.api import names
 from tdcs.api.conditions import WARNINGS, Finding
 from tdcs.api.dataset import Dataset
-from tdcs.api.generate import crd_documents
 from tdcs.api.sharing import Access, Eviction
+from tdcs.cli import crd_documents
 from tdcs.control.dataset import dataset_conditions, grant_message
 from tdcs.decide.cache import wants
 from tdcs.decide.cache.grants import MountGrant, Tier

@@ -7,7 +7,7 @@ from tests.unit.control.jobs import Jobs
 
 from tdcs.api.cachecluster import CacheClusterStatus, CacheWorker
 from tdcs.api.dataset import Copy, DatasetStatus
-from tdcs.api.generate import crd_documents
+from tdcs.cli import crd_documents
 from tdcs.control.job.job_status import places_of
 from tdcs.kube.apply import digest_of
 from tdcs.model.job_pods import PodView

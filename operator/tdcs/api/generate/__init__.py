@@ -1,1 +1,0 @@
-"""The CustomResourceDefinitions, generated from the models."""
