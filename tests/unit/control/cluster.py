@@ -20,7 +20,7 @@ from tdcs.control.cachecluster.cachecluster_controller import CacheClusterContro
 from tdcs.control.context import Context, Settings, Stores, WorkKey, addresses_of
 from tdcs.control.dataset.dataset_controller import DatasetController
 from tdcs.control.node_usage import Usage
-from tdcs.control.preload.preload_controller import PreloadController
+from tdcs.control.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
 from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder, utc_now

@@ -29,7 +29,7 @@ from tdcs.control.operator.operator_health import STARTING, StaleError
 from tdcs.control.operator.startup import patiently, until_synced
 from tdcs.control.operator.store_resync import StoreResync
 from tdcs.control.operator_metrics import Metrics
-from tdcs.control.preload.preload_controller import PreloadController
+from tdcs.control.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
 from tdcs.engine.holder_service import KnownAgents
 from tdcs.engine.read_reports import ReadWaits

@@ -10,11 +10,11 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
 from tdcs.api.preload import Preload, PreloadStatus
+from tdcs.control import preload_status as conclusions
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.mount_report import MountReport
-from tdcs.control.preload import preload_status as conclusions
-from tdcs.control.preload.preload_status import Conclusion, PreloadView
+from tdcs.control.preload_status import Conclusion, PreloadView
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.cache import wants
 from tdcs.decide.queue.pod_admission import Reason

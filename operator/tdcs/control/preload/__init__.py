@@ -1,1 +1,0 @@
-"""Preloads: how far each is."""
