@@ -11,7 +11,7 @@ from tdcs.control.context import Stores
 from tdcs.control.job.copy_choice import published_copy
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.job.data_verdict import KnownDataset
-from tdcs.decide.job.kueue_workload import CheckedWorkload, copies_read, is_finished
+from tdcs.decide.kueue.kueue_workload import CheckedWorkload, copies_read, is_finished
 from tdcs.decide.place.data_location import chosen_from
 from tdcs.decide.queue.pod_admission import choose_copy
 from tdcs.model.kube_objects import Object

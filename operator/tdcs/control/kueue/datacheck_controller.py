@@ -25,8 +25,8 @@ from tdcs.decide.job.data_verdict import (
     verdict,
     verdict_without_spec,
 )
-from tdcs.decide.job.kueue_workload import CheckedWorkload, checked_workload
-from tdcs.decide.job.workload_hold import hold_status, is_on_hold, queue_status
+from tdcs.decide.kueue.kueue_workload import CheckedWorkload, checked_workload
+from tdcs.decide.kueue.workload_hold import hold_status, is_on_hold, queue_status
 from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
 from tdcs.kube.informer import Informer
 from tdcs.model.humanize import explain_invalid

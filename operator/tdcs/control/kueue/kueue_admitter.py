@@ -19,11 +19,11 @@ from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.kueue import own_workload
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
-from tdcs.decide.job import workload_standing
 from tdcs.decide.job.job_phase import Decision
-from tdcs.decide.job.kueue_nodes import Placement, pod_set_name
-from tdcs.decide.job.workload_hold import place_free_status, place_hold_status, waits_for_place
-from tdcs.decide.job.workload_standing import QueueStanding, decided_by_kueue, sized_by_kueue, standing_of
+from tdcs.decide.kueue import workload_standing
+from tdcs.decide.kueue.kueue_nodes import Placement, pod_set_name
+from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
+from tdcs.decide.kueue.workload_standing import QueueStanding, decided_by_kueue, sized_by_kueue, standing_of
 from tdcs.decide.queue.whose_job import local_queue
 from tdcs.kube.apply import belongs, foreign
 from tdcs.kube.errors import ConflictError, KubeError, NotFoundError

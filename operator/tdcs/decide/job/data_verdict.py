@@ -11,7 +11,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import DatasetUse, Readiness
 from tdcs.decide.job.job_phase import readiness
-from tdcs.decide.job.kueue_workload import CheckedWorkload
+from tdcs.decide.kueue.kueue_workload import CheckedWorkload
 from tdcs.decide.queue.pod_admission import DatasetReadiness, decide
 from tdcs.model.kube_objects import Key
 

@@ -8,7 +8,7 @@ from tests.unit.control.kueue.test_verdict import at, workload
 from tests.unit.control.kueue.world import World
 
 from tdcs.control.kueue import copy_assignments
-from tdcs.decide.job.kueue_workload import copies_read
+from tdcs.decide.kueue.kueue_workload import copies_read
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, TRAINING_JOBS, WORKLOADS
 

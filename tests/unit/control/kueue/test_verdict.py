@@ -19,7 +19,7 @@ from tdcs.decide.job.data_verdict import (
     to_load_ahead,
     verdict,
 )
-from tdcs.decide.job.kueue_workload import CheckedWorkload, checked_workload
+from tdcs.decide.kueue.kueue_workload import CheckedWorkload, checked_workload
 from tdcs.model.kube_objects import Object
 
 CHECK = "data"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.decide.job.workload_standing import ADMITTED, QUOTA_RESERVED, REQUEUED, with_conditions
+from tdcs.decide.kueue.workload_standing import ADMITTED, QUOTA_RESERVED, REQUEUED, with_conditions
 from tdcs.model.kube_objects import Object
 
 RETRY = "Retry"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
-from tdcs.decide.job.workload_hold import RETRY, is_on_hold
+from tdcs.decide.kueue.workload_hold import RETRY, is_on_hold
 from tdcs.model.kube_objects import Key, Object
 
 
@@ -36,7 +36,7 @@ class CheckedWorkload:
         priority: larger is admitted first.
         pod_sets: its pods.
         reserved_since: when its quota was reserved; None while it is not.
-        on_hold: whether it waits outside of the queue for its data, see `tdcs.decide.job.workload_hold`.
+        on_hold: whether it waits outside of the queue for its data, see `tdcs.decide.kueue.workload_hold`.
         may_hold: whether it stays there until it is queued again: Kueue queues those of StatefulSets at once.
         closed: whether there is nothing to say about it: it is admitted, being evicted, ended, not active, or being
             deleted.
