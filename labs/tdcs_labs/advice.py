@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tdcs.decide.job.job_time import Prediction
-from tdcs.decide.queue.reading_speed import Bottleneck
+from tdcs.decide.place.reading_speed import Bottleneck
 from tdcs.model.humanize import duration
 from tdcs.model.humanize import times as ratio
 

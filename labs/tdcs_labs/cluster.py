@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tdcs.api.names import GPU_RESOURCE
-from tdcs.decide.queue import fair_share, gang_fit, pod_admission
+from tdcs.decide.place import gang_fit
+from tdcs.decide.queue import fair_share, pod_admission
 from tdcs.decide.queue.copy_places import KeptPlaces, Key, PlaceRequest, Places, missing_place, takes_place_at
 from tdcs_labs.job import SimJob
 from tdcs_labs.scenario import Scenario

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from tdcs.decide.cache.load_order import budget
 from tdcs.decide.cache.load_order import share as share_loading
-from tdcs.decide.queue.reading_speed import limited
+from tdcs.decide.place.reading_speed import limited
 from tdcs_labs.cluster import Cluster
 from tdcs_labs.job import EPSILON_BYTES, SimJob
 from tdcs_labs.scenario import Scenario, pods_of

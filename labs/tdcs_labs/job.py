@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tdcs.api.names import GPU_RESOURCE
-from tdcs.decide.queue.gang_fit import PodGroup
-from tdcs.decide.queue.reading_speed import estimate, page_cache_hit_ratio
+from tdcs.decide.place.gang_fit import PodGroup
+from tdcs.decide.place.reading_speed import estimate, page_cache_hit_ratio
 from tdcs_labs.workload import Dataset
 
 #: Remaining bytes below which a job or an epoch counts as done.

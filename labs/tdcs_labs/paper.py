@@ -2,7 +2,7 @@
 
 Zhang Kai, Che Yang, "Accelerating containerised deep learning with a distributed cache", Big Data
 Research 2021(5), figure 5. Its numbers were published as ranges only: how much each step
-gains over the one before. The model is that of the policies (:mod:`tdcs.decide.queue.reading_speed`) with:
+gains over the one before. The model is that of the policies (:mod:`tdcs.decide.place.reading_speed`) with:
 
 - the speed of the GPUs on 8 and on 32 V100 as measured on a cached dataset (Fluid's documentation,
   "Accelerate PVC with Fluid", speed at the last step, warm), and in between and beyond by the cost of a
@@ -22,7 +22,7 @@ have been 7 times, outside what was published.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tdcs.decide.queue.reading_speed import estimate
+from tdcs.decide.place.reading_speed import estimate
 
 GPUS_PER_NODE = 8
 SIZES = (8, 32, 64, 128)

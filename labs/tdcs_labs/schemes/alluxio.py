@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tdcs.decide.queue.reading_speed import lru_hit_ratio
+from tdcs.decide.place.reading_speed import lru_hit_ratio
 from tdcs_labs.cluster import Cluster
 from tdcs_labs.job import SimJob
 from tdcs_labs.scenario import Scenario

@@ -21,10 +21,10 @@ from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant
 from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, DatasetUse, standing
 from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone, of_dataset
 from tdcs.decide.place.copy_nodes import CacheNode
+from tdcs.decide.place.gang_fit import most_that_fit
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO, Candidate
 from tdcs.decide.place.wanted_clones import clones
 from tdcs.decide.queue.copy_places import PlaceRequest
-from tdcs.decide.queue.gang_fit import most_that_fit
 from tdcs.decide.queue.pod_admission import choose_copy
 from tdcs.model.manifest_format import totals_of
 from tdcs_labs.cluster import Cluster

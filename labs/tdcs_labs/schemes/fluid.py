@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tdcs.decide.cache import load_order
 from tdcs.decide.place import copy_nodes, node_score
-from tdcs.decide.queue.reading_speed import lru_hit_ratio, no_evict_hit_ratio
+from tdcs.decide.place.reading_speed import lru_hit_ratio, no_evict_hit_ratio
 from tdcs_labs.cluster import Cluster
 from tdcs_labs.job import SimJob
 from tdcs_labs.scenario import Scenario

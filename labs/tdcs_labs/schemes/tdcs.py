@@ -8,8 +8,7 @@ are not cached, and what a job sees of its dataset follows what was loaded.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tdcs.decide.cache import load_order
-from tdcs.decide.place import node_score
-from tdcs.decide.queue import reading_speed
+from tdcs.decide.place import node_score, reading_speed
 from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs_labs.job import SimJob
 from tdcs_labs.schemes import ledger, links

@@ -21,7 +21,7 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS
 from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.node_usage import Usage, trimmed
-from tdcs.decide.queue.node_eligibility import may_run
+from tdcs.decide.place.node_eligibility import may_run
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdcs.decide.queue.gang_fit import (
+from tdcs.decide.place.gang_fit import (
     Amounts,
     PodGroup,
     empty_nodes,

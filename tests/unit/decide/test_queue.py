@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.decide.queue.gang_fit import PodGroup, place
+from tdcs.decide.place.gang_fit import PodGroup, place
 from tdcs.decide.queue.pod_admission import (
     MAX_PASSES,
     choose_copy,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdcs.decide.queue.gang_fit import PodGroup, place, place_most
+from tdcs.decide.place.gang_fit import PodGroup, place, place_most
 from tdcs.decide.queue.room_table import RoomTable
 
 NAMES = [f"n{number}" for number in range(6)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.decide.queue.reading_speed import (
+from tdcs.decide.place.reading_speed import (
     Bottleneck,
     estimate,
     limited,

@@ -23,9 +23,9 @@ from tdcs.control.dataset.mount.mount_readers import Reader, all_wants
 from tdcs.decide.cache.grants import MountDemand
 from tdcs.decide.cache.mount_standing import standing
 from tdcs.decide.place import placement_input
+from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.place.slot_nodes import NodeView
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
-from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.model.agent_state import AgentState, MountState

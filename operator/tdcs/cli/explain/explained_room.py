@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
-from tdcs.decide.queue.node_eligibility import may_run
+from tdcs.decide.place.node_eligibility import may_run
 from tdcs.decide.queue.wait_message import shown
 from tdcs.model.kube_objects import Object, pod_has_ended
 from tdcs.model.pod_resources import PODS, added, amounts, pod_requests

@@ -10,8 +10,8 @@ from tdcs.api import names
 from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
 from tdcs.cli.explain.explained_pod import request_of
 from tdcs.control.job.job_children import job as indexed_job
-from tdcs.decide.queue.gang_fit import room_for
-from tdcs.decide.queue.node_eligibility import may_run, why_nowhere
+from tdcs.decide.place.gang_fit import room_for
+from tdcs.decide.place.node_eligibility import may_run, why_nowhere
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, pod_requests
 from tdcs_scheduler.demand import Demand, waiting_pod

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tdcs.api.failures import InputError
 from tdcs.decide.job.job_scenario import JobScenario
 from tdcs.decide.place.copy_nodes import CacheNode, Mode, plan_copy
-from tdcs.decide.queue.reading_speed import Bottleneck, estimate, no_evict_hit_ratio, page_cache_hit_ratio
+from tdcs.decide.place.reading_speed import Bottleneck, estimate, no_evict_hit_ratio, page_cache_hit_ratio
 
 __all__ = ["JobScenario", "Prediction", "Run", "predict"]
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.api import names
+from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place
 from tdcs.decide.queue import fair_share
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
-from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit, place
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
 from tdcs.decide.queue.kept_shares import KeptShares, shortage
 from tdcs.decide.queue.namespace_quota import Allowances

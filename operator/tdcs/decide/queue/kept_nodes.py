@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from tdcs.api import names
-from tdcs.decide.queue.gang_fit import empty_nodes, leaves
+from tdcs.decide.place.gang_fit import empty_nodes, leaves
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model.pod_resources import Amounts
@@ -24,7 +24,7 @@ _PodKind = tuple[int, int, frozenset[str] | None]
 class NodesLeft:
     """Follows the empty nodes, and the pods that run or wait, while jobs are admitted. Nodes and jobs are read once.
 
-    The rule is that of :func:`tdcs.decide.queue.gang_fit.nodes_to_leave`.
+    The rule is that of :func:`tdcs.decide.place.gang_fit.nodes_to_leave`.
 
     Args:
         room: what nodes have left.

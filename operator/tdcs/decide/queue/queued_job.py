@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tdcs.api import names
+from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.copy_places import PlaceRequest
-from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.namespace_quota import QuotaCharge
 from tdcs.decide.queue.pod_admission import Reason, queue_key
 from tdcs.model.kube_objects import Key

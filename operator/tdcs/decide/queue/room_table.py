@@ -1,6 +1,6 @@
 """What the nodes have left, as a table: whether the pods of a job fit at once, in a few passes over columns.
 
-The rule is that of :func:`tdcs.decide.queue.gang_fit.place`: groups with the largest request first, each node filled
+The rule is that of :func:`tdcs.decide.place.gang_fit.place`: groups with the largest request first, each node filled
 before the next, and of those that have room the one with the least of the scarce resource left first. A pass over the
 queue asks for thousands of jobs and nodes, whose numbers users choose: a loop over nodes would take minutes.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tdcs.decide.queue.gang_fit import Amounts, PodGroup
+from tdcs.decide.place.gang_fit import Amounts, PodGroup
 
 _MOST = 1 << 62
 """Amounts beyond it count as so much: a quantity of Kubernetes may be any number, a cell of the table may not."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tdcs.api import names
-from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit
+from tdcs.decide.place.gang_fit import PodGroup, most_that_fit
 from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.queued_job import QueuedJob

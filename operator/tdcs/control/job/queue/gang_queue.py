@@ -19,8 +19,8 @@ from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.job.queue.queue_entries import Collector, Entries, queues
 from tdcs.control.job.queue.turns import Turns
+from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place_most, room_for
 from tdcs.decide.queue import job_places
-from tdcs.decide.queue.gang_fit import PodGroup, most_that_fit, place_most, room_for
 from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
 from tdcs.decide.queue.queued_job import QueuedJob

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from tdcs.api.trainingjob import Role, RolePods, TrainingJobSpec
 from tdcs.control.context import Stores
 from tdcs.decide.job.node_failures import avoiding
+from tdcs.decide.place.node_eligibility import signature
 from tdcs.decide.queue.namespace_quota import quota_amounts
-from tdcs.decide.queue.node_eligibility import signature
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, pod_requests
 

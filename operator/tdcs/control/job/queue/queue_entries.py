@@ -13,9 +13,9 @@ from tdcs.control.job.queue import queue_snapshot
 from tdcs.control.job.queue.pod_demand import PodDemand, PodDemands
 from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.cache.dataset_demand import datasets_of
+from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
-from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.pod_admission import MAX_PASSES

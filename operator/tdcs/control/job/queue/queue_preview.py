@@ -9,7 +9,7 @@ from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.job.queue.queue_entries import Collector
 from tdcs.control.job.queue.queue_snapshot import NodeRoom
 from tdcs.control.job.queue.turns import Turns
-from tdcs.decide.queue.gang_fit import place_most
+from tdcs.decide.place.gang_fit import place_most
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.wait_message import admission_of, waiting_admission
 from tdcs.decide.queue.whose_job import local_queue

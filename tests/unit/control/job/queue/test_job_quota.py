@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.control.jobs import Jobs, role
 
-from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
 from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge, charges_of, counts, quota_amounts
 from tdcs.decide.queue.pod_admission import Reason

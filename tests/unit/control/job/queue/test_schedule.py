@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from tdcs.decide.queue.gang_fit import PodGroup
+from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.kept_nodes import LEAVE_MOST
 from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge
