@@ -43,9 +43,9 @@ from tests.support.waiting import eventually
 
 from tdcs.api import names
 from tdcs.control.job.job_children import with_preferred
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import node_scores
 from tdcs.decide.place.preferred_affinity import preferred_terms
-from tdcs.model.dataset_copies import CopyOnNodes
 
 GPUS = 8
 NAMESPACE = "default"

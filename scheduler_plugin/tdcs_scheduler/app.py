@@ -8,8 +8,8 @@ from typing import Final, Protocol
 import msgspec
 
 from tdcs.api import names
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import CombinedData, combined
-from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics

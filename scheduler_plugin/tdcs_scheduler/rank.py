@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from tdcs.api import names
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import (
     CombinedData,
     FloatArray,
@@ -17,7 +18,6 @@ from tdcs.decide.place.node_score import (
     nodes_to_take,
     without_left_nodes,
 )
-from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import (
     BadAnnotationError,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tdcs.api import names
-from tdcs.model.dataset_copies import CopyOnNodes, merged, preferring
+from tdcs.decide.place.dataset_copies import CopyOnNodes, merged, preferring
 
 _log: Final = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tdcs.decide.cache import load_order
 from tdcs.decide.place import node_score, reading_speed
-from tdcs.model.dataset_copies import CopyOnNodes
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs_labs.job import SimJob
 from tdcs_labs.schemes import ledger, links
 from tdcs_labs.schemes.cache_plan import CachePlan, time_at

@@ -13,9 +13,9 @@ from typing import Final
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import DatasetSpec
 from tdcs.api.source_uri import AMAZON, canonical_endpoint
+from tdcs.decide.problem import RETRY_SOON, Problem, Refusal
 from tdcs.decide.source_rules import SourceVerdict, judge_source
 from tdcs.model.kube_objects import Object
-from tdcs.model.problem import RETRY_SOON, Problem, Refusal
 
 ENDPOINT_NOT_ALLOWED: Final = "EndpointNotAllowed"
 

@@ -7,7 +7,7 @@ from typing import Final
 from tdcs.api.sharing import ANY_ENDPOINT, SourceRule
 from tdcs.api.source_uri import AMAZON, Endpoint, SourceUri, canonical_endpoint, parse_source_uri
 from tdcs.decide.forbidden_addresses import forbidden_kind, internal_kind, internal_name, plain_address
-from tdcs.model.problem import Refusal
+from tdcs.decide.problem import Refusal
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 DEFAULT_RULES: Final = (SourceRule(name="default", endpoints=[ANY_ENDPOINT]),)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tdcs.decide.place.dataset_copies import CopyOnNodes, merged, preferring
 from tdcs.decide.place.node_score import (
     MAX_SCORE,
     bytes_on_node,
@@ -16,7 +17,6 @@ from tdcs.decide.place.node_score import (
     nodes_to_take,
     without_left_nodes,
 )
-from tdcs.model.dataset_copies import CopyOnNodes, merged, preferring
 
 
 def copy(total: int, **node_bytes: int) -> CopyOnNodes:

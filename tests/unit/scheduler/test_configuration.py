@@ -2,8 +2,8 @@
 
 from tests.support.scheduler_configuration import scheduler_configuration
 
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import node_scores
-from tdcs.model.dataset_copies import CopyOnNodes
 
 
 def test_the_extender_is_asked_by_names_and_may_fail() -> None:

@@ -11,9 +11,9 @@ import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi, UnavailableError, error
 
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import combined
 from tdcs.kube.api import ObjectList, WatchEvent
-from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
 from tdcs_scheduler.serving import waiting_pods
 from tdcs_scheduler.view import DatasetView

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tdcs.model.dataset_copies import CopyOnNodes
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs_scheduler.app import Combinations
 from tdcs_scheduler.demand import Demand, waiting_pod
 from tdcs_scheduler.protocol import Candidates, PrioritizeRequest, decode_request

@@ -17,8 +17,8 @@ from tdcs.decide.cache.grants import Tier
 from tdcs.decide.cache.mount_standing import DatasetJobs
 from tdcs.decide.job.job_phase import why_not_mounted
 from tdcs.decide.place.data_location import copies_of
+from tdcs.decide.place.dataset_copies import merged
 from tdcs.model import slots
-from tdcs.model.dataset_copies import merged
 from tdcs.model.humanize import counted, explain_invalid, human
 from tdcs.model.kube_objects import Object
 

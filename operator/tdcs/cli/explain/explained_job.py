@@ -11,9 +11,9 @@ from tdcs.api.trainingjob_status import DataStall, TrainingJobStatus
 from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.explain.explained_room import Placer, free_room, why_not
 from tdcs.decide.place.data_location import held, wanted_near
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import MAX_SCORE, bytes_on_node, node_scores
 from tdcs.decide.queue.data_stall import TOO_LITTLE_SECONDS
-from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs.model.humanize import human
 from tdcs.model.job_pods import PodView, newest, pod_view
 from tdcs.model.kube_objects import ENDED_POD_PHASES, Object

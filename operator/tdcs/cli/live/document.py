@@ -13,9 +13,9 @@ from tdcs.api import names
 from tdcs.cli.explain.status_command import pods_in_words
 from tdcs.cli.live.live_pods import PodRow
 from tdcs.cli.problems import problems
+from tdcs.decide.place.dataset_copies import CopyOnNodes, merged
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.kube.events import utc_now
-from tdcs.model.dataset_copies import CopyOnNodes, merged
 from tdcs.model.kube_objects import Object
 from tdcs_scheduler.view import copies_of
 

@@ -20,11 +20,11 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.queue_preview import preview
 from tdcs.decide.cache.eviction_order import Policy
 from tdcs.decide.job.job_phase import data
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, PODS, TRAINING_JOBS
-from tdcs.model.observed_job import Observed
 from tdcs.model.pod_resources import Amounts, pod_requests
 
 

@@ -25,8 +25,8 @@ from tdcs.api.preload import Preload
 from tdcs.decide.cache.cache_quotas import allowed
 from tdcs.decide.place.holdings import Failures, Holdings, WantProgress, cached_of
 from tdcs.decide.place.slot_nodes import WantPlacement
+from tdcs.decide.problem import Problem
 from tdcs.model.humanize import counted, human
-from tdcs.model.problem import Problem
 
 ROOM = "Add cache capacity or nodes (spec.storage, spec.replicas of the CacheCluster), or ask for less"
 

@@ -34,13 +34,13 @@ from tdcs.decide.may_read import (
     missing_cluster,
     pinned_address,
 )
+from tdcs.decide.problem import Problem, Refusal
 from tdcs.listing.transfer import ManifestUnavailableError
 from tdcs.model.cache_engine import Source
 from tdcs.model.cache_view import WantedBytes
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Key, Object, object_key, with_finalizer
 from tdcs.model.kube_resources import DATASETS
-from tdcs.model.problem import Problem, Refusal
 
 _log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from tdcs.decide.cache import wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
 from tdcs.decide.cache.mount_standing import DatasetUse, is_kept_by_twin
 from tdcs.decide.place.holdings import Holdings, WantProgress
+from tdcs.decide.problem import RETRY_SOON, Problem
 from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import DATASETS
-from tdcs.model.problem import RETRY_SOON, Problem
 
 
 def findings_of(

@@ -15,9 +15,9 @@ from tdcs.control.context import WorkKey
 from tdcs.control.dataset.mount import mount_identity
 from tdcs.control.dataset.mount.mount_identity import Mark
 from tdcs.decide.cache.mount_keys import KeysAnswer
+from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Problem, Refusal, of_engine, refusal_of
 from tdcs.listing.source_keys import CheckKeys
 from tdcs.model.cache_engine import EngineError, KeysRefusedError, Source
-from tdcs.model.problem import RETRY_LATER, RETRY_SOON, Problem, Refusal, of_engine, refusal_of
 
 PATIENCE: Final = 3.0
 """Seconds that a Dataset waits for an answer before it says so: stores that are at hand answer sooner."""

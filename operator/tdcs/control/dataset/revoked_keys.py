@@ -6,7 +6,7 @@ from typing import Final
 
 from tdcs.api.durations import past, seconds_between
 from tdcs.control.context import WorkKey
-from tdcs.model.problem import RETRY_SOON, Refusal
+from tdcs.decide.problem import RETRY_SOON, Refusal
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from tdcs.api.trainingjob import Role
 from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.kueue.kueue_nodes import Placement
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import Observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

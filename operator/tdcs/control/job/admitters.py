@@ -8,9 +8,9 @@ from tdcs.control.job.copy_choice import CopyChoices
 from tdcs.control.job.own_queue import OwnQueue
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.kueue.kueue_admitter import KueueAdmitter
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.whose_job import local_queue
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import Observed
 
 
 class Admitters:

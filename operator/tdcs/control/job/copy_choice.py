@@ -9,11 +9,11 @@ from tdcs.control.context import Stores
 from tdcs.control.job.queue.turns import Turns
 from tdcs.control.status_publisher import conditions_of
 from tdcs.decide.cache.dataset_demand import datasets_of
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.data_location import chosen_from
+from tdcs.decide.place.dataset_copies import FIRST_COPY
 from tdcs.decide.queue.pod_admission import choose_copy
-from tdcs.model.dataset_copies import FIRST_COPY
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import Observed
 
 
 class CopyRoom(Protocol):

@@ -14,8 +14,8 @@ from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, Stores
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.decide.job import unplaced_pods
+from tdcs.decide.job.observed_job import Observed
 from tdcs.model.kube_objects import Key, Object
-from tdcs.model.observed_job import Observed
 
 HOLD_SECONDS = 20.0
 """So long workers wait for their data at most; less than half of what pods have to find their places."""

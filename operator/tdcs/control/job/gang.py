@@ -11,11 +11,11 @@ from tdcs.control.job.queue.gang_requeue import Lack
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import unplaced_pods
 from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.start_timeout import HeldUp, held_up
 from tdcs.decide.job.unplaced_pods import Short
 from tdcs.model.job_pods import scheduled_at
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import Observed
 
 
 class Gangs:

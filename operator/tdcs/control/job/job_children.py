@@ -9,11 +9,11 @@ from tdcs.api.durations import time_after
 from tdcs.api.trainingjob import READING_ROLES, DatasetUse, Role, TrainingJobSpec
 from tdcs.control.job.framework_rendezvous import environment, port_of
 from tdcs.decide.job.failure_policy import job_backoff_limit, pod_failure_policy
+from tdcs.decide.job.observed_job import BACKOFF_LIMIT
 from tdcs.decide.kueue.kueue_nodes import Placement, template_changes
+from tdcs.decide.place.dataset_copies import FIRST_COPY
 from tdcs.kube.apply import digest_of, owner_reference
-from tdcs.model.dataset_copies import FIRST_COPY
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import BACKOFF_LIMIT
 
 NOT_PASSED_ON = (
     names.GROUP,

@@ -43,6 +43,7 @@ from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.job_restart import JobRestart, restart_of
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
 from tdcs.decide.job.node_failures import avoiding
+from tdcs.decide.job.observed_job import Observed, job_view, predicted_seconds
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
@@ -53,7 +54,6 @@ from tdcs.model.humanize import explain_invalid
 from tdcs.model.job_pods import pod_view
 from tdcs.model.kube_objects import Key, Object, object_key
 from tdcs.model.kube_resources import JOBS, SERVICES, TRAINING_JOBS
-from tdcs.model.observed_job import Observed, job_view, predicted_seconds
 
 _log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from tdcs.api.trainingjob_status import NodeFailures
 from tdcs.control.context import Context
 from tdcs.control.job.job_children import spec_digest
 from tdcs.decide.job.node_failures import avoided_nodes
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.gang_fit import PodGroup, place
 from tdcs.decide.place.node_eligibility import may_run
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import JOBS
-from tdcs.model.observed_job import Observed
 from tdcs.model.pod_resources import amounts, pod_requests
 
 EARLIER_JOBS_CHECK = 5.0

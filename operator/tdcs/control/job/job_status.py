@@ -24,14 +24,14 @@ from tdcs.decide.job.failure_policy import max_restarts, restart_policy, restart
 from tdcs.decide.job.job_phase import Decision, JobOutcome, suspended_seconds
 from tdcs.decide.job.job_restart import is_restarting, is_whole
 from tdcs.decide.job.node_failures import counted
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.data_location import held
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import bytes_on_node, local_share, locality
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.kube.apply import digest_of
-from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs.model.job_pods import PodView, newest, problem_of
-from tdcs.model.observed_job import Observed
 
 IN_THE_QUEUE = frozenset(
     {

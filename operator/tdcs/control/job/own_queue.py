@@ -13,10 +13,10 @@ from tdcs.control.job.gang import Gangs
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.job_turn import record_of
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import Observed
 
 
 class OwnQueue:

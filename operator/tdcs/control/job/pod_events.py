@@ -6,10 +6,10 @@ from dataclasses import replace
 from tdcs.api.durations import seconds_since
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
+from tdcs.decide.job.observed_job import Observed
 from tdcs.model.job_pods import PodProblem, PodView, Unmade, newest, problem_of, quoted
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import EVENTS
-from tdcs.model.observed_job import Observed
 
 PATIENCE = 10.0
 """Seconds that a pod may take to start before its events are read: most are running by then."""

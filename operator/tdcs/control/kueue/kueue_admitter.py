@@ -20,6 +20,7 @@ from tdcs.control.kueue import own_workload
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.kueue import workload_standing
 from tdcs.decide.kueue.kueue_nodes import Placement, pod_set_name
 from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
@@ -35,7 +36,6 @@ from tdcs.model.kube_resources import (
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
 )
-from tdcs.model.observed_job import Observed
 
 _log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from tdcs.api import names
 from tdcs.control.context import Settings
 from tdcs.control.dataset.access.volume_objects import kept_claim
 from tdcs.control.operator.event_handlers import EventHandlers
+from tdcs.control.operator.kept_pod import kept_pod
 from tdcs.kube.api import KubeApi
 from tdcs.kube.informer import OnChange
 from tdcs.kube.informer_set import InformerSet
-from tdcs.model.kept_pod import kept_pod
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import (
     DAEMON_SETS,

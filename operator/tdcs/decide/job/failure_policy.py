@@ -5,8 +5,8 @@ from typing import Any
 
 from tdcs.api.run_policy import ExitCodeRule, Restart
 from tdcs.api.trainingjob import Role, RolePods, TrainingJobSpec
+from tdcs.decide.job.observed_job import BACKOFF_LIMIT
 from tdcs.model.job_pods import PodView
-from tdcs.model.observed_job import BACKOFF_LIMIT
 
 DISRUPTED: Mapping[str, str] = {"type": "DisruptionTarget", "status": "True"}
 """The condition of a pod that the cluster ended: evicted, preempted, or lost with its node."""

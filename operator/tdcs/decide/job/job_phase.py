@@ -13,9 +13,9 @@ from tdcs.decide.cache.wants import seconds_until
 from tdcs.decide.job.failure_message import failed
 from tdcs.decide.job.failure_policy import max_restarts
 from tdcs.decide.job.job_restart import LEADERS, JobRestart, is_whole
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Admission, DatasetReadiness, Reason, decide
 from tdcs.model.job_pods import newest
-from tdcs.model.observed_job import Observed
 
 ENDING_GRACE = 30.0
 """Seconds that the other workers get to end by themselves, once worker 0 has succeeded."""

@@ -12,8 +12,8 @@ from tdcs.api.conditions import is_true
 from tdcs.api.trainingjob import Role
 from tdcs.decide.job.failure_message import DEADLINE, ending_of
 from tdcs.decide.job.failure_policy import action_of, max_restarts, restart_policy, restarts_all
+from tdcs.decide.job.observed_job import Observed
 from tdcs.model.job_pods import PodView, newest
-from tdcs.model.observed_job import Observed
 
 LEADERS: tuple[Role, ...] = ("Chief", "Launcher")
 """Roles of one pod each that decide how a job ends that has one of them."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from tdcs.api.durations import seconds_since
 from tdcs.decide.job.failure_policy import restarts_all
+from tdcs.decide.job.observed_job import Observed
 from tdcs.model.job_pods import PodProblem, PodView
-from tdcs.model.observed_job import Observed
 
 GRACE = 30.0
 """Seconds that an added container gets to end by itself, once the program has ended."""

@@ -7,7 +7,7 @@ came first could fill the only node that a large one fits on, each time anew.
 from tdcs.api import names
 from tdcs.api.durations import seconds_since
 from tdcs.api.trainingjob import Role
-from tdcs.model.observed_job import Observed
+from tdcs.decide.job.observed_job import Observed
 from tdcs.model.pod_resources import CPU, pod_requests
 
 LONGEST_WAIT = 20.0

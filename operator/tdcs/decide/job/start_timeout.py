@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from tdcs.api import names
 from tdcs.api.durations import seconds_between
 from tdcs.decide.job.failure_policy import has_independent_workers
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.pod_admission import Reason
-from tdcs.model.observed_job import Observed
 
 RECOVERY_SECONDS = 1800
 """Seconds that a gang may take to run again, where its spec does not say: a node that is restarted is back sooner."""

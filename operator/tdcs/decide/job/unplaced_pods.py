@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 
 from tdcs.decide.job.failure_policy import hosts_rendezvous
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.job_pods import GATED, UNSCHEDULABLE, VOLUME_NOT_BOUND, PodView, newest
-from tdcs.model.observed_job import Observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

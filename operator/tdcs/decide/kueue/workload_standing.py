@@ -8,11 +8,11 @@ from tdcs.api import names
 from tdcs.api.names import KUEUE_GATED_BY, KUEUE_QUEUE
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.kueue.kueue_nodes import pod_set_name
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import WORKLOADS
-from tdcs.model.observed_job import Observed
 
 QUOTA_RESERVED, ADMITTED, EVICTED = "QuotaReserved", "Admitted", "Evicted"
 PODS_READY, REQUEUED, FINISHED = "PodsReady", "Requeued", "Finished"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
-from tdcs.model.dataset_copies import FIRST_COPY, CopyOnNodes, merged, preferring
+from tdcs.decide.place.dataset_copies import FIRST_COPY, CopyOnNodes, merged, preferring
 
 
 def held(datasets: Mapping[str, Dataset]) -> list[CopyOnNodes]:

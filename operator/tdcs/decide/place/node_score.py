@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tdcs.model.dataset_copies import CopyOnNodes
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 
 FloatArray = NDArray[np.float64]
 

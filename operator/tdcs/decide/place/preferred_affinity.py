@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import MAX_SCORE, node_scores
-from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs.model.kube_objects import Object
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -8,7 +8,7 @@ from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
-from tdcs.model.observed_job import Observed
+from tdcs.decide.job.observed_job import Observed
 
 ADMITTED = TrainingJobStatus.model_validate(
     {

@@ -8,10 +8,10 @@ from tdcs.api import names
 from tdcs.api.dataset import KEYS_NEEDED, DatasetSpec
 from tdcs.api.source_uri import is_folder
 from tdcs.control.context import Context, Settings
+from tdcs.decide.problem import RETRY_SOON, Refusal
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.cache_engine import Credentials
 from tdcs.model.kube_resources import SECRETS
-from tdcs.model.problem import RETRY_SOON, Refusal
 
 
 async def read_credentials(

@@ -12,11 +12,11 @@ from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED
 from tdcs.api.quantities import to_bytes
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import claim_users, volume_objects
+from tdcs.decide.problem import RETRY_SOON, Problem
 from tdcs.kube.apply import ForeignObjectError, belongs, foreign
 from tdcs.kube.errors import KubeError
 from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
-from tdcs.model.problem import RETRY_SOON, Problem
 
 _audit = logging.getLogger(names.AUDIT_LOG)
 """Which Dataset gives pods which path of a cache, and from when on it does not. Several Datasets may have one path."""

@@ -9,10 +9,10 @@ from tdcs.control.dataset.access.dataset_volume import POLL
 from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.shared_mount import Mount
+from tdcs.decide.problem import RETRY_SOON, Problem, of_engine
 from tdcs.model.cache_engine import EngineError
 from tdcs.model.kube_objects import Object, object_key, without_finalizer
 from tdcs.model.kube_resources import DATASETS
-from tdcs.model.problem import RETRY_SOON, Problem, of_engine
 
 
 async def delete(*, world: World, obj: Object, mount: Mount | None) -> float | Problem | None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from tdcs.api import names
 from tdcs.api.conditions import SOURCE_SHRUNK
 from tdcs.control.dataset.mount.mount_readers import Reader
+from tdcs.decide.problem import Problem
 from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text
 from tdcs.model.listing_limit import SourcesSize
-from tdcs.model.problem import Problem
 
 
 class SourceLossError(Exception):

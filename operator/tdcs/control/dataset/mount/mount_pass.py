@@ -34,6 +34,7 @@ from tdcs.decide.place.agent_assignments import AssignmentInput, assign
 from tdcs.decide.place.holdings import WantProgress
 from tdcs.decide.place.placement_input import Hosts, ReadOn
 from tdcs.decide.place.slot_nodes import WantPlacement
+from tdcs.decide.problem import Problem, of_engine
 from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.holder_table import table_seconds
 from tdcs.listing.result import Listed
@@ -41,7 +42,6 @@ from tdcs.model.agent_state import AgentState, MountState, SourceAccess
 from tdcs.model.cache_engine import EngineError, Source
 from tdcs.model.cache_view import CacheView, is_starting, starting_text
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
-from tdcs.model.problem import Problem, of_engine
 
 FEW_NODES = 8
 """The assignments of so many nodes are worked out in the event loop."""

@@ -14,8 +14,8 @@ from tdcs.control.context import Stores, WorkKey
 from tdcs.control.job_index import indexed
 from tdcs.decide.cache import wants
 from tdcs.decide.cache.wants import Want
+from tdcs.decide.place.dataset_copies import FIRST_COPY
 from tdcs.model.cache_engine import Source
-from tdcs.model.dataset_copies import FIRST_COPY
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, PRELOADS
 from tdcs.model.source_paths import related

@@ -12,9 +12,9 @@ from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
 from tdcs.decide.place.placement_input import ReadOn
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.wanted_clones import Clone
+from tdcs.decide.problem import Problem
 from tdcs.listing.result import Listed
 from tdcs.model.agent_state import CheckState, MountState
-from tdcs.model.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountReport
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.decide.cache.mount_keys import KeysAnswer
+from tdcs.decide.problem import Problem
 from tdcs.model.cache_engine import Source
-from tdcs.model.problem import Problem
 
 UNHEARD_SECONDS = 30.0
 """So long after its start the operator lets nothing be read that an agent may have and has not reported yet."""

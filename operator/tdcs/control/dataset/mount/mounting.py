@@ -11,9 +11,9 @@ from tdcs.control.context import WorkKey
 from tdcs.control.dataset.mount import mount_identity
 from tdcs.control.dataset.mount.mount_identity import Mark
 from tdcs.decide.cache.mount_keys import KeysAnswer, gets_keys, may_mount
+from tdcs.decide.problem import RETRY_SOON, Problem, of_engine
 from tdcs.model.cache_engine import Engine, EngineError, KeysRefusedError, Source, SourceError
 from tdcs.model.listing_limit import CheckSize, LimitCount, ListingLimit, SourcesSize
-from tdcs.model.problem import RETRY_SOON, Problem, of_engine
 
 _audit = logging.getLogger(names.AUDIT_LOG)
 """Who had which source mounted, and when it went."""

@@ -18,6 +18,7 @@ from tdcs.control.cache_registry import Caches, Published
 from tdcs.control.dataset.dataset_conditions import HeldUpBy
 from tdcs.control.dataset.mount.listing_gate import ListingGate, ListingTurn
 from tdcs.control.dataset.mount.loss_guard import LossGuard, SourceLossError
+from tdcs.decide.problem import Problem, of_disk, of_engine
 from tdcs.decide.relisting import relisting_pause
 from tdcs.decide.source_loss import PLAIN_RULE, LossRule
 from tdcs.listing.folder import is_digest
@@ -28,7 +29,6 @@ from tdcs.model.agent_state import AgentState
 from tdcs.model.cache_engine import EngineError, EngineUnavailableError, LimitExceededError, SourceError
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_format import BadManifestError, Totals
-from tdcs.model.problem import Problem, of_disk, of_engine
 
 LISTING_SHARE = 20.0
 """A source that rests is listed for at most one part in so many of the time."""

@@ -12,12 +12,12 @@ from tdcs.api.dataset import Dataset, DatasetSpec
 from tdcs.control.context import Context, Settings
 from tdcs.control.dataset.access.credentials import read_credentials
 from tdcs.control.operator.operator import Operator
+from tdcs.decide.problem import Problem
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.cache_engine import Credentials
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import Resource
-from tdcs.model.problem import Problem
 
 
 class SecretApi(ScriptedApi):

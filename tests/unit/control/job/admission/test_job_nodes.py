@@ -8,9 +8,9 @@ from tdcs.control.context import Stores
 from tdcs.control.job.queue.queue_snapshot import NodeRoom
 from tdcs.control.node_usage import Usage, trimmed
 from tdcs.control.node_view import NodeDirectory
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_eligibility import may_run, why_nowhere
 from tdcs.decide.place.preferred_affinity import preferred_terms
-from tdcs.model.dataset_copies import CopyOnNodes
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import amount, pod_requests
 

@@ -7,9 +7,9 @@ from tests.unit.control.builders import NOW, job_spec
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.decide.job import role_order
+from tdcs.decide.job.observed_job import JobView, Observed
 from tdcs.model.job_pods import PodView
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import JobView, Observed
 
 SOON, LATER = "2026-01-01T00:00:05Z", "2026-01-01T00:00:20Z"
 

@@ -12,8 +12,8 @@ from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.job import job_status
 from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.pod_admission import Reason
-from tdcs.model.observed_job import Observed
 
 LATER = "2026-01-01T01:00:00Z"
 

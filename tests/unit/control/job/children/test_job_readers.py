@@ -17,9 +17,9 @@ from tdcs.cli.explain.explained_job import World, explain
 from tdcs.control.job import job_children, job_status
 from tdcs.control.job.framework_rendezvous import environment
 from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.observed_job import JobView, Observed
 from tdcs.model.job_pods import PodView
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import JobView, Observed
 
 
 def pipeline(readers: str = "0-1", *, workers: int = 3, **more: Any) -> TrainingJobSpec:

@@ -11,8 +11,8 @@ from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.job import job_children
 from tdcs.control.job.framework_rendezvous import environment, too_long
 from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.observed_job import JobView, Observed, job_view
 from tdcs.model.job_pods import PodView
-from tdcs.model.observed_job import JobView, Observed, job_view
 
 LATER = "2026-01-01T00:01:00Z"
 

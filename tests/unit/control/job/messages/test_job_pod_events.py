@@ -11,11 +11,11 @@ from tdcs.control.context import Context
 from tdcs.control.job import job_status
 from tdcs.control.job.pod_events import PodEvents
 from tdcs.decide.job import unplaced_pods
+from tdcs.decide.job.observed_job import JobView, Observed
 from tdcs.kube.api import ObjectList
 from tdcs.model.job_pods import PodView
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import EVENTS, Resource
-from tdcs.model.observed_job import JobView, Observed
 
 ADMITTED = TrainingJobStatus.model_validate(
     {"conditions": [{"type": "Admitted", "status": "True", "reason": "X", "lastTransitionTime": NOW}]}

@@ -10,9 +10,9 @@ from tdcs.control.job import job_status
 from tdcs.control.job.pod_events import held_up
 from tdcs.control.status_publisher import QUIET
 from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.observed_job import Observed
 from tdcs.model.job_pods import PodProblem, PodView, newest, pod_view
 from tdcs.model.kube_objects import Object
-from tdcs.model.observed_job import Observed
 
 ADMITTED = TrainingJobStatus.model_validate(
     {"conditions": [{"type": "Admitted", "status": "True", "reason": "X", "lastTransitionTime": NOW}]}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tdcs.control.node_usage import job_pod_of
+from tdcs.control.operator.kept_pod import kept_pod
 from tdcs.model.job_pods import pod_view
-from tdcs.model.kept_pod import kept_pod
 from tdcs.model.kube_objects import Object
 
 NOW = "2026-01-01T00:00:00Z"

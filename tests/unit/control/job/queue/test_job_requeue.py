@@ -11,10 +11,10 @@ from tests.unit.control.jobs import Jobs
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.job.queue.gang_requeue import Requeues
+from tdcs.decide.job.observed_job import JobView, Observed
 from tdcs.decide.job.unplaced_pods import Short, short_of
 from tdcs.model.job_pods import PodProblem, PodView, Unmade
 from tdcs.model.kube_resources import DATASETS, PODS
-from tdcs.model.observed_job import JobView, Observed
 
 PATIENCE = 0.2
 REFUSED = PodProblem(reason="Unschedulable", message="0/2 nodes are available")

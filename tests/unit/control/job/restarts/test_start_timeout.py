@@ -8,11 +8,11 @@ from tests.unit.control.job.queue.test_job_requeue import pod, seen
 from tests.unit.control.jobs import Jobs, index_of
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.start_timeout import held_up
 from tdcs.decide.job.unplaced_pods import idle_workers, short_of
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import EVENTS, PODS, PRIORITY_CLASSES
-from tdcs.model.observed_job import Observed
 
 
 async def hold_up(jobs: Jobs, pods: list[Object], *, reason: str, phase: str = "Pending") -> None:

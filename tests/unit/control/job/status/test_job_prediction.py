@@ -8,8 +8,8 @@ from tests.unit.control.builders import job_spec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.job.job_status import status_of
 from tdcs.decide.job.job_phase import Decision, JobOutcome, data
+from tdcs.decide.job.observed_job import Observed, predicted_seconds
 from tdcs.decide.queue.pod_admission import Reason
-from tdcs.model.observed_job import Observed, predicted_seconds
 
 START, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 

@@ -12,8 +12,8 @@ from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
 from tdcs.control.job import job_status
 from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.observed_job import JobView, Observed, job_view
 from tdcs.model.job_pods import PodView
-from tdcs.model.observed_job import JobView, Observed, job_view
 
 
 def pod(name: str, node: str, *, index: str, created: str = NOW, **more: Any) -> PodView:
