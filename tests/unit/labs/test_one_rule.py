@@ -14,9 +14,8 @@ import tdcs.decide
 import tdcs_labs
 from tdcs.decide.cache import grants, load_order, mount_standing, wants
 from tdcs.decide.job import job_time as prediction
-from tdcs.decide.place import copy_nodes, node_score
+from tdcs.decide.place import copy_nodes, node_score, reading_speed
 from tdcs.decide.place import slot_nodes as planning_placement
-from tdcs.decide.place import reading_speed
 from tdcs.decide.queue import pod_admission
 from tdcs_labs import cluster, engine, job
 from tdcs_labs.run import simulate

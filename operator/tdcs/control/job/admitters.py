@@ -5,8 +5,8 @@ from typing import Final
 from tdcs.control.context import Context
 from tdcs.control.job.admitter import Admitter, Turn
 from tdcs.control.job.copy_choice import CopyChoices
-from tdcs.control.job.own_queue import OwnQueue
 from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.queue.own_queue import OwnQueue
 from tdcs.control.kueue.kueue_admitter import KueueAdmitter
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.whose_job import local_queue

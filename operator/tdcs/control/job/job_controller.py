@@ -19,11 +19,11 @@ from tdcs.control.dataset.access import template_claims
 from tdcs.control.job import ended_job, job_children, job_status
 from tdcs.control.job.admitter import PodNodes
 from tdcs.control.job.admitters import Admitters
-from tdcs.control.job.elastic_growth import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.ended_job import is_settled
 from tdcs.control.job.framework_rendezvous import too_long
 from tdcs.control.job.job_restarts import EARLIER_JOBS_CHECK, JobRestarts
 from tdcs.control.job.pod_events import PodEvents
+from tdcs.control.job.queue.elastic_growth import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.control.job.stalled_reads import DataStalls, status_of_stall

@@ -9,7 +9,7 @@ from tdcs.control.context import Context
 from tdcs.control.job import job_children
 from tdcs.control.job.admitter import PodNodes
 from tdcs.control.job.copy_choice import CopyChoices
-from tdcs.control.job.gang import Gangs
+from tdcs.control.job.queue.gang import Gangs
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
