@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.decide.test_manifest import TREES, listed, tree_of
+from tests.unit.model.test_manifest import TREES, listed, tree_of
 
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Listed
