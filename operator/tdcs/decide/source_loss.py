@@ -13,6 +13,7 @@ from typing import Final
 
 from tdcs.model.humanize import counted, duration, human
 from tdcs.model.listing_limit import SourcesSize
+from tdcs.model.printable_text import printable
 
 LOSS_PERCENT: Final = 90
 """What a version may lack where a Dataset says nothing else: whoever replaces most of a Dataset waits for nothing."""
@@ -23,6 +24,9 @@ CONFIRM_SECONDS: Final = 3600.0
 EMPTY_FACTOR: Final = 24
 """An empty source must have been so for so many times as long: people take a day to see that a folder is not mounted,
 and nobody needs the room of a Dataset without files sooner."""
+
+_LONGEST_VALUE: Final = 64
+"""Characters of an annotation's value in a message."""
 
 CONFIRMATIONS: Final = 3
 """So often at least it must have been found."""
@@ -117,12 +121,16 @@ def _has_lost(*, before: SourcesSize, now: SourcesSize, percent: int) -> bool:
 
 
 def loss_text(loss: SourceLoss, *, rule: LossRule, annotation: str) -> str:
-    """What is said of it to people. `annotation`: with which somebody says that it is right."""
+    """What is said of it to people. `annotation`: with which somebody says that it is right; a value that names another
+    version is told of, since it does nothing."""
     before = f"{counted(loss.before.files, 'file')} ({human(loss.before.bytes)})"
     now = "is empty" if loss.is_empty else f"has {counted(loss.now.files, 'file')} ({human(loss.now.bytes)})"
     seconds = rule.confirm_seconds * (EMPTY_FACTOR if loss.is_empty else 1)
+    others = sorted(rule.accepted - {loss.version})
+    useless = f". Its value {printable(others[0][:_LONGEST_VALUE])!r} names another version" if others else ""
     return (
         f"the source {now} and had {before} in the version that is served: nothing is removed from the cache, and that "
         f"version stays. See whether the source is whole (a folder that is not mounted looks empty). It is believed "
         f"when it has been so for {duration(seconds)}, or at once with the annotation {annotation}={loss.version}"
+        f"{useless}"
     )

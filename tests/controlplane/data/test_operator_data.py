@@ -59,8 +59,7 @@ def test_twins_have_placements_of_their_own(world: World) -> None:
 
 def test_changes_at_the_source_are_seen_and_the_claim_has_the_size_of_the_data(world: World) -> None:
     world.create_cluster()
-    source = {"uri": SOURCE, "checkInterval": "10s", "lossPercent": 100}
-    world.create_dataset(source=source, placement={"nodeCount": 1})
+    world.create_dataset(source={"uri": SOURCE, "checkInterval": "10s"}, placement={"nodeCount": 1})
     with world.operator():
         first = world.wait_ready()["status"]
         world.wait(lambda: world.kube.find("PersistentVolumeClaim", "pictures", namespace=world.namespace))
@@ -73,6 +72,14 @@ def test_changes_at_the_source_are_seen_and_the_claim_has_the_size_of_the_data(w
             )
         )
         world.engine.sources[SOURCE] = {"0000.jpg": 2 * FILE_BYTES, "new.jpg": FILE_BYTES}
+        # So much is not taken for true before somebody says so.
+        world.wait(lambda: reason_of(world.dataset(), "SourceReachable") == "SourceShrunk")
+        told = message_of(world.dataset(), "SourceReachable")
+        assert "the source has 2 files" in told
+        assert (reason_of(world.dataset(), "Ready"), sum(held(world).values())) == ("Loaded", TOTAL)
+        name, value = told.rpartition("the annotation ")[2].split()[0].split("=")
+        accepted = {"metadata": {"annotations": {name: value}}}
+        world.kube.patch("Dataset", "pictures", accepted, namespace=world.namespace)
         world.wait(lambda: world.dataset()["status"]["totalFiles"] == 2)
         world.wait(lambda: sum(held(world).values()) == 3 * FILE_BYTES)
         assert world.dataset()["status"]["lastSourceCheckTime"] > first["lastSourceCheckTime"]

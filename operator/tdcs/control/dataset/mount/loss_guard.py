@@ -23,7 +23,7 @@ def loss_rule(*, users: Sequence[Reader], confirm_seconds: float) -> LossRule:
     return LossRule(
         percent=min((user.dataset.spec.source.loss_percent for user in users), default=0),
         confirm_seconds=confirm_seconds,
-        accepted=frozenset(str(value) for value in accepted if value),
+        accepted=frozenset(text for value in accepted if value and (text := str(value).strip())),
     )
 
 
@@ -38,6 +38,8 @@ class LossGuard:
     clock: Callable[[], float]
     loss: SourceLoss | None = field(default=None, init=False)
     _rule: LossRule = field(default_factory=LossRule, init=False)
+    _checked_by: LossRule = field(default_factory=LossRule, init=False)
+    """The rule of the last comparison: another one may come while a listing goes on."""
     _version: str = field(default="", init=False)
     _size: SourcesSize = field(default_factory=SourcesSize, init=False)
 
@@ -56,6 +58,7 @@ class LossGuard:
         Raises:
             SourceLossError: It has lost too much.
         """
+        self._checked_by = self._rule
         if not self._version:
             return
         found = loss_of(
@@ -72,10 +75,12 @@ class LossGuard:
 
     def pause(self, least: float) -> float:
         """Seconds until a source that has lost something is looked at again: longer each time, and no longer than until
-        it would be believed. `least`: of them."""
+        it would be believed; none when the rule has changed since it was compared. `least`: of them."""
         loss = self.loss
         if loss is None:
             return least
+        if self._rule != self._checked_by:
+            return 0.0
         left = loss.confirmed_at(self._rule) - self.clock()
         return max(least, min(least * 2.0 ** (loss.times - 1), left))
 

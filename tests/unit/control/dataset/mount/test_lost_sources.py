@@ -1,16 +1,26 @@
 """A source that has far less than before: the version that is served stays, and says so, until that is believed."""
 
+import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
+from tdcs.control.cache_registry import Cache, CachePool
+from tdcs.control.dataset.mount.listing_gate import ListingGate
+from tdcs.control.dataset.mount.source_versions import MountManifests
+from tdcs.decide.source_loss import PLAIN_RULE, LossRule
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.result import Listed
 from tdcs.model.kube_resources import DATASETS, EVENTS
+from tdcs.model.listing_limit import ListingLimit, SourcesSize
+from tdcs.model.manifest_format import totals_of
 
 MB = 1_000_000
 URI = "s3://pictures"
@@ -131,7 +141,12 @@ async def test_a_loss_that_somebody_accepts_is_taken_over_and_the_next_one_is_no
     await story.has(few, value="1")
     await story.shrunk()
     await story.cluster.annotate("pictures", **{"accept-loss": "of-another-version"})
-    await story.cluster.quiet()
+    await story.cluster.until(
+        lambda: (
+            "'of-another-version' names another version"
+            in story.cluster.condition("SourceReachable")["message"]
+        )
+    )
     await story.shrunk()
     await story.cluster.annotate("pictures", **{"accept-loss": story.version})
     await story.cluster.until(lambda: story.cluster.status()["totalFiles"] == 4)
@@ -205,3 +220,81 @@ async def test_a_listing_that_has_lost_what_was_counted_is_no_version(story: Sto
     engine.sources[URI] = dict(FILES)
     await story.cluster.until_state("Ready")
     assert story.cluster.status()["totalFiles"] == len(FILES)
+
+
+async def test_a_loss_that_is_accepted_while_the_source_is_listed_is_taken_at_once(tmp_path: Path) -> None:
+    """The listing has been compared by the rule before: the source is compared once more, without a pause."""
+    versions = ShrinkingSource(tmp_path)
+    await versions.look(PLAIN_RULE)
+    versions.kept = 1
+    await versions.look(PLAIN_RULE)
+    versions.now += HALF_AN_HOUR
+    accepted = LossRule(accepted=frozenset({versions.listed.digest}))
+    await versions.look(PLAIN_RULE, before_it_ends=lambda: versions.advance(accepted))
+    assert versions.listed.digest == FIRST
+    await versions.look(accepted)
+    assert versions.listed.digest == SECOND
+
+
+FIRST, SECOND = "a" * 32, "b" * 32
+
+
+class ShrinkingSource:
+    """The versions of a mount whose source has fifty files, and then as many as `kept` says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 0.0
+        self.kept = 50
+        self._manifests = MountManifests(
+            path="/datasets/1f",
+            caches=CachePool(make=self._no_cache, folder=ManifestFolder(folder)),
+            published=lambda digest: None,
+            lister=self,
+            count=self._count,
+            gate=ListingGate(stuck_seconds=10**9),
+            pause=60.0,
+            now=lambda: "",
+            on_done=lambda: None,
+            on_refused=lambda: None,
+            clock=lambda: self.now,
+        )
+
+    async def look(self, rule: LossRule, *, before_it_ends: Callable[[], None] = lambda: None) -> None:
+        """A pass, and the listing that it begins to its end."""
+        self.advance(rule)
+        for _ in range(10):
+            await asyncio.sleep(0)  # the listing ends, and no pass has looked at it yet
+        before_it_ends()
+        self._manifests.view()
+        assert not self._manifests.busy
+
+    def advance(self, rule: LossRule) -> None:
+        self._manifests.advance(
+            due=True,
+            changed=0,
+            digest="",
+            urls=(),
+            unheard=False,
+            asked={},
+            namespaces=frozenset({"n"}),
+            limit=lambda: ListingLimit(files=1000),
+            rule=rule,
+        )
+
+    @property
+    def listed(self) -> Listed:
+        version = self._manifests.view().listed
+        assert version is not None
+        return version
+
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+        digest = FIRST if self.kept == 50 else SECOND
+        return Listed(
+            digest=digest, totals=totals_of(1000), size=SourcesSize(files=self.kept, bytes=self.kept)
+        )
+
+    async def _count(self, limit: ListingLimit) -> SourcesSize:
+        return SourcesSize(files=self.kept, bytes=self.kept)
+
+    def _no_cache(self, cluster: str) -> Cache:
+        raise AssertionError(cluster)
