@@ -138,7 +138,9 @@ def _open_library(tvm_ffi: Any, manifest: Manifest, library: bytes, weights: Map
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
     """The array itself if it is compact and aligned as TVM wants it, else a copy that is."""
-    compact = np.ascontiguousarray(array)
+    compact = (
+        array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    )  # which gives a scalar an axis
     if compact.ctypes.data % ALIGNMENT == 0 and compact.flags.writeable:
         return compact
     room = np.empty(compact.nbytes + ALIGNMENT, dtype=np.uint8)

@@ -1,5 +1,7 @@
 """`tdcs-train compile`: a model into an artifact for one target."""
 
+from pathlib import Path
+
 import click
 import msgspec
 
@@ -29,6 +31,18 @@ from tdcs_train.errors import InputError
     metavar="INPUT=N,N,...",
     help="The shape of an input that the model leaves open.",
 )
+@click.option(
+    "--check",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npz",
+    help="Run what was built with these inputs, arrays by name as numpy.savez writes them, and compare what it gives "
+    "with host code: what differs is not written.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    help="With --check: how far an output may be from host code, as a part of its largest value.  [default: 0.001]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 def command(
     model: str,
@@ -38,9 +52,13 @@ def command(
     endpoint: str | None,
     name: str | None,
     shapes: tuple[str, ...],
+    check: Path | None,
+    tolerance: float | None,
     as_json: bool,
 ) -> None:
     """Compile MODEL (an ONNX file, or module.py:name) into an artifact, unless it is there already."""
+    if tolerance is not None and check is None:
+        raise InputError("--tolerance without --check has nothing to compare: give both")
     made = compile_model(
         model,
         target=target,
@@ -49,9 +67,15 @@ def command(
         endpoint=endpoint,
         name=name,
         shapes=_shapes(shapes),
+        check=check,
+        tolerance=tolerance,
     )
     if as_json:
         found = {"built": made.built, "location": made.location, "seconds": round(made.seconds, 3)}
+        if made.built:
+            found["opened"] = made.opened
+        if made.difference is not None:
+            found["difference"] = made.difference
         click.echo(msgspec.json.encode({**found, "manifest": made.manifest}).decode())
     else:
         click.echo(_summary(made))
@@ -87,6 +111,14 @@ def _shape(word: str) -> tuple[str, tuple[int, ...]]:
 def _summary(made: Outcome) -> str:
     manifest = made.manifest
     lines = [f"{'built' if made.built else 'already there'}: {made.location} in {made.seconds:.1f} s"]
+    if made.built and not made.opened:
+        lines.append(
+            f"not opened: this node cannot run {manifest.target}; open it on one that can before it is used"
+        )
+    if made.difference is not None and manifest.backends:
+        lines.append(f"compared with host code: {made.difference:.2g} of the largest value apart")
+    elif made.difference is not None:
+        lines.append("run once: it is host code alone, there is nothing to compare it with")
     for backend in manifest.backends:
         regions = [region for region in manifest.regions if region.backend == backend.name]
         nodes = sum(len(region.nodes) for region in regions)

@@ -1,5 +1,6 @@
 """Compiles a model for one target into an artifact, unless the store already has it."""
 
+import functools
 import hashlib
 import shutil
 import tempfile
@@ -21,11 +22,12 @@ from tdcs_train.artifacts.manifest import (
     RegionSpec,
     sealed,
 )
-from tdcs_train.artifacts.node import tvm_version
+from tdcs_train.artifacts.node import this_node, tvm_version
 from tdcs_train.artifacts.store import open_store
 from tdcs_train.artifacts.targets import Target, find_target
 from tdcs_train.backends.backend import Backend
 from tdcs_train.backends.registry import find_all
+from tdcs_train.compile import opening
 from tdcs_train.compile.model_file import Model, read_model
 from tdcs_train.compile.toolchain import tool_versions
 from tdcs_train.errors import InputError
@@ -36,12 +38,22 @@ ROOM_FOR_CODE = 32 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What compiling gave: the manifest, where the artifact is, whether this call built it, and the seconds it took."""
+    """What compiling gave.
+
+    Attributes:
+        location: where the artifact is.
+        built: whether this call built it.
+        seconds: that it took.
+        opened: whether it was opened here; not where this node cannot run its target.
+        difference: from host code, as a part of the largest value of an output; None where it was not compared.
+    """
 
     manifest: Manifest
     location: str
     built: bool
     seconds: float
+    opened: bool = False
+    difference: float | None = None
 
 
 def compile_model(
@@ -53,8 +65,10 @@ def compile_model(
     endpoint: str | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     name: str | None = None,
+    check: Path | None = None,
+    tolerance: float | None = None,
 ) -> Outcome:
-    """Compile a model, or find that this was done before.
+    """Compile a model, or find that this was done before. What is built is opened once before it is written.
 
     Args:
         source: an ONNX file, or `module.py:name`.
@@ -64,6 +78,9 @@ def compile_model(
         endpoint: the S3 server's address, if it is not Amazon's.
         shapes: shapes of inputs that the model leaves open.
         name: the model's name in the artifact, if not the file's.
+        check: a file of arrays by the names of the model's inputs: run with them, the artifact must give what host code
+            gives. It is built again for that, also where the store has it.
+        tolerance: how far it may be from host code, as a part of the largest value of an output.
 
     Raises:
         InputError: something given cannot be used; the message says what.
@@ -91,27 +108,54 @@ def compile_model(
     key = artifact_key(
         model=model.digest, target=target, backends=specs, tvm=version, tools=tools, options=options
     )
-    if (found := store.find(key)) is not None:
+    inputs = _inputs_for(check, processor) if check is not None else None
+    if inputs is None and (found := store.find(key)) is not None:
         return Outcome(
             manifest=found, location=store.location(key), built=False, seconds=time.monotonic() - begin
         )
     with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
-        manifest, files = _build(
-            Path(scratch),
-            model=model,
-            processor=processor,
-            backends=chosen,
-            shapes=shapes or {},
-            fixed={"key": key, "tvm": version, "tools": tools, "backends": specs, "options": options},
-            name=options["name"],
+        build = functools.partial(
+            _build, model=model, processor=processor, shapes=shapes or {}, name=options["name"]
         )
+        fixed = {"key": key, "tvm": version, "tools": tools, "options": options}
+        manifest, files = build(Path(scratch), backends=chosen, fixed={**fixed, "backends": specs})
+        opened, difference = opening.open_built(manifest, files), None
+        if opened is not None and inputs is not None:
+            difference = 0.0
+            if not chosen:
+                opened.run(inputs)
+            else:
+                with tempfile.TemporaryDirectory(prefix="tdcs-train-") as beside:
+                    host = opening.open_built(
+                        *build(Path(beside), backends=(), fixed={**fixed, "backends": ()})
+                    )
+                assert host is not None, "the same target as that of the artifact, which was opened"
+                allowed = opening.TOLERANCE if tolerance is None else tolerance
+                difference = opening.compare(opened, host, inputs, tolerance=allowed)
         mine = store.publish(manifest, files)
         kept = manifest if mine else store.find(key)
     if kept is None:
         raise InputError(
             f"the artifact {key} in {output} was removed while it was written: run the command again"
         )
-    return Outcome(manifest=kept, location=store.location(key), built=mine, seconds=time.monotonic() - begin)
+    return Outcome(
+        manifest=kept,
+        location=store.location(key),
+        built=mine,
+        seconds=time.monotonic() - begin,
+        opened=opened is not None,
+        difference=difference,
+    )
+
+
+def _inputs_for(check: Path, processor: Target) -> opening.Arrays:
+    if processor not in (here := this_node()).targets:
+        known = ", ".join(target.name for target in here.targets) or "none"
+        raise InputError(
+            f"--check runs the model, and this node cannot run {processor.name} (it runs {known}): run it on a node of "
+            "that target"
+        )
+    return opening.read_inputs(check)
 
 
 def _build(

@@ -1,8 +1,11 @@
 """Turns a model into a Relax module, and says what it takes and gives."""
 
 import io
-from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -55,10 +58,15 @@ def import_model(model: Model, shapes: Shapes) -> Imported:
     )
     if odd := [spec.name for spec in inputs if not spec.dtype]:
         raise InputError(f"{model.source} has an input that is no tensor: {', '.join(odd)}")
+    given = _outputs(main, outputs)
+    if odd := [spec.name for spec in given if not spec.dtype]:
+        raise InputError(
+            f"{model.source} has an output that is no tensor: {', '.join(odd)}; leave it out of the model"
+        )
     return Imported(
         module=keep_inside(module),
         inputs=inputs,
-        outputs=_outputs(main, outputs),
+        outputs=given,
         bounds=bounds_of(model.content.graph) if hasattr(model.content, "graph") else (),
     )
 
@@ -78,16 +86,71 @@ def _import_onnx(model: Model, shapes: Shapes) -> tuple[Any, tuple[str, ...]]:
             check_shape(
                 value.name, shapes[value.name], declared=_declared(value), model=PurePath(model.source).name
             )
-    try:
-        # The importer prints what it meets, also for errors that are raised here with a sentence.
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            module = from_onnx(
-                model.content, shape_dict={name: list(shape) for name, shape in shapes.items()} or None
-            )
-    except Exception as error:  # of many kinds, from TVM's Python and C++ code
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{model.source} cannot be imported: {reason[:400]}") from error
+    with _quiet():
+        module, reason = _imported(
+            from_onnx, model.content, {name: list(shape) for name, shape in shapes.items()} or None
+        )
+    if module is None:
+        refused = _UNKNOWN_OPERATORS.match(reason)
+        if refused is not None:
+            raise InputError(_no_operator(model.source, graph, refused["names"].split(", ")))
+        raise InputError(f"{model.source} cannot be imported: {reason[:400]}")
     return module, tuple(each.name for each in graph.output)
+
+
+def _imported(importer: Any, content: Any, shapes: dict[str, list[int]] | None) -> tuple[Any | None, str]:
+    """A Relax module, or None and why there is none. What the importer had begun is gone when this returns."""
+    try:
+        return importer(content, shape_dict=shapes), ""
+    except Exception as error:  # of many kinds, from TVM's Python and C++ code
+        return None, (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """TVM's importer prints what it meets, from Python and from C++, also for what is raised here in a sentence."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for descriptor in (1, 2):
+            os.dup2(nowhere, descriptor)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for descriptor, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, descriptor)
+        for descriptor in (*kept, nowhere):
+            os.close(descriptor)
+
+
+_UNKNOWN_OPERATORS = re.compile(r"The following operators are not supported for frontend ONNX: (?P<names>.+)")
+"""What TVM's importer says of operators that it does not have."""
+
+_RECURRENT = (
+    "write its steps out before the export, as a loop over torch.nn.LSTMCell, GRUCell or RNNCell does"
+)
+_REMEDIES = {
+    "LSTM": _RECURRENT,
+    "GRU": _RECURRENT,
+    "RNN": _RECURRENT,
+    "Loop": "export it with a number of rounds that is fixed, so that they are written out",
+    "Scan": "export it with a number of rounds that is fixed, so that they are written out",
+    "If": "export the branch that is taken",
+}
+
+
+def _no_operator(source: str, graph: Any, kinds: Sequence[str]) -> str:
+    """The one sentence about operators that cannot be imported: which, at which nodes, and what to do instead."""
+    kind = kinds[0]
+    nodes = [node.name or ", ".join(node.output) for node in graph.node if node.op_type == kind]
+    where = f" (node {nodes[0]}{f' and {len(nodes) - 1} more' if nodes[1:] else ''})" if nodes else ""
+    others = f"; it does not know {', '.join(kinds[1:])}, either" if kinds[1:] else ""
+    remedy = _REMEDIES.get(
+        kind, "express it by other operators before the export, or run this part outside of the model"
+    )
+    return f"{source} has the operator {kind}{where}, which TVM cannot compile: {remedy}{others}"
 
 
 def check_shape(
