@@ -88,7 +88,7 @@ walks: venv ## random walks over a shared cache with operators that die at rando
 MODULES ?= 200
 SEED ?= 0
 served-modules: venv ## random modules over parameter servers that hold random tensors back, each beside one process: MODULES=200 SEED=0
-	@$(LOCAL) torch --results=/tmp -- python3 -m tests.training.served --modules $(MODULES) --seed $(SEED)
+	@$(LOCAL) torch --results=/tmp -- python3 -m tests.training.parameter_server.served --modules $(MODULES) --seed $(SEED)
 
 crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code
 	@$(BIN)/tdcs crds --output crds

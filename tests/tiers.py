@@ -14,6 +14,7 @@ left alone.
 import argparse
 import datetime
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -315,10 +316,15 @@ def training(wishes: Wishes) -> TierResult:
     """What needs PyTorch, inside the root of the image that has it, with nothing but a loopback interface."""
 
     def failed(names: list[str]) -> TierResult:
-        files = (name.split(".", 1) for name in names)
-        return training_once(*(f"{file}.py::{test}" for file, test in files), report="-again")[0]
+        return training_once(*map(node_id, names), report="-again")[0]
 
     return tried_again(training_once(""), failed, again=wishes.again)
+
+
+def node_id(name: str) -> str:
+    """The id by which pytest runs a test that its JUnit report names `folder.test_file.test_name`."""
+    module, test = re.fullmatch(r"((?:\w+\.)*?test_\w+)\.(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{module.replace('.', '/')}.py::{test}"
 
 
 def training_once(*tests: str, report: str = "") -> tuple[TierResult, int]:

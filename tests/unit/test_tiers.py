@@ -56,3 +56,14 @@ def test_what_a_check_prints_is_shown(capfd: pytest.CaptureFixture[str], whole: 
     outcome = tiers.checks(("sh", "-c", "echo out; echo wrong >&2; exit 3"), whole=whole)
     assert (outcome.ok, outcome.failed) == (False, 1)
     assert {"out", "wrong"} <= {*"".join(capfd.readouterr()).splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("test_root.test_it", "test_root.py::test_it"),
+        ("model.test_zoo.test_a_model[GPT 1.5]", "model/test_zoo.py::test_a_model[GPT 1.5]"),
+    ],
+)
+def test_a_test_of_a_report_is_run_again_by_its_file(name: str, expected: str) -> None:
+    assert tiers.node_id(name) == expected

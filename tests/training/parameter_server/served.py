@@ -1,6 +1,6 @@
 """Parameter servers that hold tensors back until a worker asks for them, and what one process learns instead.
 
-    python3 -m tests.training.served --modules 200 --seed 0
+    python3 -m tests.training.parameter_server.served --modules 200 --seed 0
 
 trains random modules (`random_modules.py`) over servers that hold random tensors back, each beside one process, and
 ends with 1 where a loss differs.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tests.training.random_modules import random_module
+from tests.training.parameter_server.random_modules import random_module
 from torch import nn
 from torch.utils import _pytree as pytree
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.training.processes import CHECKOUT, Job
 
-SCRIPT = CHECKOUT / "tests" / "training" / "pipeline_worker.py"
+SCRIPT = CHECKOUT / "tests" / "training" / "pipeline" / "pipeline_worker.py"
 FRONT, BACK = ["node2", "node3", "node4", "node5"], ["node6", "node7", "node8"]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.training.processes import CHECKOUT, Job
 
-SCRIPT = CHECKOUT / "tests" / "training" / "torch_schedule_worker.py"
+SCRIPT = CHECKOUT / "tests" / "training" / "pipeline" / "torch_schedule_worker.py"
 
 
 def test_with_its_defect_mended_it_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> None:

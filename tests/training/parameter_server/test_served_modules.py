@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.training import served as holding
-from tests.training.test_parameter_server import Servers
+from tests.training.parameter_server import served as holding
+from tests.training.parameter_server.test_parameter_server import Servers
 from torch import nn
 
 from tdcs_train.errors import InputError

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from tests.training import threads
-from tests.training.zoo import ZOO, Case
+from tests.training.model.zoo import ZOO, Case
 from torch import nn
 
 from tdcs_train.errors import InputError

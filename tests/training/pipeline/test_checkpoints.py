@@ -14,7 +14,7 @@ from tdcs_train.model.errors import PlanError
 from tdcs_train.pipeline import checkpoint
 from tdcs_train.pipeline.checkpoint import Checkpoint
 
-SCRIPT = CHECKOUT / "tests" / "training" / "pipeline_worker.py"
+SCRIPT = CHECKOUT / "tests" / "training" / "pipeline" / "pipeline_worker.py"
 NODES = [f"node{number}" for number in range(2, 9)]
 
 

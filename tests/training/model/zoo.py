@@ -1,0 +1,146 @@
+"""Models as people write them: each with mini-batches and a loss."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tests.training.model.image_models import (
+    DenseNet,
+    MobileNet,
+    ResNet,
+    UNet,
+    Vgg,
+    VisionTransformer,
+)
+from tests.training.model.odd_models import (
+    Adversarial,
+    Autocast,
+    AutoEncoder,
+    Branching,
+    Checkpointed,
+    FrozenBackbone,
+    InPlace,
+    MixtureOfExperts,
+    RoutedByData,
+    RoutedByHash,
+    Siamese,
+    StochasticDepth,
+    TwoTower,
+    Unused,
+    WideAndDeep,
+)
+from tests.training.model.text_models import Albert, Bert, Gpt, LastState, Tagger, Unrolled
+from torch import nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its mini-batches (inputs and labels) and its loss; `refused` is in the sentence that refuses it."""
+
+    make: Callable[[], nn.Module]
+    batch: Callable[[torch.Generator], tuple[Any, Any]]
+    loss: Callable[[Any, Any], torch.Tensor]
+    refused: str = ""
+
+
+def classes(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output, labels)
+
+
+def words(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output.flatten(0, 1), labels.flatten())
+
+
+def images(source: torch.Generator) -> tuple[Any, Any]:
+    return torch.randn(4, 3, 16, 16, generator=source), torch.randint(5, (4,), generator=source)
+
+
+def rows(source: torch.Generator) -> tuple[Any, Any]:
+    return torch.randn(4, 8, generator=source), torch.randint(5, (4,), generator=source)
+
+
+def sequences(source: torch.Generator) -> tuple[Any, Any]:
+    return torch.randn(4, 6, 8, generator=source), torch.randint(5, (4,), generator=source)
+
+
+def sentences(source: torch.Generator) -> tuple[Any, Any]:
+    text = torch.randint(20, (4, 9), generator=source)
+    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+
+def pixels(source: torch.Generator) -> tuple[Any, Any]:
+    return torch.randn(2, 3, 9, 9, generator=source), torch.randint(5, (2, 9, 9), generator=source)
+
+
+def masked_sentences(source: torch.Generator) -> tuple[Any, Any]:
+    text, labels = sentences(source)
+    return {"input_ids": text, "attention_mask": torch.ones_like(text)}, labels
+
+
+def of_logits(output: Any, labels: torch.Tensor) -> torch.Tensor:
+    return words(output["logits"], labels) + 0.01 * output["last_hidden_state"].pow(2).mean()
+
+
+def pairs(source: torch.Generator) -> tuple[Any, Any]:
+    return (torch.randn(4, 8, generator=source), torch.randn(4, 4, generator=source)), torch.arange(4)
+
+
+def twins(source: torch.Generator) -> tuple[Any, Any]:
+    return (torch.randn(4, 8, generator=source), torch.randn(4, 8, generator=source)), torch.arange(4)
+
+
+def of_two(output: Any, labels: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output[0], labels) + functional.cross_entropy(output[1], labels % 2)
+
+
+def table_rows(source: torch.Generator) -> tuple[Any, Any]:
+    columns = torch.randint(7, (4, 3), generator=source)
+    return (columns, torch.randn(4, 8, generator=source)), torch.randint(5, (4,), generator=source)
+
+
+def elbo(output: Any, labels: torch.Tensor) -> torch.Tensor:
+    out, mu, logvar = output
+    return out.pow(2).mean() - 0.1 * (1 + logvar - mu.pow(2) - logvar.exp()).mean()
+
+
+ZOO: dict[str, Case] = {
+    "VGG": Case(Vgg, images, classes),
+    "ResNet": Case(ResNet, images, classes),
+    "MobileNet": Case(MobileNet, images, classes),
+    "DenseNet": Case(DenseNet, images, classes),
+    "U-Net": Case(UNet, pixels, classes),
+    "vision transformer": Case(VisionTransformer, images, classes),
+    "LSTM tagger": Case(Tagger, sentences, words),
+    "last state of an LSTM": Case(LastState, sequences, classes),
+    "cell in a loop": Case(Unrolled, sequences, classes),
+    "GPT": Case(Gpt, sentences, lambda output, labels: words(output[0], labels)),
+    "GPT with tied weights": Case(
+        lambda: Gpt(tied=True), sentences, lambda output, labels: words(output[0], labels)
+    ),
+    "BERT": Case(Bert, masked_sentences, of_logits),
+    "ALBERT": Case(Albert, sentences, words),
+    "two towers": Case(TwoTower, pairs, classes),
+    "one tower twice": Case(Siamese, twins, classes),
+    "mixture of experts": Case(MixtureOfExperts, sequences, classes),
+    "experts by position": Case(RoutedByHash, sequences, classes),
+    "experts by data": Case(RoutedByData, rows, classes),
+    "branch on data": Case(Branching, rows, classes, refused="if x.mean() > 0"),
+    "checkpoints": Case(lambda: Checkpointed(reentrant=False).eval(), rows, classes),
+    "reentrant checkpoints": Case(lambda: Checkpointed(reentrant=True).eval(), rows, classes),
+    "autocast": Case(Autocast, rows, classes),
+    "no_grad": Case(FrozenBackbone, rows, classes),
+    "reversed gradient": Case(Adversarial, rows, of_two),
+    "unused layers": Case(Unused, rows, classes),
+    "in place": Case(InPlace, rows, classes),
+    "stochastic depth": Case(lambda: StochasticDepth().eval(), rows, classes),
+    "wide and deep": Case(WideAndDeep, table_rows, classes),
+    "autoencoder": Case(AutoEncoder, rows, elbo),
+    "compiled": Case(lambda: torch.compile(ResNet()), images, classes),  # type: ignore[arg-type, return-value, unused-ignore]
+    "exported": Case(
+        lambda: torch.export.export(Gpt(), (torch.zeros(4, 8, dtype=torch.long),)),  # type: ignore[arg-type, return-value, unused-ignore]
+        sentences,
+        lambda output, labels: words(output[0], labels),
+    ),
+}
