@@ -24,6 +24,9 @@ OPERATOR_ACCOUNT: Final = "tdcs-operator"
 SECRETS_ROLE: Final = "tdcs-dataset-secrets"
 ANNOTATION_SHARE_WEIGHT: Final = f"{GROUP}/share-weight"
 """Annotation of a namespace: how large its share of the cluster is beside those of others, such as 2; 1 without it."""
+ANNOTATION_QUEUE_STOP: Final = f"{GROUP}/queue-stop-policy"
+"""Annotation of a namespace, in Kueue's words. Hold: no TrainingJob of it starts. HoldAndDrain: those that run are
+suspended, too, and queue again."""
 
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 """Label of a job: the LocalQueue that it waits in."""

@@ -149,6 +149,10 @@ class Scheduling(Model):
     GPUs each. False: pods are made at once, and run as they find room; right where nodes are added on demand."""
     priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """The PriorityClass of the pods; jobs with the larger value enter first."""
+    rank: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+    """The place among the waiting jobs of its namespace with the same priority: those of smaller rank come first, of
+    one rank the older. It puts the job before none of another namespace. `tdcs queue move` sets it, at any time. Not in
+    a queue of Kueue."""
 
 
 class Elastic(Model):

@@ -28,6 +28,7 @@ COMMANDS = {
     "network-probe": ("tdcs.cli.network_probe", "Try to connect to ports that should be closed."),
     "operator": ("tdcs.control.operator.operator_command", "Run the operator."),
     "plan": ("tdcs.cli.plan.plan_command", "Say what would become of a training job, before it is applied."),
+    "queue": ("tdcs.cli.queue_command", "Pause and resume the queue of jobs, or change its order."),
     "reader": ("tdcs.node.reader.reader_command", "Show pods what of their datasets is not on the node."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),
     "status": (

@@ -32,6 +32,7 @@ from tdcs.model.kube_resources import (
     DATASETS,
     EVENTS,
     JOBS,
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -152,6 +153,7 @@ class Jobs:
             priority_classes=server.store(PRIORITY_CLASSES),
             resource_quotas=server.store(RESOURCE_QUOTAS),
             runtime_classes=server.store(RUNTIME_CLASSES),
+            namespaces=server.store(NAMESPACES),
             usage=usage,
         )
         engine = MemoryEngine(sources={}, workers={})
@@ -218,6 +220,9 @@ class Jobs:
                 self.context.queue.add(WorkKey(TRAINING_JOBS, key[0], job))
         if resource is TRAINING_JOBS:
             self.context.queue.add(WorkKey(TRAINING_JOBS, *key))
+        if resource is NAMESPACES:
+            for key in list(self.server.store(TRAINING_JOBS)):
+                self.context.queue.add(WorkKey(TRAINING_JOBS, *key))
         self.gangs.touch(nodes=resource is NODES, overheads=resource is RUNTIME_CLASSES)
 
     def _count(self, key: tuple[str, str], pod: Object | None) -> None:

@@ -93,6 +93,7 @@ ASKED_FOR = frozenset(
         "Expired",
         "KeptByTwin",
         "PreloadDisabled",
+        "QueueStopped",
         "Suspended",
         "SuspendedByUser",
     }

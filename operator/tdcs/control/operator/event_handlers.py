@@ -123,6 +123,7 @@ class EventHandlers:
         self._namespaces_seen: dict[str, object] = {}
         self._sizes_seen: dict[str, object] = {}
         self._weights_seen: dict[str, str | None] = {}
+        self._stops_seen: dict[str, str | None] = {}
         self._children: dict[Key, str] = {}
         self._workloads: dict[Key, str] = {}
 
@@ -182,9 +183,15 @@ class EventHandlers:
             self._add(DATASETS, key)
 
     def on_namespace(self, key: Key, obj: Object | None) -> None:
-        weight = ((obj or {"metadata": {}})["metadata"].get("annotations") or {}).get(
-            names.ANNOTATION_SHARE_WEIGHT
-        )
+        annotations = (obj or {"metadata": {}})["metadata"].get("annotations") or {}
+        stop = annotations.get(names.ANNOTATION_QUEUE_STOP)
+        if stop != self._stops_seen.get(key[1]):
+            self._stops_seen[key[1]] = stop
+            self._gangs.touch()
+            for namespace, name in indexed(self._views[TRAINING_JOBS]).live:
+                if namespace == key[1]:
+                    self._add(TRAINING_JOBS, (namespace, name))
+        weight = annotations.get(names.ANNOTATION_SHARE_WEIGHT)
         if weight != self._weights_seen.get(key[1]):
             self._weights_seen[key[1]] = weight
             self._gangs.touch()

@@ -51,9 +51,10 @@ class Reason(StrEnum):
     KUEUE_ADMITTED = "AdmittedByKueue"
     INVALID = "InvalidSpec"
     REFUSED = "ChildRefused"
+    STOPPED = "QueueStopped"
 
 
-GAVE_BACK = frozenset({Reason.REQUEUED, Reason.START_TIMEOUT, Reason.RECOVERY_TIMEOUT})
+GAVE_BACK = frozenset({Reason.REQUEUED, Reason.START_TIMEOUT, Reason.RECOVERY_TIMEOUT, Reason.STOPPED})
 """Why a job that was admitted gave its room back, and queues again."""
 
 

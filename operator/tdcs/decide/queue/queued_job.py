@@ -66,7 +66,9 @@ class QueuedJob:
         runs: whether it was admitted before, and waits for more workers only.
         pauses: whether it is tried again only later: until then others leave it what it was passed too often for.
         turn: the place that its namespace's share gives it; 0 where shares do not count.
-        growth_turn: the same of the workers that an elastic job asks for beyond those that it enters with.
+        rank: its place among those of its namespace and priority, as its owner wishes: smaller is first.
+        stands_as: the age and the name that it is sorted by, where that place is another than its age gives it.
+        growth_turn: the same as `turn` of the workers that an elastic job asks for beyond those that it enters with.
     """
 
     key: Key
@@ -84,6 +86,8 @@ class QueuedJob:
     runs: bool = False
     pauses: bool = False
     turn: int = 0
+    rank: int = 0
+    stands_as: tuple[float, str] | None = None
     growth_turn: int = 0
 
     @property
@@ -116,6 +120,8 @@ class QueuedJob:
         """
         priority, age = queue_key(self)
         namespace, name = self.key
+        if self.stands_as is not None:
+            age, name = self.stands_as
         return (self.turn, priority, self.runs, age, name, namespace)
 
     @property

@@ -23,6 +23,7 @@ from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place_most, room
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
+from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import admission_of, waiting_admission
 from tdcs.kube.informer import backoff
@@ -174,6 +175,10 @@ class GangQueue:
             known=self._stores.datasets,
         )
         return queues(spec, found)
+
+    def stop_policy(self, namespace: str) -> StopPolicy:
+        """Whether jobs of a namespace may start."""
+        return stop_policy(self._stores.namespaces, namespace)
 
     def order(self) -> list[Key]:
         waiting = self._schedule.waiting if self._schedule is not None else ()

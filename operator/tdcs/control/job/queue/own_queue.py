@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from tdcs.api import names
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
 from tdcs.control.job import job_children
@@ -15,7 +16,8 @@ from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.job_turn import record_of
-from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.pod_admission import Admission, Reason
+from tdcs.decide.queue.queue_stop import StopPolicy, stopped
 from tdcs.model.kube_objects import Object
 
 
@@ -65,7 +67,9 @@ class OwnTurn:
         """See `Turn`."""
         seen, uid, gangs = self.seen, self._uid, self._gangs
         data = decisions.data(seen, now=now)
-        decision = self._places.requeue(seen, uid=uid, now=now) if not over else None
+        decision = self._stopped(data, now=now) if not over else None
+        if decision is None and not over:
+            decision = self._places.requeue(seen, uid=uid, now=now)
         if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
             decision = _out_of_kueue(decisions.decision_of(seen=seen, data=data))
         elif decision is None and (
@@ -94,6 +98,28 @@ class OwnTurn:
             shortage=turn.lack if decision.admitted else "",
             record=None if over else record_of(turn),
         )
+
+    def _stopped(self, data: Admission, *, now: str) -> Decision | None:
+        """The decision on a job whose namespace is paused; None when that is no matter for it."""
+        seen, uid = self.seen, self._uid
+        policy = self._gangs.stop_policy(seen.namespace)
+        if policy is StopPolicy.NONE or seen.spec.run_policy.suspend:
+            return None
+        if seen.was_admitted:
+            if policy is not StopPolicy.DRAIN:
+                return None
+            self._gangs.withdraw(uid)
+            reason, message = stopped(seen.namespace, drained=True)
+            waits = decisions.data(seen, now=now, runs=False)
+            return decisions.gave_back(reason=reason, message=message, data=waits)
+        if not data.admitted:
+            return None
+        self._gangs.withdraw(uid)
+        before = next((one for one in seen.known.conditions if one.type == names.ADMITTED), None)
+        reason, message = stopped(seen.namespace)
+        if before is not None and before.reason == reason:
+            message = before.message  # that it was drained stays true
+        return decisions.gave_back(reason=reason, message=message, data=data)
 
     async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
         """See `Turn`: the nodes that pods leave to larger ones, of Jobs that have not started yet."""

@@ -17,8 +17,10 @@ from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
+from tdcs.decide.queue.job_rank import in_rank_order
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.pod_admission import MAX_PASSES
+from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
 from tdcs.decide.queue.whose_job import local_queue
 from tdcs.model.kube_objects import Key, Object
@@ -70,7 +72,7 @@ class Entries:
                 free=room.free(), capacity=room.capacity(), lasting=room.lasting(), empty=room.empty
             )
         return schedule(
-            waiting=self.waiting,
+            waiting=in_rank_order(self.waiting),
             reserved=self.reserved,
             nodes=nodes,
             holder=self.holder,
@@ -178,6 +180,7 @@ class Collector:
         replicas = self.replicas(obj, spec)
         places = self.requests_of(obj)
         by_kueue = bool(local_queue(obj, kueue=self.kueue))
+        is_stopped = stop_policy(self._stores.namespaces, key[0]) is not StopPolicy.NONE
         runs = admitted or turn.admitted is not None
         pauses = turns.pause_left(uid) is not None
         # One that lost its turn by no fault of its own keeps the nodes that are set aside for it, a few times.
@@ -190,7 +193,7 @@ class Collector:
             entries.allowances.take(key[0], taken)
             entries.places.take(key, places)
             groups, present, ready = reserved, placed, True
-        elif by_kueue:
+        elif by_kueue or is_stopped:
             return
         elif queues(spec, places) and (not pauses or keeps_turn):
             gang = replicas if spec.scheduling.gang else {}  # without one its pods come as they find room
@@ -215,7 +218,10 @@ class Collector:
             if spec.scheduling.gang
             else (),
             access=places,
-            growth=None if pauses or by_kueue else self._growth(demand, replicas["Worker"], entries, key),
+            rank=spec.scheduling.rank,
+            growth=None
+            if pauses or by_kueue or is_stopped
+            else self._growth(demand, replicas["Worker"], entries, key),
         )
         if not runs:
             entries.waiting.append(job)

@@ -1,0 +1,66 @@
+"""Users order the jobs of their own namespace; nobody else's job moves by that."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.decide.place.gang_fit import PodGroup
+from tdcs.decide.queue.job_rank import in_rank_order, rank_of_move
+from tdcs.decide.queue.queued_job import QueuedJob
+
+
+def job(name: str, *, namespace: str = "n", age: float = 0, rank: int = 0, priority: int = 0) -> QueuedJob:
+    return QueuedJob(
+        key=(namespace, name),
+        uid=f"{namespace}-{name}",
+        priority=priority,
+        submitted=age,
+        data_ready=True,
+        passed=0,
+        rank=rank,
+        groups=(PodGroup(count=1, request={"cpu": 1}, nodes=None),),
+    )
+
+
+def order(jobs: list[QueuedJob]) -> list[str]:
+    return [one.uid for one in sorted(in_rank_order(jobs), key=lambda one: one.order)]
+
+
+def test_the_smaller_rank_comes_first_and_of_one_rank_the_older() -> None:
+    jobs = [job("a", age=1), job("b", age=2, rank=-1), job("c", age=3, rank=-1), job("d", age=4, rank=5)]
+    assert order(jobs) == ["n-b", "n-c", "n-a", "n-d"]
+
+
+def test_jobs_of_one_second_are_moved_as_well() -> None:
+    assert order([job("a"), job("b"), job("c", rank=-1)]) == ["n-c", "n-a", "n-b"]
+
+
+def test_a_rank_does_not_outweigh_a_priority() -> None:
+    assert order([job("a", priority=5), job("b", rank=-9)]) == ["n-a", "n-b"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(-2, 2), st.integers(0, 1)),
+        max_size=12,
+    )
+)
+def test_ranks_of_a_namespace_move_no_job_of_another(drawn: list[tuple[str, int, int, int]]) -> None:
+    jobs = [
+        job(f"j{number:02}", namespace=namespace, age=age, rank=rank, priority=priority)
+        for number, (namespace, age, rank, priority) in enumerate(drawn)
+    ]
+    before = [one.owner for one in sorted(jobs, key=lambda one: one.order)]
+    after = sorted(in_rank_order(jobs), key=lambda one: one.order)
+    # Names break ties of age across namespaces, and move with their places: each place keeps its namespace.
+    assert [one.owner for one in after] == before
+    for owner in "ab":
+        for priority in (0, 1):
+            ranks = [one.rank for one in after if one.owner == owner and one.priority == priority]
+            assert ranks == sorted(ranks)
+
+
+def test_a_move_goes_before_or_behind_all_others_and_no_further_than_it_must() -> None:
+    assert rank_of_move(0, others=[0, 3], first=True) == -1
+    assert rank_of_move(-5, others=[0, 3], first=True) == -5
+    assert rank_of_move(0, others=[0, 3], first=False) == 4
+    assert rank_of_move(7, others=[], first=True) == 7
