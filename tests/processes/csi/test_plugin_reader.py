@@ -206,6 +206,58 @@ def test_after_holder_and_reader_have_died_a_running_pod_gets_the_new_file_syste
         assert reading.node.mounts(reading.node.target(name)) == []
 
 
+@pytest.mark.parametrize("options", [PLAIN, BOUND])
+def test_a_subpath_gets_the_new_file_system_too_whenever_the_client_dies(
+    reading: ReadingNode, options: tuple[str, ...]
+) -> None:
+    """A mount with `subPath` is one of its own: what is mounted over the whole volume does not reach it."""
+    reading.start_plugin(*options)
+    volume = reading.publish()
+    reading.view.publish("pod-2")
+    folder, again = (reading.node.kubelet / "pods/pod-1/volume-subpaths/data/main" / name for name in "01")
+    file = reading.node.kubelet / "pods/pod-2/volume-subpaths/data/main/0"
+    for path in (folder, again):
+        reading.node.inside(path).mkdir(parents=True)
+    reading.node.inside(file.parent).mkdir(parents=True)
+    reading.node.inside(file).touch()
+    # As kubelet does it, for `subPath: train` of two containers, and `subPath: train/away` of another pod.
+    for path, pod, sub in (
+        (folder, "pod-1", "train"),
+        (again, "pod-1", "train"),
+        (file, "pod-2", "train/away"),
+    ):
+        reading.node.run("mount", "--bind", str(reading.node.target(pod) / sub), str(path))
+    # A container that has them with mountPropagation: HostToContainer.
+    container = reading.node.start(
+        *("unshare", "--mount", "--propagation=slave", sys.executable, "-c"),
+        "import signal; print('here', flush=True); signal.pause()",
+        stdout=subprocess.PIPE,
+    )
+    assert container.stdout is not None
+    assert container.stdout.readline() == "here\n"
+    seen = Path(f"/proc/{container.pid}/root")
+    inside = [Path(f"{seen}{folder}") / "away", Path(f"{seen}{again}") / "away", Path(f"{seen}{file}")]
+
+    for _ in range(2):
+        reading.stop_reader()
+        drop_page_cache()
+        reading.holder = reading.start("hold", AS_CLIENT)
+        reading.reader = reading.start("run", "--node=node-a")
+        eventually(lambda: (volume / "train/away").read_text() == "away", deadline=60, retry_on=(OSError,))
+        for path in inside:
+            eventually(lambda path=path: path.read_text() == "away", deadline=60, retry_on=(OSError,))  # type: ignore[misc]
+
+    (options_of_mount,) = {line.split(" ")[5] for line in reading.node.mounts(folder)[-1:]}
+    assert {"ro", "nosuid", "nodev"} <= set(options_of_mount.split(","))
+    reading.kill(container)
+    for path in (folder, again, file):  # as kubelet does it until nothing is mounted there
+        while reading.node.mounts(path):
+            reading.node.run("umount", str(path))
+    for pod in ("pod-1", "pod-2"):
+        reading.node.unpublish(reading.node.target(pod))
+        assert reading.node.mounts(reading.node.target(pod)) == []
+
+
 @needs_overlays
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 def test_a_pod_reads_on_when_two_of_the_processes_behind_its_volume_are_killed_at_once(

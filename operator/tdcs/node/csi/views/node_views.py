@@ -203,12 +203,13 @@ class NodeViews:
         )
 
     def _outdated(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
-        """Whether a view that pods use leads to another file system than the client's of now."""
+        """Whether a view that pods use, or a part of it that a container has, leads to another file system than the
+        client's of now."""
         client = self._client.mount(mounts=mounts)
-        return (
-            client is not None
-            and client.device != view.client_device(mounts=mounts)
-            and self._used(view, mounts=mounts)
+        if client is None or not self._used(view, mounts=mounts):
+            return False
+        return client.device != view.client_device(mounts=mounts) or view.outdated_parts(
+            mounts=mounts, pods=self._pods, device=client.device
         )
 
     def _is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:

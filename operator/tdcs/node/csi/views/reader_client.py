@@ -33,6 +33,7 @@ class ReaderClient:
             settings.reader_root, registered=RegisteredVersions(self._versions)
         )
         self._point: Final = settings.reader_root / names.READER_MOUNT
+        self._pods: Final = os.path.realpath(settings.kubelet) + "/"
 
     def mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
         """The client's own mount, None when it has none now."""
@@ -53,7 +54,7 @@ class ReaderClient:
         try:
             await self._guard.run(
                 key=f"reader {view.volume.cluster}",
-                call=functools.partial(_bind, view, folder, mounted.device),
+                call=functools.partial(_bind, view, folder, device=mounted.device, pods=self._pods),
                 timeout_seconds=patience,
             )
         except (TimeoutError, OSError) as error:
@@ -81,9 +82,9 @@ class ReaderClient:
         self._numbers.register(view.name, registration)
 
 
-def _bind(view: View, folder: Path, device: str) -> None:
+def _bind(view: View, folder: Path, *, device: str, pods: str) -> None:
     data = os.open(folder, _FOLDER)
     try:
-        view.bind(data=data, device=device)
+        view.bind(data=data, device=device, pods=pods)
     finally:
         os.close(data)

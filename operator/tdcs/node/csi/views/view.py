@@ -18,6 +18,7 @@ from tdcs.model.manifest import Manifest
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import ShownFolder
+from tdcs.node.csi.views.subpaths import Subpaths
 from tdcs.node.csi.views.view_folders import GONE, DatasetFolder, VersionFolder
 from tdcs.node.csi.views.view_plan import Blocks, Form, Inodes, is_native, plan
 from tdcs.node.csi.views.view_report import Counts, Repairs
@@ -142,6 +143,7 @@ class View:
             merged=merged,
             point=folder.shown,
         )
+        self._subpaths: Final = Subpaths(version=folder.path, point=folder.shown)
         self._tree = self._new_tree()
         self._prepared = False
         self._scan: Final = _Scan(Blocks.none(len(manifest)))
@@ -322,13 +324,20 @@ class View:
         """Device of the client's file system that the view leads to now; None when to none."""
         return self.shown.device(mounts=mounts)
 
-    def bind(self, *, data: int, device: str) -> None:
-        """Show the view over the client's open folder `data`. Blocks while the client does; raises OSError."""
+    def outdated_parts(self, *, mounts: list[mountinfo.Mount], pods: str, device: str) -> bool:
+        """Whether a container has a part of it (`subPath`) that leads to another file system than `device`."""
+        return self._subpaths.are_outdated(mounts=mounts, pods=pods, device=device)
+
+    def bind(self, *, data: int, device: str, pods: str) -> None:
+        """Show the view over the client's open folder `data`, and its parts to the containers below the folder `pods`
+        that have some. Blocks while the client does; raises OSError."""
         replaced = self.client_device(mounts=mountinfo.read()) not in (None, device)
         self.shown.show(data=data, device=device)
         if replaced:
             self.repairs.rebound += 1
             _log.info("%s: the client was replaced; its files can be read again", self)
+        if parts := self._subpaths.renew(pods=pods, device=device):
+            _log.info("%s: so can those of %d subPath mounts", self, parts)
 
     def unbind(self) -> None:
         self.shown.hide()

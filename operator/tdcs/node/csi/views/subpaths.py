@@ -1,0 +1,126 @@
+"""Folders and files of a view that containers have by `subPath`, and that outlive the remote-read client, too.
+
+For a `subPath` kubelet makes a mount of its own, of that folder or file alone. What is mounted over the whole version
+when the client was replaced does not reach it, so the same is mounted over each of them, and reaches the containers
+that take what is mounted later (`mountPropagation: HostToContainer`).
+
+kubelet's mount has the volume's own for a peer, and other `subPath`s of the pod: what is mounted over one of them lands
+in all that show its place. Of two where one lies in the other only the outer one is renewed, as what the inner one gets
+would lie in the outer one, where kubelet could not take it away.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tdcs.engine.confined_path import open_beneath, plain_folder
+from tdcs.node.csi import bind_mount, mountinfo
+from tdcs.node.csi.views.overlay import parse_shown
+
+_log: Final = logging.getLogger(__name__)
+
+
+_SUBPATHS: Final = "/volume-subpaths/"
+"""Kubelet's folder in that of a pod, with the mounts for `subPath`s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """Mounts of parts that lead to another file system than the client's of now: `renewable` ones, and others that
+    lie in them."""
+
+    renewable: list[mountinfo.Mount] = field(default_factory=list)
+    nested: list[mountinfo.Mount] = field(default_factory=list)
+
+
+def outdated(*, mounts: Iterable[mountinfo.Mount], pods: str, version: str, device: str) -> Outdated:
+    """The parts of a version that lead to another device than the client's.
+
+    Args:
+        mounts: as the kernel has them.
+        pods: a folder in which kubelet's folders of pods lie, with a slash at its end.
+        version: the version's folder.
+        device: the client's of now.
+    """
+    tops = {
+        mounted.point: mounted
+        for mounted in mounts
+        if mounted.point.startswith(pods) and parse_shown(mounted) is not None
+    }
+    found = Outdated()
+    for point, mounted in tops.items():
+        shown = parse_shown(mounted)
+        if mounted.root == "/" or shown is None or shown.version != version or shown.device == device:
+            continue
+        if any(above in tops for above in _folders_above(point, pods)):
+            continue  # what was mounted over another part lands here, too, and goes with that
+        pod, of_kubelet, _ = point.partition(_SUBPATHS)
+        if not of_kubelet:
+            continue
+        outer = {other.root for other in tops.values() if other.point.startswith(f"{pod}{_SUBPATHS}")}
+        nested = any(above in outer for above in _folders_above(mounted.root, "/"))
+        (found.nested if nested else found.renewable).append(mounted)
+    return found
+
+
+class Subpaths:
+    """Keeps the parts of one version readable.
+
+    Args:
+        version: the version's folder.
+        point: where the whole version is shown.
+    """
+
+    def __init__(self, *, version: str, point: str) -> None:
+        self._version: Final = version
+        self._point: Final = point
+        self._left: dict[str, str] = {}
+        """Those that were left as they are at the last trial, and why."""
+
+    def are_outdated(self, *, mounts: Iterable[mountinfo.Mount], pods: str, device: str) -> bool:
+        """Whether one can be renewed."""
+        return bool(outdated(mounts=mounts, pods=pods, version=self._version, device=device).renewable)
+
+    def renew(self, *, pods: str, device: str) -> int:
+        """Show what is shown of the whole version now in its parts; in how many. One that cannot be renewed is left as
+        it is, for the next call. Raises OSError where the version is not shown."""
+        left, renewed = dict[str, str](), 0
+        while parts := self._outdated(pods=pods, device=device, without=left):
+            # One after the other: what is mounted over one may have renewed others.
+            with plain_folder(self._point) as whole:
+                try:
+                    _show(whole=whole, part=parts[0])
+                    renewed += 1
+                except OSError as error:
+                    left[parts[0].point] = error.strerror or str(error)
+        nested = outdated(mounts=mountinfo.read(), pods=pods, version=self._version, device=device).nested
+        left |= {part.point: "it lies in another subPath of its pod" for part in nested}
+        if left and left != self._left:
+            _log.warning(
+                "%d subPath mounts of %s keep the files of a client that has ended: %s. Restart their pods, or mount "
+                "the whole volume",
+                *(len(left), self._version, "; ".join(f"{point}: {why}" for point, why in left.items())),
+            )
+        self._left = left
+        return renewed
+
+    def _outdated(self, *, pods: str, device: str, without: Iterable[str]) -> list[mountinfo.Mount]:
+        found = outdated(mounts=mountinfo.read(), pods=pods, version=self._version, device=device)
+        return [part for part in found.renewable if part.point not in without]
+
+
+def _show(*, whole: int, part: mountinfo.Mount) -> None:
+    """Show a folder or file of the open folder `whole` where a container has it from an earlier mount."""
+    opened = open_beneath(whole, os.fsencode(part.root.strip("/")), os.O_PATH | os.O_NOFOLLOW)
+    try:
+        bind_mount.attach(source=opened, target=part.point)
+    finally:
+        os.close(opened)
+
+
+def _folders_above(path: str, root: str) -> list[str]:
+    """The folders in which a path lies, below `root`."""
+    pieces = path[len(root) :].split("/")
+    return [root + "/".join(pieces[:count]) for count in range(1, len(pieces))]
