@@ -7,6 +7,7 @@ elsewhere in any of these readings is refused.
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
@@ -26,6 +27,19 @@ REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 AMAZON: Final = "https://s3.amazonaws.com"
 """The endpoint that no endpoint stands for: Amazon S3 in any region."""
+
+DEFAULT_REGION: Final = "us-east-1"
+"""In which requests are signed until the store says another one."""
+
+AMAZON_DOMAINS: Final = {
+    "cn-": "amazonaws.com.cn",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "us-isof-": "csp.hci.ic.gov",
+    "eu-isoe-": "cloud.adc-e.uk",
+    "eusc-": "amazonaws.eu",
+}
+"""Domains of Amazon's partitions, by how the names of their regions begin; all others are in amazonaws.com."""
 
 _ENDPOINT: Final = re.compile(
     r"(?P<scheme>[Hh][Tt][Tt][Pp][Ss]?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?/?"
@@ -146,6 +160,27 @@ def canonical_endpoint(url: str) -> Endpoint:
     if not 0 < port < 1 << 16:
         raise ValueError(f"{port} is no port")
     return Endpoint(scheme, _checked_host(found["host"].lower()), port)
+
+
+def amazon_endpoint(region: str) -> str:
+    """The URL of Amazon S3 in a region, in the partition that the region is of."""
+    domain = next(
+        (each for begin, each in AMAZON_DOMAINS.items() if region.startswith(begin)), "amazonaws.com"
+    )
+    return f"https://s3.{region}.{domain}"
+
+
+def uses_path_style(options: Mapping[str, str], *, bucket: str) -> bool:
+    """Whether the bucket stands in the path of a store's URL, and not in front of its host.
+
+    Where `pathStyle` does not say it: with an endpoint of one's own, and for a bucket with dots in its name, in front
+    of which no certificate of Amazon's is valid (`*.s3.amazonaws.com` stands for one label).
+
+    Args:
+        options: of the source, `endpoint` and `pathStyle`.
+    """
+    named = options.get("pathStyle", "")
+    return named == "true" if named else bool(options.get("endpoint")) or "." in bucket
 
 
 def _checked_host(host: str) -> str:

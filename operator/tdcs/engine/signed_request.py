@@ -13,6 +13,8 @@ from datetime import datetime
 from types import MappingProxyType
 from urllib.parse import quote, urlencode, urlsplit
 
+from tdcs.api.source_uri import amazon_endpoint
+
 VALID_SECONDS = 3600
 
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
@@ -28,6 +30,8 @@ def object_url(
     access_key_id: str,
     secret_access_key: str,
     now: datetime,
+    session_token: str = "",
+    requester_pays: bool = False,
     query: Mapping[str, str] = _NO_QUERY,
 ) -> str:
     """A URL that reads an object; without a signature when there is no key pair.
@@ -36,9 +40,11 @@ def object_url(
         endpoint: of the store, with its scheme; empty for AWS.
         key: of the object, as it is: any character. Empty with a query: the bucket.
         now: in UTC.
+        session_token: of a temporary key pair.
+        requester_pays: whether the account of the keys pays for the answer.
         query: further parameters, such as those of ListObjectsV2.
     """
-    base = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
+    base = urlsplit(endpoint or amazon_endpoint(region))
     host = base.netloc if path_style else f"{bucket}.{base.netloc}"
     path = quote(f"/{bucket}/{key}" if path_style else f"/{key}", safe="/-_.~")
     address = f"{base.scheme}://{host}{path}"
@@ -49,6 +55,8 @@ def object_url(
     signed = _query(
         {
             **query,
+            **({"X-Amz-Security-Token": session_token} if session_token else {}),
+            **({"x-amz-request-payer": "requester"} if requester_pays else {}),
             "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
             "X-Amz-Credential": f"{access_key_id}/{scope}",
             "X-Amz-Date": time,

@@ -9,18 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from tdcs.api.source_uri import SourceUri
+from tdcs.api.source_uri import DEFAULT_REGION, SourceUri, uses_path_style
 from tdcs.engine.signed_request import object_url
 from tdcs.model.cache_engine import Source
-
-_REGION: Final = "us-east-1"
 
 
 @asynccontextmanager
@@ -86,10 +83,12 @@ def page_url(
         endpoint=endpoint,
         bucket=uri.bucket,
         key="",
-        region=options.get("region", _REGION),
-        path_style=options.get("pathStyle", "true" if endpoint else "false") == "true",
+        region=options.get("region", DEFAULT_REGION),
+        path_style=uses_path_style(options, bucket=uri.bucket),
         access_key_id=keys.access_key_id if keys is not None else "",
         secret_access_key=keys.secret_access_key if keys is not None else "",
+        session_token=keys.session_token if keys is not None else "",
+        requester_pays=options.get("requesterPays") == "true",
         now=datetime.now(UTC),
         query={name: value for name, value in asked.items() if value},
     )

@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from tdcs.listing.page_requests import PageError
-from tdcs.model.file_ids import LONGEST_TAG, known_tag
+from tdcs.model.file_ids import LONGEST_TAG, known_tag, plain_etag
 
+_BEGIN: Final = b"<ListBucketResult"
 _END: Final = b"</ListBucketResult>"
 _ITEM: Final = b"<Contents>"
 _KEY: Final = re.compile(rb"<Key>([^<]*)</Key>")
@@ -62,7 +63,7 @@ class ListedPage:
 
     def finish(self) -> str:
         text, self._parts = b"".join(self._parts), []
-        if not text.rstrip().endswith(_END):
+        if not text.rstrip().endswith(_END) or _BEGIN not in text:
             raise PageError("a page was cut off")
         encoded = _ENCODED in text
         plain = _url_decoded if encoded else unescaped
@@ -100,19 +101,17 @@ class ListedPage:
 def _tags(text: bytes, items: int) -> list[bytes]:
     """The tag of each object of a page: its ETag, else the time of its last change, else nothing."""
     found = _TAG.findall(text)
-    if len(found) == items and all(found):
-        return [_tag(each) for each in found]
+    if len(found) == items and all(tags := [_tag(each) for each in found]):
+        return tags
     tags = []
     for item in text.split(_ITEM)[1:]:
         etag, time = _TAG.search(item), _TIME.search(item)
-        tags.append(_tag(etag[1]) if etag and etag[1] else _time_tag(time[1]) if time else b"")
+        tags.append((_tag(etag[1]) if etag else b"") or (_time_tag(time[1]) if time else b""))
     return tags
 
 
 def _tag(etag: bytes) -> bytes:
-    plain = unescaped(etag).removeprefix(b"W/")
-    if not plain.startswith(b'"'):  # as some stores list it; their answers have the quotes
-        plain = b'"%b"' % plain
+    plain = plain_etag(unescaped(etag).decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     if len(plain) <= LONGEST_TAG:
         return plain
     return known_tag(plain.decode("utf-8", "replace")).encode()

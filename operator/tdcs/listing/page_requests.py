@@ -14,9 +14,11 @@ from typing import Final, Protocol, TypeVar
 
 import aiohttp
 
-from tdcs.api.source_uri import SourceUri
+from tdcs.api.source_uri import DEFAULT_REGION, SourceUri
+from tdcs.decide.store_refusal import LONGEST_ANSWER
+from tdcs.engine.tls_failures import explain_certificate
 from tdcs.listing.bucket_pages import ask, page_url
-from tdcs.listing.store_answers import LONGEST_ANSWER, Refusal, error_of, no_answer, refusal
+from tdcs.listing.store_answers import Refusal, error_of, no_answer, not_trusted, refusal
 from tdcs.model.cache_engine import Source
 
 PAGE: Final = 1000
@@ -46,6 +48,16 @@ class PageSink(Protocol):
 
 
 Sink = TypeVar("Sink", bound=PageSink)
+
+
+async def read_document(answer: aiohttp.ClientResponse) -> bytes:
+    """The beginning of the document of an answer, in as many parts as it comes in."""
+    found = b""
+    async for part in answer.content.iter_any():
+        found += part
+        if len(found) >= LONGEST_ANSWER:
+            break
+    return found[:LONGEST_ANSWER]
 
 
 class PageRequests:
@@ -106,9 +118,13 @@ class PageRequests:
                         raise PageError("it names itself as the next page")
                     self._pages += 1
                     return taken, after
-                failure, wait = error_of(refused, uri=self._source.uri, path=self._path), refused.retry_after
+                failure = error_of(refused, attempted=f"list {self._source.uri}", path=self._path)
+                wait = refused.retry_after
                 if not refused.passes:
                     raise failure
+            except aiohttp.ClientConnectorCertificateError as error:
+                why = explain_certificate(str(error.certificate_error))
+                raise not_trusted(why, uri=self._source.uri, path=self._path) from error
             except (aiohttp.ClientError, TimeoutError, PageError, ValueError) as error:
                 failure = no_answer(_plain(error), uri=self._source.uri, path=self._path)
             if attempt == tries:
@@ -120,9 +136,8 @@ class PageRequests:
     async def _try(self, token: str, sink: PageSink) -> Refusal | None:
         """Ask once; why there is no page, None when it came."""
         refused = await self._ask(token, sink)
-        if refused is not None and refused.region and "region" not in self._source.options:
-            # A bucket is known in its own region only, which Amazon says of any bucket.
-            self._source = replace(self._source, options={**self._source.options, "region": refused.region})
+        if refused is not None and (there := in_region_of(refused, self._source)) is not None:
+            self._source = there
             refused = await self._ask(token, sink)
         return refused
 
@@ -132,7 +147,7 @@ class PageRequests:
             if answer.status != 200:
                 return refusal(
                     answer.status,
-                    await answer.content.read(LONGEST_ANSWER),
+                    await read_document(answer),
                     region=answer.headers.get("x-amz-bucket-region", ""),
                     retry_after=answer.headers.get("Retry-After", ""),
                 )
@@ -143,6 +158,15 @@ class PageRequests:
                     raise PageError(f"a page has more than {LARGEST_PAGE} bytes")
                 sink.add(part)
         return None
+
+
+def in_region_of(refused: Refusal, source: Source) -> Source | None:
+    """The source as it is asked in the region that its store names, None where it was asked there: a bucket is known
+    in its own region only, which Amazon says of any bucket."""
+    region, asked_in = refused.answer.region, source.options.get("region", DEFAULT_REGION)
+    if not region or region == asked_in:
+        return None
+    return replace(source, options={**source.options, "region": region})
 
 
 def _plain(error: Exception) -> str:

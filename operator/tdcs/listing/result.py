@@ -123,12 +123,17 @@ def access_of(source: Source) -> SourceAccess:
         options=source.reached_options,
         access_key_id=keys.access_key_id if keys is not None else "",
         secret_access_key=keys.secret_access_key if keys is not None else "",
+        session_token=keys.session_token if keys is not None else "",
     )
 
 
 def source_of(access: SourceAccess) -> Source:
     """The reverse of `access_of`."""
-    keys = Credentials(access_key_id=access.access_key_id, secret_access_key=access.secret_access_key)
+    keys = Credentials(
+        access_key_id=access.access_key_id,
+        secret_access_key=access.secret_access_key,
+        session_token=access.session_token,
+    )
     return Source(uri=access.uri, options=access.options, credentials=keys if access.access_key_id else None)
 
 

@@ -1,8 +1,6 @@
 """Asks a store whether it still takes the keys of a Dataset, by a page of one name: cheap, and no listing."""
 
 import asyncio
-import re
-from dataclasses import replace
 from typing import Final, Protocol
 
 import aiohttp
@@ -10,6 +8,8 @@ import aiohttp
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.namespace_share import NamespaceShare
+from tdcs.listing.page_requests import in_region_of, read_document
+from tdcs.listing.store_answers import Refusal, error_of, refusal
 from tdcs.model.cache_engine import KeysRefusedError, Source
 
 _SECONDS: Final = 30.0
@@ -18,14 +18,6 @@ _AT_ONCE: Final = 64
 """Stores that are asked at a time; the others wait."""
 _OF_ONE_NAMESPACE: Final = 8
 """So many of them are of one namespace at most: its slow stores keep no other namespace waiting."""
-_LONGEST: Final = 65_536
-"""Bytes of an answer that are looked at."""
-_REFUSED: Final = frozenset({401, 403})
-_NOT_THE_KEYS: Final = re.compile(rb"<Code>RequestTimeTooSkewed</Code>")
-"""Refused for a clock that is wrong, which says nothing of the keys."""
-_REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
-_TOKEN: Final = re.compile(rb"<Code>(Expired|Invalid)Token</Code>")
-"""What Amazon calls a bad request, and is a key that counts no more."""
 
 
 class CheckKeys(Protocol):
@@ -60,25 +52,23 @@ class SourceKeys:
         try:
             # In this order: who waits for others of its namespace takes no place from anybody.
             async with self._share.of(namespace), self._places:
-                status, text, region = await self._answer(source)
-                if status != 200 and "region" not in source.options and _REGION.fullmatch(region):
-                    # A bucket is known in its own region only, which Amazon says of any bucket.
-                    there = replace(source, options={**source.options, "region": region})
-                    status, text, _ = await self._answer(there)
+                refused = await self._refusal(source)
+                if refused is not None and (there := in_region_of(refused, source)) is not None:
+                    refused = await self._refusal(there)
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return False
-        refused = status in _REFUSED and not _NOT_THE_KEYS.search(text)
-        if refused or (status == 400 and _TOKEN.search(text)):
-            raise KeysRefusedError(
-                attempted=f"open {source.uri}",
-                reason=f"the source refused the credentials ({status})",
-                remedy="Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
-            )
-        return status == 200
+        if refused is None:
+            return True
+        error = error_of(refused, attempted=f"open {source.uri}", path=None)
+        if isinstance(error, KeysRefusedError):
+            raise error
+        return False
 
-    async def _answer(self, source: Source) -> tuple[int, bytes, str]:
-        """The status and the beginning of a store's answer, and the region that it names."""
+    async def _refusal(self, source: Source) -> Refusal | None:
+        """Why a store gives no page; None when it does."""
         url = page_url(source, parse_source_uri(source.uri), names=1)
         async with open_session(self._timeout) as session, ask(session, url) as answer:
-            text = await answer.content.read(_LONGEST)
-            return answer.status, text, answer.headers.get("x-amz-bucket-region", "")
+            if answer.status == 200:
+                return None
+            region = answer.headers.get("x-amz-bucket-region", "")
+            return refusal(answer.status, await read_document(answer), region=region)

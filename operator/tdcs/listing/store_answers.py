@@ -1,21 +1,14 @@
 """What a store's answer to a request for a page says: that it may be asked again, or why there is no listing."""
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
+from tdcs.decide.store_refusal import BUSY_STATUSES, Cause, Meaning, StoreAnswer, judge, read_answer
 from tdcs.model.cache_engine import EngineError, KeysRefusedError, SourceError
 
-_CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
-_REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
-_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_AGAIN: Final = BUSY_STATUSES | {500}
 """Statuses that pass: the store is busy, or a part of it is away."""
-_AGAIN_CODES: Final = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Busy"})
-_KEYS: Final = frozenset({"ExpiredToken", "InvalidToken"})
-"""What Amazon calls a bad request, and is a key that counts no more."""
-
-LONGEST_ANSWER: Final = 65_536
-"""Bytes of an answer without a listing that are looked at."""
+_AGAIN_CODES: Final = frozenset({"InternalError"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,83 +16,70 @@ class Refusal:
     """An answer that is no page.
 
     Attributes:
-        code: in the store's own words, as S3 has them; empty when it has none.
-        region: the bucket's, where the store names another one than it was asked in.
+        answer: what the store said, and the bucket's region where it names another one than it was asked in.
         retry_after: seconds for which the store asks not to be asked again.
     """
 
-    status: int
-    code: str = ""
-    region: str = ""
+    answer: StoreAnswer
     retry_after: float = 0.0
 
     @property
-    def passes(self) -> bool:
-        return self.status in _AGAIN or self.code in _AGAIN_CODES
+    def meaning(self) -> Meaning:
+        return judge(self.answer)
 
     @property
-    def text(self) -> str:
-        return f"{self.status} {self.code}".strip()
+    def passes(self) -> bool:
+        busy = self.answer.status in _AGAIN or self.answer.code in _AGAIN_CODES
+        return busy or self.meaning.cause is Cause.BUSY
 
 
 def refusal(status: int, text: bytes, *, region: str = "", retry_after: str = "") -> Refusal:
     """An answer by its status, the beginning of its text, and two of its headers."""
-    code = _CODE.search(text)
     return Refusal(
-        status=status,
-        code=code[1].decode() if code else "",
-        region=region if _REGION.fullmatch(region) else "",
+        answer=read_answer(status, text, region=region),
         retry_after=min(float(retry_after), 60.0) if retry_after.isdecimal() else 0.0,
     )
 
 
-def error_of(refused: Refusal, *, uri: str, path: str) -> EngineError:
-    """Why there is no listing, and what to do."""
-    attempted = f"list {uri}"
+def error_of(refused: Refusal, *, attempted: str, path: str | None) -> EngineError:
+    """Why there is no listing, and what to do.
+
+    Args:
+        attempted: what was tried, as a clause.
+        path: of the mount.
+    """
     reason, remedy = _explained(refused)
-    keys = refused.code in _KEYS or (
-        refused.status in (401, 403) and refused.code not in ("RequestTimeTooSkewed", "InvalidObjectState")
-    )
-    kind = KeysRefusedError if keys else SourceError
+    kind = KeysRefusedError if refused.meaning.of_keys else SourceError
     return kind(
         attempted=attempted,
-        reason=f"{reason} ({refused.text})",
-        remedy=remedy,
+        reason=f"{reason} {refused.answer.said}",
+        remedy=remedy[:1].upper() + remedy[1:],
         path=path,
         retryable=refused.passes,
     )
 
 
 def _explained(refused: Refusal) -> tuple[str, str]:
-    match refused.status, refused.code:
-        case _, "RequestTimeTooSkewed":
-            return "the clocks of the operator's node and of the source differ by too much", (
-                "Have the node's clock set, as NTP does"
-            )
-        case _, "NoSuchBucket":
-            return "there is no such bucket", "Check the bucket's name in spec.source.uri and the endpoint"
-        case (401 | 403, _) | (_, "ExpiredToken" | "InvalidToken"):
+    meaning = refused.meaning
+    if refused.passes:
+        return "the store is busy, or a part of it is away", "it is tried again; see the store if it goes on"
+    match meaning.cause:
+        case Cause.DENIED:
             return "the source refused the credentials", (
-                "Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef"
+                "check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef, and that their account "
+                "may list the prefix (s3:ListBucket)"
             )
-        case 404, _:
+        case Cause.MISSING:
             return "there is no such bucket, or what answers at the endpoint is no object store", (
-                "Check the path in spec.source.uri, and host and port of spec.source.options.endpoint"
+                "check the path in spec.source.uri, and host and port of spec.source.options.endpoint"
             )
-        case (301 | 302 | 303 | 307 | 308, _) if not refused.region:
-            return "the store sends its readers to another host, and nothing of the cache goes there", (
-                "Name the address at which the store itself answers in spec.source.options.endpoint"
-            )
-        case _ if refused.region:
-            return f"the bucket is in the region {refused.region}", (
-                "Set spec.source.options.region to the bucket's region"
-            )
-        case _ if refused.passes:
-            return (
-                "the store is busy, or a part of it is away",
-                "It is tried again; see the store if it goes on",
-            )
-    return "the store gives no listing", "Check spec.source, and that the store knows ListObjectsV2"
+        case Cause.KEYS:
+            return "the source refused the credentials", meaning.remedy
+        case Cause.CLOCK:
+            return "the clocks of the operator's node and of the source's differ by too much", meaning.remedy
+    if not meaning.remedy:
+        return "the store gives no listing", "check spec.source, and that the store knows ListObjectsV2"
+    return meaning.reason, meaning.remedy
 
 
 def no_answer(reason: str, *, uri: str, path: str) -> SourceError:
@@ -108,6 +88,18 @@ def no_answer(reason: str, *, uri: str, path: str) -> SourceError:
         attempted=f"list {uri}",
         reason=f"the endpoint gives no whole answer ({reason})",
         remedy="Check spec.source.options.endpoint, and that the operator's pod and the cache's can reach it",
+        path=path,
+        retryable=True,
+    )
+
+
+def not_trusted(why: str, *, uri: str, path: str) -> SourceError:
+    """A store with a certificate that is not trusted."""
+    return SourceError(
+        attempted=f"list {uri}",
+        reason=f"the certificate of the endpoint is not trusted: {why}",
+        remedy="Check the host in spec.source.options.endpoint; an authority of your own is named in "
+        "spec.sources[].caBundle of the CacheCluster",
         path=path,
         retryable=True,
     )

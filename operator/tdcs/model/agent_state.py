@@ -36,13 +36,15 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         uri: canonical, `s3://bucket/prefix` or `file:///folder`.
-        options: `endpoint`, `region`, `pathStyle` as in `tdcs.model.cache_engine.Source`.
+        options: `endpoint`, `region`, `pathStyle`, `requesterPays` as in `tdcs.model.cache_engine.Source`.
+        session_token: of a key pair that is temporary.
     """
 
     uri: str
     options: dict[str, str] = {}
     access_key_id: str = ""
     secret_access_key: str = ""
+    session_token: str = ""
 
     def __repr__(self) -> str:
         return f"SourceAccess({self.uri})"

@@ -23,20 +23,23 @@ from tdcs.model.redaction import redact
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """A key pair for a source. Never printed: `repr` hides both halves, and every `EngineError` replaces them
-    in its text.
+    """A key pair for a source. Never printed: `repr` hides all of it, and every `EngineError` replaces it in its text.
 
     Attributes:
         access_key_id: The public half; hidden all the same, since it names an account.
+        session_token: of a pair that is temporary; empty for others.
     """
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
+    session_token: str = field(default="", repr=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The texts that must not appear in a log line, an event or a status."""
-        return (self.secret_access_key, self.access_key_id)
+        return tuple(
+            each for each in (self.secret_access_key, self.session_token, self.access_key_id) if each
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +49,8 @@ class Source:
     Attributes:
         uri: `s3://bucket/prefix`, or `file:///folder` on every cache node.
         options: The friendly names of a Dataset's `spec.source.options`: for S3 `endpoint` (URL), `region`,
-            `pathStyle` ("true" or "false"). An engine refuses names it does not know, with the list of those
-            it does.
+            `pathStyle` and `requesterPays` ("true" or "false"). An engine refuses names it does not know, with the list
+            of those it does.
         credentials: The key pair, or None for a source that needs none.
         address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
     """

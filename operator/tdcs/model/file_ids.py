@@ -11,6 +11,7 @@ A file without a tag is known by path and length alone: its id says nothing of i
 """
 
 import hashlib
+import re
 from typing import Final
 
 ID_BYTES: Final = 16
@@ -24,6 +25,8 @@ LONGEST_TAG: Final = 128
 
 _PERSON: Final = b"tdcs file id"
 _LONG: Final = "long-etag:"
+_HASH: Final = re.compile(r'"[0-9A-Fa-f]{16,}(-[0-9]+)?"')
+"""An ETag that is a hash, which some gateways spell in the other case."""
 
 
 class FileIds:
@@ -75,3 +78,29 @@ def known_tag(tag: str) -> str:
 def is_long(tag: str) -> bool:
     """Whether a manifest's tag is the hash of a longer one, which no request can name."""
     return tag.startswith(_LONG)
+
+
+def plain_etag(etag: str) -> str:
+    """A store's ETag as listings have it in manifests: in quotes, and not marked as weak.
+
+    Stores, and what stands before them, leave the quotes out in one answer and not in another, or mark an ETag as weak
+    on its way (RFC 9110, 8.8.3): none of that makes it another file.
+    """
+    plain = etag.strip()
+    if plain[:2] in ("W/", "w/"):
+        plain = plain[2:]
+    plain = plain.strip('"')
+    return f'"{plain}"' if plain else ""
+
+
+def is_etag(tag: str) -> bool:
+    """Whether a manifest's tag is an ETag, or the hash of one: a store's answers have it, too."""
+    return tag.startswith('"') or is_long(tag)
+
+
+def same_etag(listed: str, answered: str) -> bool:
+    """Whether an answer's ETag is the one that a manifest has of the file."""
+    there = known_tag(plain_etag(answered))
+    if there == listed:
+        return True
+    return bool(_HASH.fullmatch(there)) and there.lower() == listed.lower()

@@ -190,7 +190,7 @@ async def test_a_store_that_stays_away_in_the_middle_gives_no_version(folder: Ma
     store = BucketStore(
         keys=names(30, files=100), failures=dict.fromkeys(range(4, 4000), (503, b"<Code>SlowDown</Code>"))
     )
-    with pytest.raises(SourceError, match=r"busy.*503 SlowDown"):
+    with pytest.raises(SourceError, match=r"busy.*503\): SlowDown"):
         await listed(store, folder)
     assert folder.digests() == frozenset()
 

@@ -221,6 +221,7 @@ def away_text(states: Mapping[str, MountState]) -> str:
     """Why the source gives some nodes nothing, for people; empty when it answers all of them."""
     for node in sorted(states):
         if states[node].source_away:
-            named = (one.reason for one in states[node].failed if one.code == "SourceAway")
+            # What concerns all files is named before what concerns single ones.
+            named = (one.reason for one in states[node].failed[:1] if one.code != "NoRoom")
             return next(named, f"the source does not answer node {node}")
     return ""

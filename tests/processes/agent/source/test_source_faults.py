@@ -130,7 +130,7 @@ def version_of(bucket: Bucket, tmp_path: Path, *, block_size: int = 1 << 30) -> 
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(404, "Missing"), (412, "Changed"), (403, "Denied"), (400, "BadName")]
+    ("status", "code"), [(404, "Missing"), (412, "Changed"), (403, "Denied"), (400, "Denied")]
 )
 async def test_200_files_that_are_refused_hold_up_no_other_file(
     bucket: Bucket, tmp_path: Path, status: int, code: str
@@ -308,7 +308,7 @@ async def test_new_credentials_are_tried_at_once(bucket: Bucket, tmp_path: Path)
     bucket.all_status = 403
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: one.mount().failed_count > 20, deadline=30)
+        await eventually_async(lambda: one.mount().source_away, deadline=30)
         bucket.all_status = 0
         access = SourceAccess(
             uri=version.source.uri,

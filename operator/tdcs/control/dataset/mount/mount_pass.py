@@ -37,7 +37,7 @@ from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.problem import Problem, of_engine
 from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.holder_table import table_seconds
-from tdcs.listing.result import Listed
+from tdcs.listing.result import Listed, access_of
 from tdcs.model.agent_state import AgentState, MountState, SourceAccess
 from tdcs.model.cache_engine import EngineError, Source
 from tdcs.model.cache_view import CacheView, is_starting, starting_text
@@ -446,15 +446,7 @@ def _missing(placements: Sequence[WantPlacement], progress: Mapping[str, WantPro
 
 
 def _access(source: Source | None) -> SourceAccess | None:
-    if source is None:
-        return None
-    keys = source.credentials
-    return SourceAccess(
-        uri=source.uri,
-        options=source.reached_options,
-        access_key_id=keys.access_key_id if keys is not None else "",
-        secret_access_key=keys.secret_access_key if keys is not None else "",
-    )
+    return None if source is None else access_of(source)
 
 
 def _reported(

@@ -9,6 +9,7 @@ are slots; an assignment, a look and a new version take as long as there are row
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -333,6 +334,17 @@ class Ledger:
         """A claimed block that has failed could not be tried: the reason stays, the pause grows."""
         self.changes += 1
         self._failures.postpone(self._rows.add(block), now=now, given_back=CLAIMED)
+
+    def forgive(self, blocks: Sequence[int]) -> None:
+        """These blocks have not failed: what was said of them holds for all, and is no fault of theirs."""
+        self.changes += 1
+        for block in blocks:
+            if self.has_failed(block):
+                self._failures.forgive(self._rows.at(block))
+
+    def begin_anywhere(self, cursor: str) -> None:
+        """Have a cursor go on from a random block."""
+        self._cursors[cursor] = random.randrange(max(len(self.manifest.block_ids), 1))  # noqa: S311 - no secret
 
     def has_failed(self, block: int) -> bool:
         row = self._rows.at(block)

@@ -3,48 +3,62 @@
 Each request names the ETag of the listing (If-Match), so no second request is needed to know the version. The answer's
 ETag is compared as well: a store, or a cache in front of it, may take no notice of If-Match. An ETag that is too long
 for a manifest is known by its hash, and compared in the answer alone.
+
+Requests go through the client library. What it cannot ask for, or shows no answer of, is asked for without it.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from contextlib import suppress
+import threading
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import S3Store
-from urllib3 import PoolManager, Timeout
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
-from tdcs.api.source_uri import REGION, SourceUri, canonical_endpoint
+from tdcs.api.source_uri import (
+    AMAZON_DOMAINS,
+    DEFAULT_REGION,
+    REGION,
+    SourceUri,
+    amazon_endpoint,
+    canonical_endpoint,
+    uses_path_style,
+)
+from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, StoreAnswer, read_answer
 from tdcs.engine.signed_request import object_url
 from tdcs.model.agent_state import SourceAccess
-from tdcs.model.file_ids import is_long, known_tag
-from tdcs.model.redaction import redact
+from tdcs.model.file_ids import is_etag, same_etag
 from tdcs.node.agent.mount.source_pieces import (
     Extent,
     SourceFailureError,
     Write,
     changed,
     listed_time,
-    unanswered,
+)
+from tdcs.node.agent.mount.store_failures import (
+    StoreRefusalError,
+    client_failure,
+    has_no_length,
+    hides_answer,
+    http_failure,
 )
 
+_log: Final = logging.getLogger(__name__)
+
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_ANSWER: Final = re.compile(
-    r" - Server returned non-2xx status code: (\d{3})(.*?)(?:\n\nDebug source:|$)", re.DOTALL
-)
-"""What a store has answered, in an error of the client library: the status, and its document. The address and the
-file's name stand before it, and may have any digits and words."""
-_LONGEST_REASON: Final = 300
-_LONGEST_ERROR: Final = 65_536
-"""Bytes of an error's document that are looked at."""
-_ASKS_FOR_PATIENCE: Final = ("RequestTimeout<", "SlowDown", "Throttl", "TooManyRequests")
-"""Codes of answers that say nothing of the file, whatever their status: Amazon's `RequestTimeout` is a 400."""
 _NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"
 """A proxy that never answers: the name cannot exist (RFC 2606)."""
+_CONNECTIONS: Final = 32
+"""To a store, of requests without the client library."""
+_ENCODINGS: Final = ("gzip", "identity")
+"""What answers are asked for as. Google's store unpacks an object that is stored with `Content-Encoding: gzip` for who
+does not accept that; other servers pack what is not packed for who does."""
 
 
 class BucketReader:
@@ -54,38 +68,46 @@ class BucketReader:
 
     def __init__(self, access: SourceAccess, source: SourceUri) -> None:
         options = access.options
-        if not REGION.fullmatch(options.get("region", "us-east-1")):
+        region = options.get("region", DEFAULT_REGION)
+        if not REGION.fullmatch(region):
             raise ValueError("its region is none")
-        endpoint = options.get("endpoint", "").rstrip("/")
-        path_style = options.get("pathStyle", "true" if endpoint else "false") == "true"
-        self._secrets: Final = (access.secret_access_key, access.access_key_id)
-        self._address: Final[dict[str, Any]] = {
-            "endpoint": endpoint,
-            "bucket": source.bucket,
-            "region": options.get("region", "us-east-1"),
-            "path_style": path_style,
-            "access_key_id": access.access_key_id,
-            "secret_access_key": access.secret_access_key,
-        }
-        self._plain_http: Final = PoolManager(timeout=Timeout(connect=10, read=30))
-        self._prefix: Final = f"{source.path}/" if source.path else ""
-        keys: dict[str, Any] = (
-            {"access_key_id": access.access_key_id, "secret_access_key": access.secret_access_key}
-            if access.access_key_id
-            else {"skip_signature": True}
+        self._endpoint: Final = options.get("endpoint", "").rstrip("/")
+        self._source: Final = source
+        self._path_style: Final = uses_path_style(options, bucket=source.bucket)
+        self._pays: Final = options.get("requesterPays") == "true"
+        self._access: Final = access
+        self._secrets: Final = (access.secret_access_key, access.session_token, access.access_key_id)
+        self._plain_http: Final = PoolManager(
+            timeout=Timeout(connect=10, read=30), maxsize=_CONNECTIONS, retries=False
         )
-        if endpoint:
-            keys["endpoint"] = endpoint if path_style else _bucket_host(source.bucket, endpoint)
-        self._store: Final = S3Store(
-            source.bucket,
-            region=options.get("region", "us-east-1"),
-            virtual_hosted_style_request=not path_style,
+        self._prefix: Final = f"{source.path}/" if source.path else ""
+        self._moving: Final = threading.Lock()
+        self._region = region
+        self._store = self._open(region)
+        self._takes_conditions = True
+        self._asks_plainly = False
+
+    def _open(self, region: str) -> S3Store:
+        access = self._access
+        keys: dict[str, Any] = {"skip_signature": True}
+        if access.access_key_id:
+            keys = {"access_key_id": access.access_key_id, "secret_access_key": access.secret_access_key}
+            if access.session_token:
+                keys["session_token"] = access.session_token
+        if self._pays:
+            keys["request_payer"] = True
+        endpoint = self._endpoint or amazon_endpoint(region)
+        return S3Store(
+            self._source.bucket,
+            region=region,
+            endpoint=endpoint if self._path_style else _bucket_host(self._source.bucket, endpoint),
+            virtual_hosted_style_request=not self._path_style,
             client_options={
                 "allow_http": endpoint.startswith("http://"),
                 # A store may answer with a redirection to any host, and the client would follow it: every host but
                 # the store's own is asked through a proxy that is not there.
                 "proxy_url": _NO_PROXY,
-                "proxy_excludes": _own_host(endpoint),
+                "proxy_excludes": _own_host(self._endpoint),
                 "connect_timeout": "10s",
                 "read_timeout": "30s",
                 "timeout": "1h",  # a slow source is no broken one; `read_timeout` finds those that hang
@@ -100,123 +122,147 @@ class BucketReader:
             key = self._prefix + extent.path.decode("utf-8")
         except UnicodeDecodeError as error:
             raise SourceFailureError("BadName", "the file's name is no UTF-8, as S3 demands") from error
-        if _CONTROL.search(key):
-            self._read_signed(key, extent, write)
-            return
-        asked: dict[str, Any] = {"if_match": extent.tag} if extent.tag.startswith('"') else {}
-        if extent.length != extent.size:
-            asked["range"] = (extent.offset, extent.offset + extent.length)
+        region = self._region
         try:
-            answer = self._store.get(key, options=asked)  # type: ignore[arg-type]
-            if answer.meta["size"] != extent.size:
-                raise changed(f"it has {answer.meta['size']} bytes, and had {extent.size}")
-            _require_tag(extent, answer.meta.get("e_tag"))
-            listed = listed_time(extent.tag)
-            if listed is not None and int(answer.meta["last_modified"].timestamp()) != listed // 1000:
-                raise changed("its time is another one")
-            # The first chunk is all of an answer of the right length. One that is longer, whatever its headers say, is
-            # read no further: all that some store sends would be kept in memory otherwise.
-            data = memoryview(next(iter(answer.stream(min_chunk_size=extent.length + 1)), b""))
-        except SourceFailureError:
-            raise
-        except PreconditionError as error:
-            raise changed("its ETag is another one (412)") from error
-        except FileNotFoundError as error:
-            raise self._absent(error) from error
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise _denied(_answer(error)[1]) from error
-        except ValueError as error:
-            raise SourceFailureError(
-                "BadName", f"the name cannot be asked for: {self._plain(error)}"
-            ) from error
-        except BaseError as error:
-            raise self._failure(error) from error
+            data = self._read(key, extent)
+        except StoreRefusalError as refused:
+            if refused.meaning.cause is not Cause.REGION or not self._move(refused.answer, asked_in=region):
+                raise
+            data = self._read(key, extent)
         if len(data) != extent.length:
             came = "more" if len(data) > extent.length else str(len(data))
             raise SourceFailureError("Changed", f"{came} bytes came, and {extent.length} were asked for")
         write(data)
 
-    def _read_signed(self, key: str, extent: Extent, write: Write) -> None:
-        """Read an object with control characters in its name, which the client library refuses to ask for."""
-        headers = {"Range": f"bytes={extent.offset}-{extent.offset + extent.length - 1}"}
-        if extent.tag.startswith('"'):
+    def _move(self, answer: StoreAnswer, *, asked_in: str) -> bool:
+        """Ask in the region that the store names from now on; whether that is another one than was asked in."""
+        if not answer.region or answer.region == asked_in:
+            return False
+        with self._moving:
+            if self._region == asked_in:
+                _log.info("%s is in the region %s, as its store says", self._source, answer.region)
+                self._store, self._region = self._open(answer.region), answer.region
+            return self._region == answer.region
+
+    def _read(self, key: str, extent: Extent) -> memoryview:
+        """The bytes of a piece, of which one more than was asked for may come."""
+        if self._asks_plainly or _CONTROL.search(key):
+            return self._read_plainly(key, extent)
+        try:
+            return self._read_by_client(key, extent)
+        except PreconditionError as error:
+            return self._without_condition(key, extent, cause=error)
+        except ValueError as error:
+            raise SourceFailureError(
+                "BadName", f"the name cannot be asked for: {client_failure(error, secrets=self._secrets)}"
+            ) from error
+        except (BaseError, FileNotFoundError) as error:
+            if not hides_answer(error):
+                raise client_failure(error, secrets=self._secrets) from error
+            data = self._read_plainly(key, extent)
+            if has_no_length(error) and not self._asks_plainly:
+                _log.info("%s unpacks what is stored packed, unless asked not to: it is", self._source)
+                self._asks_plainly = True
+            return data
+
+    def _read_by_client(self, key: str, extent: Extent) -> memoryview:
+        asked: dict[str, Any] = {"if_match": extent.tag} if self._has_condition(extent) else {}
+        if extent.length != extent.size:
+            asked["range"] = (extent.offset, extent.offset + extent.length)
+        answer = self._store.get(key, options=asked)  # type: ignore[arg-type]
+        if answer.meta["size"] != extent.size:
+            raise changed(f"it has {answer.meta['size']} bytes, and had {extent.size}")
+        _require_tag(extent, answer.meta.get("e_tag"))
+        _require_time(extent, answer.meta["last_modified"])
+        # The first chunk is all of an answer of the right length. One that is longer, whatever its headers say, is
+        # read no further: all that some store sends would be kept in memory otherwise.
+        return memoryview(next(iter(answer.stream(min_chunk_size=extent.length + 1)), b""))
+
+    def _has_condition(self, extent: Extent) -> bool:
+        return self._takes_conditions and extent.tag.startswith('"')
+
+    def _without_condition(self, key: str, extent: Extent, *, cause: Exception) -> memoryview:
+        """Read an object that a store says is another one: whether it is, or the store misunderstands the condition,
+        the ETag of its answer says."""
+        try:
+            data = self._read_plainly(key, extent, conditional=False)
+        except SourceFailureError as error:
+            if error.code in ("Changed", "Missing"):
+                raise changed("its ETag is another one (412)") from cause
+            raise
+        if self._takes_conditions:
+            _log.warning(
+                "%s refuses If-Match with its own ETags: these are compared here alone", self._source
+            )
+            self._takes_conditions = False
+        return data
+
+    def _read_plainly(self, key: str, extent: Extent, *, conditional: bool = True) -> memoryview:
+        """Read an object without the client library: one with control characters in its name, which that refuses to
+        ask for, or whose answer it does not show."""
+        headers = {"Accept-Encoding": _ENCODINGS[0]}
+        if extent.length != extent.size or extent.size:
+            headers["Range"] = f"bytes={extent.offset}-{extent.offset + extent.length - 1}"
+        if conditional and self._has_condition(extent):
             headers["If-Match"] = extent.tag
-        url = object_url(**self._address, key=key, now=datetime.now(UTC))
+        try:
+            return self._request(key, extent, headers)
+        except _EncodedError:
+            return self._request(key, extent, {**headers, "Accept-Encoding": _ENCODINGS[1]})
+        except StoreRefusalError as refused:
+            if refused.meaning.cause is not Cause.CHANGED or "If-Match" not in headers:
+                raise
+            return self._without_condition(key, extent, cause=refused)
+
+    def _request(self, key: str, extent: Extent, headers: dict[str, str]) -> memoryview:
+        access = self._access
+        url = object_url(
+            endpoint=self._endpoint,
+            bucket=self._source.bucket,
+            key=key,
+            region=self._region,
+            path_style=self._path_style,
+            access_key_id=access.access_key_id,
+            secret_access_key=access.secret_access_key,
+            session_token=access.session_token,
+            requester_pays=self._pays,
+            now=datetime.now(UTC),
+        )
         try:
             answer = self._plain_http.request(
-                "GET", url, headers=headers, redirect=False, retries=False, preload_content=False
+                "GET", url, headers=headers, redirect=False, preload_content=False
             )
             try:
-                if answer.status in (401, 403):
-                    raise _denied(answer.read(_LONGEST_ERROR, decode_content=False).decode(errors="replace"))
-                self._check_status(answer.status)
+                if answer.status not in (200, 206):
+                    raise self._refusal(answer)
                 # A store that takes no notice of the range sends all of the object: no more is read than was asked for.
                 data = answer.read(extent.length + 1, decode_content=False)
             finally:
                 answer.close()
         except HTTPError as error:
-            raise unanswered(f"the source does not answer: {type(error).__name__}") from error
-        _require_tag(extent, answer.headers.get("ETag"))
+            raise http_failure(error) from error
         size = answer.headers.get("Content-Range", "").rpartition("/")[2]
         if len(data) != extent.length or (size.isdecimal() and int(size) != extent.size):
             came = f"more than {extent.length}" if len(data) > extent.length else str(len(data))
-            raise changed(f"{came} bytes came of {size or 'its'} bytes")
-        listed, time = listed_time(extent.tag), answer.headers.get("Last-Modified")
-        if listed is not None and time and int(parsedate_to_datetime(time).timestamp()) != listed // 1000:
-            raise changed("its time is another one")
-        write(memoryview(data))
+            text = f"{came} bytes came of {size or 'its'} bytes"
+            packed = headers["Accept-Encoding"] != "identity" and "Content-Encoding" in answer.headers
+            raise _EncodedError(text) if packed else changed(text)
+        tag = answer.headers.get("ETag")
+        if tag is None and "If-Match" not in headers and self._has_condition(extent):
+            raise changed("its answers have no ETag")
+        _require_tag(extent, tag)
+        if time := answer.headers.get("Last-Modified"):
+            _require_time(extent, parsedate_to_datetime(time))
+        return memoryview(data)
 
-    @staticmethod
-    def _check_status(status: int) -> None:
-        if status == 412:
-            raise changed("its ETag is another one (412)")
-        if status == 416:
-            raise changed("it became shorter (416)")
-        if status == 404:
-            raise SourceFailureError("Missing", "the file is not at the source any more (404)")
-        if status == 400:
-            raise SourceFailureError("BadName", "the source refuses the file's name (400)")
-        if status not in (200, 206):
-            raise unanswered(f"the source does not answer: status {status}", status=status)
-
-    def _absent(self, error: Exception) -> SourceFailureError:
-        if "NoSuchBucket" in _answer(error)[1]:
-            return SourceFailureError("SourceAway", "there is no such bucket", common=True)
-        return SourceFailureError("Missing", "the file is not at the source any more (404)")
-
-    def _failure(self, error: Exception) -> SourceFailureError:
-        text, (status, document) = self._plain(error), _answer(error)
-        if any(code in document for code in _ASKS_FOR_PATIENCE):
-            return unanswered(f"the source does not answer: {text}")
-        if status == 416 or "InvalidRange" in document:
-            return SourceFailureError("Changed", "the file became shorter at the source (416)")
-        if status == 400 or "KeyTooLong" in document:
-            return SourceFailureError("BadName", f"the source refuses the request: {text}")
-        return unanswered(f"the source does not answer: {text}", status=status)
-
-    def _plain(self, error: Exception) -> str:
-        """The first line, without secrets and without what differs each time."""
-        line = str(error).partition("\n")[0]
-        with suppress(ValueError):
-            line = line[: line.index(" in ")] + line[line.index(" - ") :]
-        return redact(text=line, secrets=self._secrets)[:_LONGEST_REASON]
+    def _refusal(self, answer: BaseHTTPResponse) -> StoreRefusalError:
+        document = answer.read(LONGEST_ANSWER, decode_content=False)
+        region = answer.headers.get("x-amz-bucket-region", "")
+        return StoreRefusalError(read_answer(answer.status, document, region=region), secrets=self._secrets)
 
 
-def _answer(error: Exception) -> tuple[int, str]:
-    """The status and the document of a store's answer; 0 and nothing where there was none."""
-    found = _ANSWER.search(str(error))
-    return (int(found[1]), found[2]) if found is not None else (0, "")
-
-
-def _denied(said: str) -> SourceFailureError:
-    """The failure of a request that is refused, from what the store said of it."""
-    reason = "the source refuses the credentials or the file (403)"
-    if "RequestTimeTooSkewed" in said:
-        reason = (
-            "the clock of this node and the source's differ by too much (RequestTimeTooSkewed): "
-            "have the node's clock set, as NTP does"
-        )
-    return SourceFailureError("Denied", reason, common=True)
+class _EncodedError(Exception):
+    """An answer was packed on its way, and is not as stored."""
 
 
 def _require_tag(extent: Extent, answered: str | None) -> None:
@@ -226,9 +272,14 @@ def _require_tag(extent: Extent, answered: str | None) -> None:
     Raises:
         SourceFailureError: the answer has another ETag than the listing.
     """
-    listed = extent.tag.startswith('"') or is_long(extent.tag)
-    if answered and listed and known_tag(answered.removeprefix("W/")) != extent.tag:
+    if answered and is_etag(extent.tag) and not same_etag(extent.tag, answered):
         raise changed("its ETag is another one")
+
+
+def _require_time(extent: Extent, answered: datetime) -> None:
+    listed = listed_time(extent.tag)
+    if listed is not None and int(answered.timestamp()) != listed // 1000:
+        raise changed("its time is another one")
 
 
 def _bucket_host(bucket: str, endpoint: str) -> str:
@@ -243,4 +294,6 @@ def _bucket_host(bucket: str, endpoint: str) -> str:
 
 def _own_host(endpoint: str) -> str:
     """The host of a store, buckets in front of it included; Amazon's own hosts where no endpoint is named."""
-    return canonical_endpoint(endpoint).host if endpoint else "amazonaws.com,amazonaws.com.cn"
+    if endpoint:
+        return canonical_endpoint(endpoint).host
+    return ",".join(("amazonaws.com", *AMAZON_DOMAINS.values()))

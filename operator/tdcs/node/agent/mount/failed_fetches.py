@@ -166,6 +166,12 @@ class BlockFailures:
         self._reasons.pop(rows.number_view[row], None)
         return flags & ~(FAILED | LATER)
 
+    def forgive(self, row: int) -> None:
+        """A block has not failed, and waits as before for its next try."""
+        self.changes += 1
+        self._reasons.pop(self._rows.number_view[row], None)
+        self._set(row, self._rows.flag_view[row] & ~FAILED)
+
     def keep(self, wanted: Mask) -> None:
         """Forget what failed of other rows; the rows are counted anew after that."""
         rows = self._rows

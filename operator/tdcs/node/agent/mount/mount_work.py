@@ -143,9 +143,7 @@ class MountWork:
         with self.lock:
             if error.code != "SourceAway":
                 self.source.ended(identity)
-                ledger.failed(block, Failure(code=error.code, reason=str(error)), now=now)
-                if error.common:
-                    self.source.refused()
+                self._refused(ledger, block, error, now=now)
             # No answer is mostly not the file's fault: it counts as missing, not as failed, and is tried when the
             # source answers again. A file for which it never answers is failed.
             elif ledger.has_failed(block):
@@ -156,11 +154,35 @@ class MountWork:
             else:
                 ledger.postponed(block, now=now)
 
-    def doubtful(self, ledger: Ledger, block: int) -> int | None:
-        """A block that lies here and can be asked of the source instead of one that was not answered, to learn whether
-        the source is away; None when that is known by other reads, or nothing lies here."""
+    def _refused(self, ledger: Ledger, block: int, error: SourceFailureError, *, now: float) -> None:
+        """Note a block that the source refuses: it has failed, unless the source refuses all."""
+        source, failure = self.source, Failure(code=error.code, reason=str(error))
+        if not error.common:
+            ledger.failed(block, failure, now=now)
+        elif source.refuses_all:
+            ledger.postponed(block, now=now)
+            source.refuse_all(error, path=ledger.path(block))
+        elif ledger.has_failed(block):
+            ledger.failed(block, failure, now=now)  # as before: this says nothing of other files
+        else:
+            ledger.failed(block, failure, now=now)
+            source.refused.note(block)
+            if source.refused.full and ledger.a_right_block() is None:
+                self.refuses_all(ledger, block, error)
+
+    def refuses_all(self, ledger: Ledger, block: int, error: SourceFailureError) -> None:
+        """The source refuses whatever it is asked for, this block the last: no single file has failed by that."""
         with self.lock:
-            if not self.source.unanswered.doubtful(int(ledger.manifest.block_ids[block])):
+            ledger.forgive(self.source.refused.blocks)
+            self.source.refuse_all(error, path=ledger.path(block))
+
+    def doubtful(self, ledger: Ledger, block: int) -> int | None:
+        """A block that lies here and can be asked of the source instead of one that was not answered, or was refused
+        as all others lately, to learn whether the source is away or refuses all; None when that is known by other
+        reads, or nothing lies here."""
+        with self.lock:
+            silent = self.source.unanswered.doubtful(int(ledger.manifest.block_ids[block]))
+            if not silent and not (self.source.refused.full and not self.source.refuses_all):
                 return None
             return ledger.a_right_block()
 
@@ -226,6 +248,7 @@ class MountWork:
     def opened(self, ledger: Ledger) -> None:
         with self.lock:
             before, self.ledger = self.ledger, ledger
+            self.source.refused.blocks.clear()  # numbers of the manifest before
             if before is not None:
                 ledger.adopt(before)
             if self.wanted is not None and self.wanted.manifest == ledger.manifest.digest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from tdcs.decide.store_refusal import BUSY_STATUSES
 from tdcs.model.agent_state import FailureCode
 
 _TIME_TAG: Final = "mtime-ms"
@@ -47,10 +48,6 @@ class SourceFailureError(Exception):
         self.common = common
         self.certain = certain
         self.busy = busy
-
-
-BUSY_STATUSES: Final = frozenset({408, 425, 429, 502, 503, 504})
-"""Answers of a store, or of what stands before it, that ask for patience or tell of a time-out."""
 
 
 def unanswered(reason: str, *, status: int = 0) -> SourceFailureError:

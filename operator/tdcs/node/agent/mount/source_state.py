@@ -172,8 +172,42 @@ class UnansweredReads:
         return self._silent_since is not None and now - self._silent_since >= self._away_seconds
 
 
-_REFUSALS: Final = 32
-"""Files that the source refuses in a row before it is given a pause as a whole."""
+_IN_A_ROW: Final = 8
+"""Files that a source refuses in a row before it is taken to refuse all, as long as nothing shows that it does not."""
+_MOST_IN_A_ROW: Final = 1 << 14
+_FIRST_PROBE: Final = 0.25
+"""Seconds after which one that refuses all is asked for another file."""
+
+
+class RefusedReads:
+    """What a source refused in a row: single files, or all of them. Not thread-safe.
+
+    Each time that a source gives something again after it was taken to refuse all, it takes twice as many refusals to
+    think so again: a source of which many single files are refused is soon read at its full rate.
+
+    Attributes:
+        blocks: that were refused since something came, by their numbers in the manifest.
+    """
+
+    def __init__(self) -> None:
+        self._most = _IN_A_ROW
+        self.blocks: list[int] = []
+
+    def note(self, block: int) -> None:
+        if not self.full:
+            self.blocks.append(block)
+
+    @property
+    def full(self) -> bool:
+        """Whether so many were refused that it may be all of them."""
+        return len(self.blocks) >= self._most
+
+    def answered(self) -> None:
+        """Something came."""
+        if self.full:
+            self._most = min(2 * self._most, _MOST_IN_A_ROW)
+        self.blocks.clear()
+
 
 _MOST_PAUSE: Final = 60.0
 _NAMED: Final = 50
@@ -202,6 +236,8 @@ class SourceState:
         until: reading rests until then.
         failures: how often it failed since it last answered.
         failure: why nothing can be had from it, for the operator.
+        refused: what it refused in a row.
+        refuses_all: whether it is taken to refuse every file: it is asked for one now and then.
         slow: files that get no answer while others do, by the ids of blocks: they are tried again, and are not failed.
     """
 
@@ -224,6 +260,8 @@ class SourceState:
         self.failure: FileFailure | None = None
         self.slow: Final[dict[int, FileFailure]] = {}
         self.unanswered = UnansweredReads(away_seconds=patience.away)
+        self.refused = RefusedReads()
+        self.refuses_all = False
         self.window = RequestWindow(1)
 
     def assign(self, access: SourceAccess | None) -> bool:
@@ -232,6 +270,7 @@ class SourceState:
             return False
         self._access, self.reader, self.demand_reader = access, None, None
         self.failures, self.until, self.failure = 0, 0.0, None
+        self.refused, self.refuses_all = RefusedReads(), False
         self.slow.clear()
         self.unanswered = UnansweredReads(away_seconds=self._patience.away)
         try:
@@ -250,21 +289,25 @@ class SourceState:
                 return
             now = self._clock()
             self.unanswered.answered(now=now)
+            self.refused.answered()
+            self.refuses_all = False
             if self.failures or self.failure is not None:
                 self.failures, self.failure = 0, None
                 # A short pause stays: a source that throttles answers some requests all the time.
                 self.until = min(self.until, now + FIRST_SECONDS)
 
-    def refused(self) -> None:
-        """It refused a file for a reason that others may share."""
+    def refuse_all(self, error: SourceFailureError, *, path: str) -> None:
+        """It is taken to refuse every file, the one at this path the last: it rests, and is asked for another one after
+        a pause that grows."""
         now = self._clock()
-        if now < self.until:
-            return
-        self.failures += 1
-        if self.failures % _REFUSALS == 0:
-            # All files, or many single ones? Go on slowly, so that those that can be had are found.
+        if not self.refuses_all:
+            self.refuses_all, self.failures = True, 0
+            reason = f"the source refuses one file after the other: {error}"
+            self.failure = FileFailure(path=path, code=error.code, reason=reason)
+        if now >= self.until:
+            self.failures += 1
             most = self._patience.refused
-            self.until = now + pause(self.failures // _REFUSALS, first=min(1.0, most), most=most)
+            self.until = now + pause(self.failures, first=min(_FIRST_PROBE, most), most=most)
 
     def read_by(self, reader: SourceReader) -> None:
         """Read by this reader from now on, within a window of its own."""
@@ -301,5 +344,5 @@ class SourceState:
         """Threads that should read now besides those that do, when so many blocks can be read."""
         if self.reader is None:
             return 0
-        most = min(self.reader.lanes, self.window.size)
+        most = 1 if self.refuses_all else min(self.reader.lanes, self.window.size)
         return max(0, min(most - self.lanes, ready + self.pieces_waiting))

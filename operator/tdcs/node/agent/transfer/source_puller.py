@@ -76,8 +76,7 @@ class SourcePuller:
             now = mount.clock()
             if mount.forgotten or now < max(mount.source.until, mount.room_until):
                 return
-            with mount.lock:
-                blocks = ledger.take(now=now, most=_SOURCE_BATCH, most_bytes=PIECE_BYTES, cursor="source")
+            blocks = self._next(mount, ledger, now=now)
             if not blocks:
                 self._disk.names.wait()  # what this thread has brought is not missing
                 return
@@ -93,6 +92,15 @@ class SourcePuller:
                     with mount.lock:
                         ledger.release(blocks)
                     break
+
+    @staticmethod
+    def _next(mount: MountWork, ledger: Ledger, *, now: float) -> list[int]:
+        """Claim the next blocks; where the source refuses one after the other, any one: it may give others."""
+        with mount.lock:
+            if not mount.source.refuses_all:
+                return ledger.take(now=now, most=_SOURCE_BATCH, most_bytes=PIECE_BYTES, cursor="source")
+            ledger.begin_anywhere("probe")
+            return ledger.take(now=now, most=1, most_bytes=PIECE_BYTES, cursor="probe")
 
     def _bring(self, mount: MountWork, ledger: Ledger, source: SourceReader, block: int) -> bool:
         """Bring one block; whether the next may follow at once."""
@@ -260,7 +268,7 @@ class SourcePuller:
 
     def _refused(self, mount: MountWork, ledger: Ledger, block: int, error: SourceFailureError) -> None:
         """Note that the source did not give a block. When nothing else is to be read by which one could see whether it
-        answers at all, a byte of what lies here is asked for."""
+        answers at all, or refuses other files, too, a byte of what lies here is asked for."""
         mount.source_refused(ledger, block, error)
         source, other = mount.source.reader, mount.doubtful(ledger, block)
         if source is None or other is None or self._stopped.is_set():
@@ -269,6 +277,9 @@ class SourcePuller:
             source.read(extent_of(ledger, other, length=1), lambda _: None)
         except SourceFailureError as failure:
             if failure.code == "SourceAway":
+                return
+            if failure.common and error.common and error.code != "SourceAway":
+                mount.refuses_all(ledger, block, failure)
                 return
         mount.source.answered(0)
 

@@ -67,7 +67,8 @@ def test_a_refusal_for_a_wrong_clock_names_the_clock_and_any_other_the_keys(
         (404, "NoSuchKey", b"NoSuchBucket", "Missing"),
         (404, "NoSuchBucket", b"a", "SourceAway"),
         (416, "Spoiled", b"a", "Changed"),
-        (400, "Spoiled", b"a", "BadName"),
+        (400, "Spoiled", b"a", "Denied"),
+        (400, "KeyTooLongError", b"a", "BadName"),
     ],
 )
 def test_a_failure_goes_by_what_the_store_answers_and_never_by_the_files_name(

@@ -1,0 +1,162 @@
+"""What error answers of stores mean, in the forms in which stores and what stands before them give them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.decide.store_refusal import Cause, judge, read_answer
+
+
+def xml(code: str, message: str = "") -> str:
+    return f'<?xml version="1.0"?>\n<Error>\n<Code>{code}</Code>\n<Message>{message}</Message>\n</Error>'
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "cause", "said"),
+    [
+        (403, xml("AccessDenied", "Access Denied"), Cause.DENIED, "(403): AccessDenied (Access Denied)"),
+        (403, xml("SignatureDoesNotMatch"), Cause.KEYS, "(403): SignatureDoesNotMatch"),
+        (
+            400,
+            xml("ExpiredToken", "The token has\nexpired."),
+            Cause.TOKEN,
+            "(400): ExpiredToken (The token has expired)",
+        ),
+        (403, xml("RequestTimeTooSkewed"), Cause.CLOCK, "(403): RequestTimeTooSkewed"),
+        (403, xml("AccessDenied", "User: x is not authorized to perform: kms:Decrypt"), Cause.KMS, None),
+        (400, xml("KMS.DisabledException", "the key is disabled"), Cause.KMS, None),
+        (400, xml("KMS.ThrottlingException", "too fast"), Cause.BUSY, None),
+        (403, xml("InvalidObjectState", "not valid for the object's storage class"), Cause.ARCHIVED, None),
+        (
+            409,
+            xml("BlobArchived", "This operation is not permitted on an archived blob."),
+            Cause.ARCHIVED,
+            None,
+        ),
+        (
+            400,
+            xml("InvalidRequest", "stored using a form of Server Side Encryption. The correct parameters"),
+            Cause.CUSTOMER_KEY,
+            None,
+        ),
+        (
+            400,
+            xml("UserProjectMissing", "Bucket is a requester pays bucket but no user project"),
+            Cause.PAYER,
+            None,
+        ),
+        (400, xml("RequestTimeout"), Cause.BUSY, None),
+        (
+            503,
+            xml("SlowDown", "Please reduce your request rate."),
+            Cause.BUSY,
+            "(503): SlowDown (Please reduce your request rate)",
+        ),
+        (400, xml("Throttling"), Cause.BUSY, None),
+        (404, xml("NoSuchBucket"), Cause.NO_BUCKET, None),
+        (404, xml("NoSuchKey"), Cause.MISSING, None),
+        (412, xml("PreconditionFailed"), Cause.CHANGED, None),
+        (416, "", Cause.SHORTER, "(416)"),
+        (400, xml("KeyTooLongError"), Cause.NAME, None),
+        (301, xml("PermanentRedirect"), Cause.REGION, None),
+        (307, "", Cause.REDIRECTED, "(307)"),
+        (500, xml("InternalError"), Cause.SILENT, None),
+        (400, xml("Spoiled"), Cause.REFUSED, None),
+        (405, xml("MethodNotAllowed"), Cause.REFUSED, None),
+        (418, "", Cause.REFUSED, "(418)"),
+        (
+            403,
+            "\ufeff"
+            + xml(
+                "AuthenticationFailed",
+                "Server failed to authenticate the request.\nRequestId:5ef2-11\nTime:2026-11-29T15:00:00.1Z",
+            ),
+            Cause.KEYS,
+            "(403): AuthenticationFailed (Server failed to authenticate the request)",
+        ),
+        (
+            403,
+            json.dumps(
+                {"error": {"code": 403, "message": "Permission denied", "errors": [{"reason": "forbidden"}]}}
+            ),
+            Cause.DENIED,
+            "(403): forbidden (Permission denied)",
+        ),
+        (
+            401,
+            json.dumps({"error": "Invalid username or password."}),
+            Cause.DENIED,
+            "(401): Invalid username or password.",
+        ),
+        (429, json.dumps({"message": "slow"}), Cause.BUSY, "(429): slow"),
+        (
+            403,
+            "<html><head><title>403 Forbidden</title><style>x{}</style></head><body>no</body></html>",
+            Cause.DENIED,
+            "(403): 403 Forbidden",
+        ),
+        (502, "upstream  is\r\naway\n", Cause.BUSY, "(502): upstream is away"),
+        (
+            403,
+            "<s3:Error><s3:Code>AccessDenied</s3:Code><s3:Message><![CDATA[a < b]]></s3:Message></s3:Error>",
+            Cause.DENIED,
+            "(403): AccessDenied (a < b)",
+        ),
+    ],
+)
+def test_an_answer_is_taken_for_what_it_says(
+    status: int, document: str, cause: Cause, said: str | None
+) -> None:
+    answer = read_answer(status, document)
+    assert judge(answer).cause is cause
+    if said is not None:
+        assert answer.said == said
+
+
+@pytest.mark.parametrize(
+    ("document", "header", "region"),
+    [
+        (
+            "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>",
+            "",
+            "eu-west-1",
+        ),
+        (
+            xml("AuthorizationHeaderMalformed", "the region 'us-east-1' is wrong; expecting 'eu-west-1'"),
+            "",
+            "eu-west-1",
+        ),
+        (xml("PermanentRedirect"), "ap-south-1", "ap-south-1"),
+        (xml("PermanentRedirect"), "evil.example/", ""),
+        ("<Error><Code>PermanentRedirect</Code><Region>evil.example/#</Region></Error>", "", ""),
+    ],
+)
+def test_the_region_is_the_one_that_the_store_names(document: str, header: str, region: str) -> None:
+    answer = read_answer(400, document, region=header)
+    assert answer.region == region
+    assert judge(answer).cause is Cause.REGION
+    assert not region or region in judge(answer).reason
+
+
+@pytest.mark.parametrize("cause", ["InvalidAccessKeyId", "ExpiredToken", "AccessDenied"])
+def test_keys_that_are_refused_count_no_more(cause: str) -> None:
+    assert judge(read_answer(403, xml(cause))).of_keys
+
+
+@pytest.mark.parametrize(
+    "cause", ["InvalidObjectState", "RequestTimeTooSkewed", "KMS.DisabledException", "SlowDown"]
+)
+def test_what_says_nothing_of_the_keys_does_not_revoke_them(cause: str) -> None:
+    assert not judge(read_answer(403, xml(cause))).of_keys
+
+
+@given(st.integers(min_value=100, max_value=599), st.text(max_size=300) | st.binary(max_size=300))
+def test_any_answer_has_one_short_line(status: int, document: str | bytes) -> None:
+    answer = read_answer(status, document)
+    assert len(answer.said) < 500
+    assert answer.said.isprintable()
+    assert judge(answer).reason
