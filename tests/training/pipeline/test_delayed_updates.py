@@ -223,7 +223,12 @@ def test_a_worker_acts_in_the_order_of_the_formula() -> None:
     ]
 
 
-WARM_UPS = {(1, 1): (1, 1), (3, 1): (1, 1), (1, 2): (2, 2), (2, 2): (1, 1)}
+WARM_UPS: dict[tuple[int, int], tuple[int, int]] = {
+    (1, 1): (1, 1),
+    (3, 1): (1, 1),
+    (1, 2): (2, 2),
+    (2, 2): (1, 1),
+}
 """Forwards of the first stage before its first backward: the published number, and how many more for each `ahead`."""
 
 
@@ -234,7 +239,7 @@ WARM_UPS = {(1, 1): (1, 1), (3, 1): (1, 1), (1, 2): (2, 2), (2, 2): (1, 1)}
     beside=st.integers(0, 2),
 )
 def test_random_delays_of_links_never_change_the_order(
-    replicas: tuple[int, ...], delays: list[float], beside: int
+    replicas: tuple[int, int], delays: list[float], beside: int
 ) -> None:
     count = 12
     data = batches(count)
