@@ -79,7 +79,7 @@ async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
 async def test_a_dataset_that_waits_for_a_slow_answer_about_its_keys_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, joins: bool
 ) -> None:
-    monkeypatch.setattr("tdcs.control.dataset.key_checks.PATIENCE", 0.2)
+    monkeypatch.setattr("tdcs.control.dataset.access.key_checks.PATIENCE", 0.2)
     answers = asyncio.Event()
 
     async def late(operation: Operation) -> None:

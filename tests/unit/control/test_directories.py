@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.decide.builders import candidate, totals_of
 
 from tdcs.api import names
-from tdcs.control.cachecluster.cache_observer import CacheObserver
+from tdcs.control.cache_observer import CacheObserver
 from tdcs.control.context import DatasetPaths
 from tdcs.control.dataset import cache_manager as manager_module
 from tdcs.control.dataset.cache_manager import CacheManager

@@ -11,9 +11,11 @@ from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
 from tdcs.control.dataset.access.dataset_volume import Volume
+from tdcs.control.dataset.access.key_checks import KeyChecks
+from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.access.store_endpoints import Endpoints, cluster_networks
+from tdcs.control.dataset.access.volume_origins import UNCHECKED, MountedSource, VolumeOrigins
 from tdcs.control.dataset.dataset_publisher import Publisher
-from tdcs.control.dataset.key_checks import KeyChecks
 from tdcs.control.dataset.mount import dataset_deletion as deletion
 from tdcs.control.dataset.mount import listing_times, mount_identity, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
@@ -23,8 +25,6 @@ from tdcs.control.dataset.mount.mount_report import MountReport
 from tdcs.control.dataset.mount.mount_snapshot import MountRequest
 from tdcs.control.dataset.mount.orphaned_mounts import Orphans, remove_unused
 from tdcs.control.dataset.mount.shared_mount import Mount
-from tdcs.control.dataset.revoked_keys import RevokedKeys
-from tdcs.control.dataset.volume_origins import UNCHECKED, MountedSource, VolumeOrigins
 from tdcs.decide.cache.removal_cost import MountLedger
 from tdcs.decide.may_read import (
     ENDPOINT_NOT_ALLOWED,

@@ -12,13 +12,13 @@ from tdcs.control.dataset import dataset_conditions, dataset_status
 from tdcs.control.dataset import grant_message as manager_report
 from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.dataset_volume import ClaimTimes, Volume
+from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.mount import listing_times, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.listing_times import SourceCheck
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountDecision, MountReport
 from tdcs.control.dataset.mount.shared_mount import Mount
-from tdcs.control.dataset.revoked_keys import RevokedKeys
 from tdcs.control.status_publisher import conditions_of, publish_status
 from tdcs.decide.cache import wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of

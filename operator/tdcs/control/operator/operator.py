@@ -27,10 +27,10 @@ from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
 from tdcs.control.operator.informers import FOLLOWED, Views, informers_of
 from tdcs.control.operator.operator_health import STARTING, StaleError
 from tdcs.control.operator.startup import patiently, until_synced
-from tdcs.control.operator.store_resync import StoreResync
 from tdcs.control.operator_metrics import Metrics
 from tdcs.control.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
+from tdcs.control.store_resync import StoreResync
 from tdcs.engine.holder_service import KnownAgents
 from tdcs.engine.read_reports import ReadWaits
 from tdcs.kube.api import KubeApi

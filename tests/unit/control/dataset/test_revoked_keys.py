@@ -3,7 +3,7 @@
 import datetime
 
 from tdcs.control.context import WorkKey
-from tdcs.control.dataset.revoked_keys import RevokedKeys
+from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.model.kube_resources import DATASETS
 
 KEY = WorkKey(DATASETS, "n", "pictures")

@@ -7,7 +7,7 @@ import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi, UnavailableError, error, pod
 
-from tdcs.control.operator.store_resync import StoreResync
+from tdcs.control.store_resync import StoreResync
 from tdcs.kube.api import ObjectList
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import PODS, Resource
@@ -92,7 +92,7 @@ async def test_what_an_event_changes_while_the_list_is_read_is_newer_than_the_li
 
 
 async def test_a_server_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tdcs.control.operator.store_resync.backoff", lambda **_: 0.0)
+    monkeypatch.setattr("tdcs.control.store_resync.backoff", lambda **_: 0.0)
     view, told = known("ghost"), list[str]()
     following(ScriptedApi(lists=[error(UnavailableError), listed()]), view, told).doubt(PODS)
     await eventually_async(lambda: told == ["-ghost"], deadline=60)

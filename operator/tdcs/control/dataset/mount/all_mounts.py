@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.control.cache_observer import CacheObserver
 from tdcs.control.cache_registry import Published
-from tdcs.control.cachecluster.assigner import Assigner
-from tdcs.control.cachecluster.cache_observer import CacheObserver
 from tdcs.control.context import Context
+from tdcs.control.dataset.assigner import Assigner
 from tdcs.control.dataset.bandwidth import SourceBandwidth
 from tdcs.control.dataset.cache_manager import CacheManager
 from tdcs.control.dataset.installed_policies import installed_policies

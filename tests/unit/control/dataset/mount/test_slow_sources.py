@@ -98,7 +98,7 @@ class TwoCaches(MemoryCaches):
 async def test_a_cache_that_hangs_delays_its_own_datasets_only_and_does_not_stop_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tdcs.control.cachecluster.cache_observer.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("tdcs.control.cache_observer.ANSWER_SECONDS", 1.0)
     engine = MemoryEngine(sources={"s3://pictures": {"a": MB}}, workers={"a": 100 * MB})
     caches = TwoCaches(engine)
     async with Cluster(engine=engine, nodes={"a": {}}, caches=caches) as cluster:

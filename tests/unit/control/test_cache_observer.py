@@ -7,9 +7,9 @@ from tests.support.caches import MemoryCaches
 from tests.support.twins.engine import MemoryEngine, Operation
 from tests.support.waiting import eventually_async
 
+from tdcs.control import cache_observer as module
+from tdcs.control.cache_observer import CacheObserver
 from tdcs.control.cache_registry import Cache
-from tdcs.control.cachecluster import cache_observer as module
-from tdcs.control.cachecluster.cache_observer import CacheObserver
 from tdcs.model.cache_engine import EngineUnavailableError
 
 

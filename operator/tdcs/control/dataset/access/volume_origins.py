@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 from tdcs.control.context import WorkKey
-from tdcs.control.dataset.key_checks import KeyChecks
+from tdcs.control.dataset.access.key_checks import KeyChecks
 from tdcs.control.dataset.mount import mount_identity
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Refusal, refusal_of
 from tdcs.listing.source_keys import CheckKeys

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 from tests.support.waiting import eventually_async
 
-from tdcs.control.cachecluster.assigner import Assigner
+from tdcs.control.dataset.assigner import Assigner
 from tdcs.model.agent_state import AgentError, AgentState, Assignment, MountState
 
 
