@@ -210,7 +210,7 @@ class Bench:
             await self._settled(cluster)
             # At rest is an operator that has seen everything at rest once: a mount is not, in its first half minute.
             if rest_seconds:
-                heard = cluster.datasets.observer.view("default").since
+                heard = cluster.observer.view("default").since
                 await asyncio.sleep(max(heard + UNHEARD_SECONDS + 1 - time.monotonic(), 0))
             for number in range(self._size.mounts):
                 cluster.context.queue.add(WorkKey(DATASETS, "n", f"d{number}"))
@@ -260,7 +260,7 @@ class Bench:
     @staticmethod
     def _known(cluster: Cluster) -> int:
         """Mounts of which a new operator knows what lies where, and that it is as it shall be."""
-        reports = (mount.report for mount in cluster.datasets._world)
+        reports = (mount.report for mount in cluster.mounts)
         return sum(
             report is not None
             and report.decided
@@ -272,7 +272,7 @@ class Bench:
     @staticmethod
     def _assigned(cluster: Cluster) -> int:
         """Mounts of which all agents work by what this operator has sent them."""
-        reports = (mount.report for mount in cluster.datasets._world)
+        reports = (mount.report for mount in cluster.mounts)
         return sum(
             report is not None and report.current >= {*report.states} and bool(report.current)
             for report in reports

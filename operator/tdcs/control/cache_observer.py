@@ -113,7 +113,7 @@ class CacheObserver:
             self._next_looks.pop(cluster, None)
             await self._look(cluster)
 
-    def forget(self, cluster: str) -> None:
+    def drop(self, cluster: str) -> None:
         """The cluster is gone: it is asked no more; a look that is under way ends unheard."""
         for task in self._tasks.pop(cluster, ()):
             task.cancel()

@@ -12,6 +12,7 @@ from tdcs.control.cache_registry import Caches
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.release_certificates import Certificates
+from tdcs.control.store_resync import StoreResync
 from tdcs.decide.source_loss import CONFIRM_SECONDS
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
@@ -288,8 +289,15 @@ class Context:
     """The addresses of a host; raises OSError when it has none. Called in a thread."""
     certificates: Certificates | None = None
     """Of the release; None: connections are plain, and every caller is believed."""
-    gone: Callable[[WorkKey], None] = lambda key: None
-    """Called with an object that a pass did not find on the API server, so that no view keeps it."""
+    resync: StoreResync | None = None
+    """Has a view listed again that keeps an object which the API server does not have any more."""
+
+    async def read(self, key: WorkKey) -> Object | None:
+        """The object of a key as the API server has it; None: it is gone, and no view will keep it."""
+        obj = await self.api.get(key.resource, name=key.name, namespace=key.namespace)
+        if obj is None and self.resync is not None:
+            self.resync.is_gone(key.resource, (key.namespace, key.name))
+        return obj
 
     def cache_cluster_key(self, name: str) -> WorkKey:
         """A CacheCluster that counts, as a key of the work queue."""

@@ -12,8 +12,8 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.preload import Preload, PreloadStatus
 from tdcs.control import preload_status as conclusions
 from tdcs.control.context import Context, WorkKey
+from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.dataset.mount import mount_readers
-from tdcs.control.dataset.mount.mount_report import MountReport
 from tdcs.control.preload_status import Conclusion, PreloadView
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.cache import wants
@@ -26,26 +26,21 @@ INVALID = "InvalidSpec"
 SLOW_RETRY = 5.0
 SHORTEST = 0.2
 
-Reports = Callable[[str, str], MountReport | None]
-"""What the last pass over a mount found, by cache cluster and path."""
-
 
 class PreloadController:
     """Reports on every Preload, and deletes those that have been over for as long as they shall stay."""
 
     def __init__(
-        self, *, context: Context, reports: Reports, clock: Callable[[], float] = time.monotonic
+        self, *, context: Context, data: CachedData, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._context = context
-        self._reports = reports
+        self._data = data
         self._clock = clock
         self._stuck_since: dict[WorkKey, float] = {}
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
-        obj = await self._context.api.get(PRELOADS, name=key.name, namespace=key.namespace)
-        if obj is None:
-            self._context.gone(key)
+        obj = await self._context.read(key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             self._stuck_since.pop(key, None)
             return None
@@ -140,7 +135,7 @@ class PreloadController:
             unknown_nodes=tuple(node for node in spec.nodes if ("", node) not in self._context.stores.nodes),
         )
         path = dataset.status.mount_path if dataset.status else ""
-        report = self._reports(dataset.spec.cache_cluster_ref.name, path)
+        report = self._data.report_of(dataset.spec.cache_cluster_ref.name, path)
         if report is None or report.listed is None or not dataset.status:
             return dataclasses.replace(
                 view, waiting=("DatasetNotReady", _why(dataset, spec.dataset_ref.name))

@@ -60,6 +60,11 @@ class StoreResync:
         if resource not in self._looking:
             self._looking[resource] = asyncio.create_task(self._look(resource))
 
+    def is_gone(self, resource: Resource, key: Key) -> None:
+        """The API server has no object of this key: its view is doubted if it has one."""
+        if key in self._views[resource]:
+            self.doubt(resource)
+
     async def close(self) -> None:
         tasks = list(self._looking.values())
         for task in tasks:

@@ -18,7 +18,9 @@ from tdcs.api import names
 from tdcs.control.cache_registry import Caches
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
 from tdcs.control.context import Context, Settings, Stores, WorkKey, addresses_of
+from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.dataset.dataset_controller import DatasetController
+from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.node_usage import Usage
 from tdcs.control.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
@@ -155,22 +157,16 @@ class Cluster:
             if self._trust
             else None,
         )
+        self.mounts = World(context=self.context, queue_order=lambda: (), clock=self._clock)
+        self.observer, self.cached_data = self.mounts.observer, CachedData(world=self.mounts)
         self.datasets = DatasetController(
-            context=self.context, clock=self._clock, services_known=self._services_known
+            context=self.context, world=self.mounts, services_known=self._services_known
         )
         self._passes = {
             DATASETS: self.reconcile_dataset,
-            PRELOADS: PreloadController(
-                context=self.context,
-                reports=self.datasets.report_of,
-            ).reconcile,
+            PRELOADS: PreloadController(context=self.context, data=self.cached_data).reconcile,
             CACHE_CLUSTERS: CacheClusterController(
-                context=self.context,
-                ledgers=self.datasets.ledgers,
-                observe=self.datasets.observer.view,
-                needs=self.datasets.needs,
-                readers=self.datasets.readers_on,
-                forget=self.datasets.observer.forget,
+                context=self.context, data=self.cached_data, observer=self.observer
             ).reconcile,
         }
         server.on_change = self._changed
@@ -314,7 +310,7 @@ class Cluster:
             self.engine.set_worker(name=node, capacity=size)
 
         def known() -> bool:
-            view = self.datasets.observer.view("default")
+            view = self.observer.view("default")
             workers = {worker.name: worker for worker in view.workers}
             return all(
                 node in seen and seen[node].capacity_bytes == size

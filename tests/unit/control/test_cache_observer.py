@@ -91,7 +91,7 @@ async def test_looks_at_a_master_never_overlap_and_a_cluster_that_is_gone_is_ask
     for _ in range(5):
         await observer.look("default")
     assert most == 1
-    observer.forget("default")
+    observer.drop("default")
     seen = count
     await asyncio.sleep(0.5)
     assert count <= seen + 3  # a look that was under way asks for three things

@@ -9,20 +9,21 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.api.conditions import Finding, finding
+from tdcs.control.cache_observer import CacheObserver
 from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods, cleaning, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.cachecluster.draining import Drain, HeldSince, asked_for_at, cut_off, is_dead, node_of
 from tdcs.control.cachecluster.isolation_probe import NetworkProbe
 from tdcs.control.cachecluster.membership import Membership
 from tdcs.control.context import Context, Store, WorkKey
+from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide import worker_nodes
-from tdcs.decide.cache.removal_cost import MountLedger
 from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
 from tdcs.model.cache_engine import WorkerInfo
-from tdcs.model.cache_view import CacheView, WantedBytes, is_starting
+from tdcs.model.cache_view import is_starting
 from tdcs.model.humanize import counted, explain_invalid
 from tdcs.model.kube_objects import Object, with_finalizer, without_finalizer
 from tdcs.model.kube_resources import (
@@ -42,30 +43,21 @@ class CacheClusterController:
     """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
 
     Args:
-        ledgers: what of every mount of a cache cluster lies on which workers.
-        observe: what a cache cluster says of itself.
-        needs: what its jobs need in it.
-        readers: the nodes on which pods run that mount its data.
-        forget: called with a cache cluster that is gone.
+        data: what of its mounts lies where, and what is needed of it.
+        observer: what every cache cluster says of itself.
     """
 
     def __init__(
         self,
         *,
         context: Context,
-        ledgers: Callable[[str], Sequence[MountLedger[WorkKey]]],
-        observe: Callable[[str], CacheView],
-        needs: Callable[[str], WantedBytes] = lambda cluster: WantedBytes(),
-        readers: Callable[[str], frozenset[str]] = lambda cluster: frozenset(),
-        forget: Callable[[str], None] = lambda cluster: None,
+        data: CachedData,
+        observer: CacheObserver,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
-        self._observe = observe
-        self._forget = forget
-        self._membership = Membership(
-            context=context, ledgers=ledgers, needs=needs, readers=readers, clock=clock
-        )
+        self._observer = observer
+        self._membership = Membership(context=context, data=data, clock=clock)
         self._probe = NetworkProbe(context=context)
         self._dead = HeldSince(clock)
         self._drained = HeldSince(clock)
@@ -74,11 +66,10 @@ class CacheClusterController:
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
-        obj = await self._context.api.get(CACHE_CLUSTERS, name=key.name, namespace=key.namespace)
+        obj = await self._context.read(key)
         if obj is None:
-            self._context.gone(key)
             if key.namespace == self._context.settings.namespace:
-                self._forget(key.name)
+                self._observer.drop(key.name)
             return None
         if key.namespace != self._context.settings.namespace:
             await self._refuse(obj)
@@ -99,7 +90,7 @@ class CacheClusterController:
         obj = await self._with_finalizer(obj)
         blueprint = self._blueprint(obj, cluster)
         sets = self._worker_sets(obj)
-        view = self._observe(key.name)
+        view = self._observer.view(key.name)
         chosen = self._membership.members(cluster, sets, key.name, view)
         wanted, holdings = chosen.nodes, chosen.holdings
         trusted = await self._certify(blueprint, {*wanted, *(node_of(child) for child in sets)})

@@ -1,20 +1,20 @@
 """Which nodes have a cache worker: as many as spec.replicas asks for, or where the jobs are. Reads the live views."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
 from tdcs.api.conditions import Finding
 from tdcs.control.cachecluster.draining import is_leaving, node_of
-from tdcs.control.context import Context, WorkKey
+from tdcs.control.context import Context
+from tdcs.control.dataset.cached_data import CachedData
 from tdcs.decide import job_followers, leaving_workers
 from tdcs.decide.cache.cache_quotas import within_quotas
-from tdcs.decide.cache.removal_cost import MountLedger
 from tdcs.decide.leaving_workers import ScaleInInput
 from tdcs.decide.place import placement_input
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO
-from tdcs.model.cache_view import CacheView, WantedBytes
+from tdcs.model.cache_view import CacheView
 from tdcs.model.kube_objects import Object
 
 LEDGER_PATIENCE = 60.0
@@ -35,24 +35,13 @@ class Membership:
     """Chooses the nodes of every cache cluster.
 
     Args:
-        ledgers: what of every mount of a cache cluster lies on which workers.
-        needs: what the jobs of a cache cluster need in it.
-        readers: the nodes on which pods run that mount its data.
+        data: what of its mounts lies on which workers, what is needed of a cache cluster, and who reads it.
+        clock: seconds that only grow.
     """
 
-    def __init__(
-        self,
-        *,
-        context: Context,
-        ledgers: Callable[[str], Sequence[MountLedger[WorkKey]]],
-        needs: Callable[[str], WantedBytes],
-        readers: Callable[[str], frozenset[str]],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, *, context: Context, data: CachedData, clock: Callable[[], float]) -> None:
         self._context = context
-        self._ledgers = ledgers
-        self._needs = needs
-        self._readers = readers
+        self._data = data
         self._clock = clock
         self._unknown_since: dict[str, float] = {}
         self._incomplete_since: dict[str, float] = {}
@@ -93,7 +82,7 @@ class Membership:
         nothing: ScaleInInput,
     ) -> Members:
         """The same for a cache that follows its jobs."""
-        needs = self._needs(name)
+        needs = self._data.needs(name)
         since = self._clock() if needs.complete else self._unknown_since.setdefault(name, self._clock())
         if needs.complete:
             self._unknown_since.pop(name, None)
@@ -102,7 +91,7 @@ class Membership:
         seen = job_followers.Seen(
             nodes=nodes,
             present=frozenset(node_of(child) for child in sets),
-            readers=self._readers(name),
+            readers=self._data.readers_on(name),
             idle_since=job_followers.idle_since_of(
                 cluster.status.workers if cluster.status is not None else []
             ),
@@ -131,17 +120,17 @@ class Membership:
         known = cluster.status.conditions if cluster.status is not None else ()
         if not cluster.spec.quotas and not any(one.type == names.WITHIN_QUOTAS for one in known):
             return None
-        needs = self._needs(name)
+        needs = self._data.needs(name)
         # What it says stands until all mounted Datasets are known.
         return within_quotas(cluster.spec.quotas, beyond=needs.beyond) if needs.complete else None
 
     def wanted_bytes(self, cluster: CacheCluster, name: str) -> int:
         """For the status: what it says stands until all mounted Datasets are known."""
-        needs = self._needs(name)
+        needs = self._data.needs(name)
         return needs.bytes if needs.complete or cluster.status is None else cluster.status.wanted_bytes
 
     def _holdings(self, name: str, sets: list[Object]) -> ScaleInInput:
-        stores, mounts = self._context.stores, self._ledgers(name)
+        stores, mounts = self._context.stores, self._data.ledgers(name)
         expected = placement_input.expected_paths(datasets=stores.datasets, cluster=name)
         complete = expected <= {mount.path for mount in mounts}
         since = self._clock() if complete else self._incomplete_since.setdefault(name, self._clock())

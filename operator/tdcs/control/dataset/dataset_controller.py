@@ -1,8 +1,7 @@
 """One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mount.mount_pass`."""
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
@@ -25,7 +24,6 @@ from tdcs.control.dataset.mount.mount_report import MountReport
 from tdcs.control.dataset.mount.mount_snapshot import MountRequest
 from tdcs.control.dataset.mount.orphaned_mounts import Orphans, remove_unused
 from tdcs.control.dataset.mount.shared_mount import Mount
-from tdcs.decide.cache.removal_cost import MountLedger
 from tdcs.decide.may_read import (
     ENDPOINT_NOT_ALLOWED,
     HostAnswer,
@@ -35,11 +33,9 @@ from tdcs.decide.may_read import (
     pinned_address,
 )
 from tdcs.decide.problem import Problem, Refusal
-from tdcs.listing.transfer import ManifestUnavailableError
 from tdcs.model.cache_engine import Source
-from tdcs.model.cache_view import WantedBytes
 from tdcs.model.humanize import explain_invalid
-from tdcs.model.kube_objects import Key, Object, object_key, with_finalizer
+from tdcs.model.kube_objects import Object, object_key, with_finalizer
 from tdcs.model.kube_resources import DATASETS
 
 _log = logging.getLogger(__name__)
@@ -55,17 +51,16 @@ class DatasetController:
         self,
         *,
         context: Context,
-        clock: Callable[[], float] = time.monotonic,
+        world: World,
         networks: Callable[[], Sequence[str]] = lambda: (),
         services_known: Callable[[], bool] = lambda: True,
-        queue_order: Callable[[], Sequence[Key]] = lambda: (),
     ) -> None:
+        clock = world.clock
         self._context = context
         self._clock = clock
         self._services_known = services_known
-        self._world = World(context=context, queue_order=queue_order, clock=clock)
-        self._wakes = self._world.wakes
-        self.observer = self._world.observer
+        self._world = world
+        self._wakes = world.wakes
         self._orphans = Orphans(world=self._world)
         self._revoked = RevokedKeys(
             seconds=context.settings.revoked_seconds,
@@ -87,59 +82,10 @@ class DatasetController:
             on_change=context.queue.add,
         )
 
-    # What other controllers ask.
-
-    def source_rates(self) -> Mapping[str, float]:
-        return self._world.bandwidth.measured()
-
-    async def obtain(self, digest: str) -> None:
-        """Have a manifest that a node asks for; one that no agent gives either is made again by a listing."""
-        try:
-            await self._context.caches.obtain(digest, version=self._world.published(digest))
-        except ManifestUnavailableError as error:
-            _log.info("%s", error)
-            self._wakes.manifest_lost(digest)
-
-    def report_of(self, cluster: str, path: str) -> MountReport | None:
-        mount = self._world.find(cluster=cluster, path=path)
-        return mount.report if mount is not None else None
-
-    def ledgers(self, cluster: str) -> list[MountLedger[WorkKey]]:
-        """What of every mount of a cache cluster lies on which workers, as far as it is known."""
-        found = []
-        for mount in sorted(self._world, key=lambda one: one.path):
-            known = mount.report
-            if mount.cluster != cluster or known is None:
-                continue
-            users = mount_readers.users_of(stores=self._context.stores, cluster=cluster, path=mount.path)
-            moving = self._world.assigner(cluster).moving(mount.path, seen=known.states)
-            ledger = known.ledger(users, moving=moving)
-            if users and ledger is not None:
-                found.append(ledger)
-        return found
-
-    def needs(self, cluster: str) -> WantedBytes:
-        """What the jobs of a cache cluster, and the owners of its data, need in it."""
-        grants = self._world.manager.grants(cluster)
-        return WantedBytes(
-            bytes=sum(grants.needed.values()),
-            complete=self._world.is_complete(cluster),
-            beyond={name: -left for name, left in grants.quotas.items() if left < 0},
-        )
-
-    def readers_on(self, cluster: str) -> frozenset[str]:
-        """The nodes on which pods mount data of a cache cluster."""
-        stores = self._context.stores
-        own = (key for key, obj in stores.datasets.items() if names.cache_cluster_of(obj) == cluster)
-        return frozenset[str]().union(*(stores.usage.nodes_of(key) for key in own))
-
-    # What is done.
-
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
-        obj = await self._context.api.get(DATASETS, name=key.name, namespace=key.namespace)
+        obj = await self._context.read(key)
         if obj is None:
-            self._context.gone(key)
             return await self._gone(key)
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
         try:
@@ -160,7 +106,7 @@ class DatasetController:
         await remove_unused(self._world)
 
     async def close(self) -> None:
-        await self.observer.close()
+        await self._world.observer.close()
         await self._endpoints.close()
         await self._key_checks.close()
         await self._world.close()

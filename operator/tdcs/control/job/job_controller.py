@@ -102,9 +102,8 @@ class TrainingJobController:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
         if (left := self._settled(key)) is not ...:
             return left
-        obj = await self._context.api.get(TRAINING_JOBS, name=key.name, namespace=key.namespace)
+        obj = await self._context.read(key)
         if obj is None:
-            self._context.gone(key)
             self._services.pop((key.namespace, key.name), None)
             self._pace.forget((key.namespace, key.name))
             self._stalls.forget((key.namespace, key.name))

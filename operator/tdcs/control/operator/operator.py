@@ -8,6 +8,7 @@ the objects that may have to change, and the queue hands those out one by one.
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -16,7 +17,9 @@ from tdcs.control.cache_registry import Caches
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
 from tdcs.control.context import Context, Settings, Stores, WorkKey
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
+from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.dataset.dataset_controller import DatasetController
+from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.job.job_controller import TrainingJobController
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.stalled_reads import DataStalls
@@ -148,7 +151,7 @@ class Operator:
             queue=queue,
             settings=settings,
             certificates=certificates,
-            gone=self._gone,
+            resync=self._store_resync,
         )
         self.metrics = Metrics(lease_losses=lease_losses, earlier_failures=earlier_failures)
         self._gangs = GangQueue(
@@ -179,11 +182,14 @@ class Operator:
             lambda job, seconds: queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
         )
         self._cluster_networks = ClusterNetworks(api, settings)
+        mounts = World(context=self.context, queue_order=self._gangs.order, clock=time.monotonic)
+        self._cached_data = CachedData(world=mounts)
+        self._observer = mounts.observer
         self._datasets = DatasetController(
             context=self.context,
+            world=mounts,
             networks=self._cluster_networks.all,
             services_known=self._cluster_networks.known,
-            queue_order=self._gangs.order,
         )
         self.metrics.show(
             stores=stores,
@@ -191,19 +197,14 @@ class Operator:
             oldest_seconds=queue.oldest_age,
             schedule_overdue_seconds=self._gangs.overdue_seconds,
             certificates=certificates.ends if certificates is not None else lambda: (),
-            source_rates=self._datasets.source_rates,
+            source_rates=self._cached_data.source_rates,
         )
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
             CACHE_CLUSTERS: CacheClusterController(
-                context=self.context,
-                ledgers=self._datasets.ledgers,
-                observe=self._datasets.observer.view,
-                needs=self._datasets.needs,
-                readers=self._datasets.readers_on,
-                forget=self._datasets.observer.forget,
+                context=self.context, data=self._cached_data, observer=self._observer
             ).reconcile,
             DATASETS: self._datasets.reconcile,
-            PRELOADS: PreloadController(context=self.context, reports=self._datasets.report_of).reconcile,
+            PRELOADS: PreloadController(context=self.context, data=self._cached_data).reconcile,
             TRAINING_JOBS: TrainingJobController(
                 context=self.context, gangs=self._gangs, stalls=self.data_stalls
             ).reconcile,
@@ -271,17 +272,13 @@ class Operator:
         """The event source has lost its watch and lists again what exists, but not what was deleted meanwhile."""
         self._store_resync.doubt(resource)
 
-    def _gone(self, key: WorkKey) -> None:
-        if (key.namespace, key.name) in self._own[key.resource]:
-            self._store_resync.doubt(key.resource)
-
     async def obtain(self, digest: str) -> None:
-        """Have a manifest that a node asks for; see `DatasetController.obtain`."""
-        await self._datasets.obtain(digest)
+        """Have a manifest that a node asks for; see `CachedData.obtain`."""
+        await self._cached_data.obtain(digest)
 
     def known_agents(self, cluster: str) -> KnownAgents:
         """The agents of a cache cluster, of which readers learn who holds what; none of an unknown one."""
-        return self._datasets.observer.known_agents(cluster)
+        return self._observer.known_agents(cluster)
 
     def take_waits(self, waits: ReadWaits) -> bool:
         """Take how long reads of pods waited; whether this operator does: one that stands by writes no status."""

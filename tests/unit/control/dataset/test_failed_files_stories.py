@@ -112,7 +112,7 @@ async def test_a_restarted_operator_knows_everything_without_listing(cluster: Cl
 
     def known() -> bool:
         paths = [cluster.status(f"d{number}")["mountPath"] for number in range(5)]
-        reports = [cluster.datasets.report_of(cluster="default", path=path) for path in paths]
+        reports = [cluster.cached_data.report_of(cluster="default", path=path) for path in paths]
         return all(report is not None and report.decided and report.settled for report in reports)
 
     await cluster.until(known)

@@ -163,7 +163,7 @@ async def test_when_the_keys_of_the_mount_are_revoked_those_of_the_other_dataset
     files = cluster.engine.files
 
     async def refused(*, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
-        (mount,) = cluster.datasets._world
+        (mount,) = cluster.mounts
         source = mount.mounting.source
         if source is not None and source.credentials != OLD:
             raise SourceError(attempted="list", reason="refused", remedy="Check the keys", path=path)

@@ -232,9 +232,9 @@ async def test_a_manifest_that_is_lost_everywhere_is_listed_again_when_a_node_as
     (digest,) = caches.folder.digests()
     caches.folder.remove(digest)
     for _ in range(3):  # as nodes do while they wait
-        await cluster.datasets.obtain(digest)
+        await cluster.cached_data.obtain(digest)
     await cluster.until(lambda: caches.folder.has(digest))
-    await cluster.datasets.obtain("0" * 32)  # of no mount: nothing is listed
+    await cluster.cached_data.obtain("0" * 32)  # of no mount: nothing is listed
 
 
 async def test_what_somebody_freed_is_seen_and_loaded_again_without_a_listing(cluster: Cluster) -> None:

@@ -160,7 +160,7 @@ async def test_a_source_that_cannot_be_mounted_is_not_said_to_be_mounted_for_oth
 
     async def look(operation: Operation) -> None:
         if operation.name == "ask_source":
-            await cluster.datasets.observer.look("default")
+            await cluster.observer.look("default")
         elif operation.name == "mounts":
             await asyncio.sleep(0.5)
 

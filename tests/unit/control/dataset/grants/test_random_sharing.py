@@ -182,7 +182,7 @@ class Walk:
 
     def grants(self) -> Grants:
         """What the operator grants now."""
-        return self.cluster.datasets._world.manager.grants(names.DEFAULT_CACHE_CLUSTER)
+        return self.cluster.mounts.manager.grants(names.DEFAULT_CACHE_CLUSTER)
 
     def charged(self, *, known_to_pay: bool = False) -> tuple[int, int]:
         """Bytes that are granted to what is pinned, and to the rest; if wanted only of mounts of which the last pass

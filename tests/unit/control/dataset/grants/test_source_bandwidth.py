@@ -273,7 +273,7 @@ async def test_a_store_that_declares_nothing_is_measured_and_what_is_waited_for_
     async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "ab"}) as cluster:
         await cluster.create_cache()
         await cluster.create_keys()
-        bandwidth = cluster.datasets._world.bandwidth
+        bandwidth = cluster.mounts.bandwidth
         bandwidth.timing = Timing(settle=1.0, window=0.5)
         job(cluster, "train", "two")
         began = time.monotonic()
@@ -283,8 +283,8 @@ async def test_a_store_that_declares_nothing_is_measured_and_what_is_waited_for_
                 source={"uri": f"s3://{name}"},
                 placement={"mode": "Replicate", "nodeCount": 1, "nodeSelector": {"zone": zone}},
             )
-        await cluster.until(lambda: bool(cluster.datasets.source_rates()))
-        (measured,) = cluster.datasets.source_rates().values()
+        await cluster.until(lambda: bool(cluster.cached_data.source_rates()))
+        (measured,) = cluster.cached_data.source_rates().values()
         # On a machine with other work the store gives less than its rate, and that is what is measured.
         given = min(rate, engine.source_bytes_read / (time.monotonic() - began))
         assert 0.6 * given < measured < 1.4 * rate
@@ -306,5 +306,5 @@ async def test_datasets_of_one_source_that_are_there_hold_back_no_other_load() -
         await cluster.create_preload(datasetRef={"name": "one"})
         for name in ("one", "same"):
             await cluster.until_state("Ready", name)
-        stores = cluster.datasets._world.bandwidth._stores
+        stores = cluster.mounts.bandwidth._stores
         await cluster.until(lambda: not any(store.lacking for store in stores.values()))

@@ -71,7 +71,7 @@ async def passed(cluster: Cluster) -> None:
 async def leave(cluster: Cluster, node: str) -> None:
     """The agent of a node goes, with its worker, and the operator has heard of it."""
     cluster.engine.set_worker(name=node, live=False)
-    await cluster.until(lambda: node in cluster.datasets.observer.view("default").away, deadline=10)
+    await cluster.until(lambda: node in cluster.observer.view("default").away, deadline=10)
     await passed(cluster)
 
 
@@ -79,7 +79,7 @@ async def come_back(cluster: Cluster, node: str) -> None:
     """They are there again."""
     cluster.engine.set_worker(name=node, live=True)
     cluster.agents.restart(node)
-    await cluster.until(lambda: node in cluster.datasets.observer.view("default").agents, deadline=10)
+    await cluster.until(lambda: node in cluster.observer.view("default").agents, deadline=10)
     await passed(cluster)
 
 

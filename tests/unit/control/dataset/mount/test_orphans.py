@@ -120,7 +120,7 @@ async def test_what_an_agent_alone_knows_goes_soon_after_the_last_dataset(cluste
     manifest = cluster.context.caches.folder.write(ManifestBuilder(path=path, source="s3://pictures"))
     stray = Assignment(mount=path, version=1, manifest=manifest, manifest_urls=())
     await cluster.agents.assign(node="a", assignments=[stray])
-    view = cluster.datasets.observer.view
+    view = cluster.observer.view
     # The operator knows of it, and its look after the deletion is over.
     await cluster.until(lambda: any(state.mounts for state in view("default").agents.values()))
     await cluster.quiet()
@@ -184,7 +184,7 @@ async def test_a_dataset_that_was_removed_by_hand_is_not_looked_for_for_ever(
     take_away(cluster, "pictures")
 
     async def forgotten() -> bool:
-        return await cluster.datasets.reconcile(key) is None and not list(cluster.datasets._world)
+        return await cluster.datasets.reconcile(key) is None and not list(cluster.mounts)
 
     await eventually_async(forgotten, deadline=60)
     assert await cluster.datasets.reconcile(key) is None
@@ -256,7 +256,7 @@ async def test_while_a_cache_is_away_the_manifests_of_its_mounts_stay_and_others
     for digest in folder.digests():
         os.utime(folder.file(digest), (0, 0))
     cluster.engine.available = False
-    await cluster.until(lambda: cluster.datasets.observer.view("default").failure)
+    await cluster.until(lambda: cluster.observer.view("default").failure)
     await cluster.datasets.sweep()
     assert folder.digests() == {mine, *published}
     assert other not in folder.digests()
@@ -271,4 +271,4 @@ async def test_while_a_cache_is_away_the_manifests_of_its_mounts_stay_and_others
 
 def used(cluster: Cluster) -> set[str]:
     """The manifests that the operator takes for used."""
-    return orphaned_mounts.used(cluster.datasets._world)[0]
+    return orphaned_mounts.used(cluster.mounts)[0]

@@ -129,7 +129,7 @@ async def test_a_cache_that_hangs_delays_its_own_datasets_only_and_does_not_stop
 async def test_a_pass_that_finds_a_twin_at_work_comes_back_instead_of_waiting(cluster: Cluster) -> None:
     await cluster.create_dataset()
     await cluster.until_state("Ready")
-    (mount,) = cluster.datasets._world
+    (mount,) = cluster.mounts
     async with mount.lock, asyncio.timeout(60):
         again = await cluster.datasets.reconcile(WorkKey(DATASETS, "n", "pictures"))
     assert again is not None
@@ -257,7 +257,7 @@ async def test_a_source_that_refuses_is_tried_again_without_a_write_and_not_ever
 
     await cluster.until(tried_again)
     assert [write for write in cluster.server.writes if "Dataset" in write] == written
-    (mount,) = cluster.datasets._world
+    (mount,) = cluster.mounts
     await cluster.until(lambda: not mount.mounting.busy)
     waits = [await cluster.datasets.reconcile(key) for _ in range(2)]
     assert min(wait for wait in waits if wait is not None) >= cluster.context.settings.survey_seconds

@@ -40,7 +40,7 @@ async def at_rest(cluster: Cluster, name: str = "pictures") -> None:
 
     def rests() -> bool:
         cluster.context.queue.add(WorkKey(DATASETS, "n", name))
-        found = [mount for mount in cluster.datasets._world if mount.path == path]
+        found = [mount for mount in cluster.mounts if mount.path == path]
         return bool(found and found[0].last and found[0].last.snapshot is not None)
 
     path = cluster.status(name)["mountPath"]
@@ -103,7 +103,7 @@ async def test_a_new_operator_looks_at_all_mounts_before_it_sends_agents_anythin
 
 
 async def test_a_cache_cluster_that_is_gone_is_not_observed_any_more(cluster: Cluster) -> None:
-    observed = cluster.datasets.observer._tasks
+    observed = cluster.observer._tasks
     await cluster.until(lambda: "default" in observed)
     for namespace, name in list(cluster.server.store(CACHE_CLUSTERS)):
         del cluster.server.store(CACHE_CLUSTERS)[namespace, name]

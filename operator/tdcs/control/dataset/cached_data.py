@@ -1,0 +1,73 @@
+"""What the rooms of other kinds ask of the mounts: what of them lies where, and what is needed of a cache."""
+
+import logging
+from collections.abc import Mapping
+
+from tdcs.api import names
+from tdcs.control.context import WorkKey
+from tdcs.control.dataset.mount import mount_readers
+from tdcs.control.dataset.mount.all_mounts import World
+from tdcs.control.dataset.mount.mount_report import MountReport
+from tdcs.decide.cache.removal_cost import MountLedger
+from tdcs.listing.transfer import ManifestUnavailableError
+from tdcs.model.cache_view import WantedBytes
+
+_log = logging.getLogger(__name__)
+
+
+class CachedData:
+    """Answers from what the passes over mounts have found; asks no cache and no API server itself.
+
+    Args:
+        world: the mounts of all cache clusters.
+    """
+
+    def __init__(self, *, world: World) -> None:
+        self._world = world
+        self._stores = world.context.stores
+
+    def report_of(self, cluster: str, path: str) -> MountReport | None:
+        """What the last pass over a mount found; None: there was none."""
+        mount = self._world.find(cluster=cluster, path=path)
+        return mount.report if mount is not None else None
+
+    def ledgers(self, cluster: str) -> list[MountLedger[WorkKey]]:
+        """What of every mount of a cache cluster lies on which workers, as far as it is known."""
+        ledgers = []
+        for mount in sorted(self._world, key=lambda one: one.path):
+            report = mount.report
+            if mount.cluster != cluster or report is None:
+                continue
+            users = mount_readers.users_of(stores=self._stores, cluster=cluster, path=mount.path)
+            moving = self._world.assigner(cluster).moving(mount.path, seen=report.states)
+            ledger = report.ledger(users, moving=moving)
+            if users and ledger is not None:
+                ledgers.append(ledger)
+        return ledgers
+
+    def needs(self, cluster: str) -> WantedBytes:
+        """What the jobs of a cache cluster, and the owners of its data, need in it."""
+        grants = self._world.manager.grants(cluster)
+        return WantedBytes(
+            bytes=sum(grants.needed.values()),
+            complete=self._world.is_complete(cluster),
+            beyond={name: -left for name, left in grants.quotas.items() if left < 0},
+        )
+
+    def readers_on(self, cluster: str) -> frozenset[str]:
+        """The nodes on which pods mount data of a cache cluster."""
+        datasets, usage = self._stores.datasets, self._stores.usage
+        keys = (key for key, obj in datasets.items() if names.cache_cluster_of(obj) == cluster)
+        return frozenset[str]().union(*(usage.nodes_of(key) for key in keys))
+
+    def source_rates(self) -> Mapping[str, float]:
+        """The measured rates of stores, in bytes a second."""
+        return self._world.bandwidth.measured()
+
+    async def obtain(self, digest: str) -> None:
+        """Have a manifest that a node asks for; one that no agent gives either is made again by a listing."""
+        try:
+            await self._world.context.caches.obtain(digest, version=self._world.published(digest))
+        except ManifestUnavailableError as error:
+            _log.info("%s", error)
+            self._world.wakes.manifest_lost(digest)
