@@ -117,12 +117,20 @@ class Simulation:
 
     def _admit(self, *, now: float) -> list[SimJob]:
         started: list[SimJob] = []
-        while (job := self.cluster.next_to_admit()) is not None:
-            self.scheme.admitted(job, now=now)
-            scores, leave = self.scheme.scores(job), self.scheme.nodes_to_leave(job)
-            self.cluster.place(job, scores=scores, leave=leave, now=now)
-            self.scheme.started(job, now=now)
-            started.append(job)
+        misplaced = True
+        while misplaced:
+            misplaced = False
+            turns = self.cluster.next_turns()
+            for job in self.cluster.jobs_of(turns.admitted):
+                self.scheme.admitted(job, now=now)
+                leave = turns.leave.get(job.queued.uid, {})
+                if not self.scheme.leaves_nodes:
+                    leave = dict.fromkeys(leave, turns.aside)
+                if self.cluster.place(job, scores=self.scheme.scores(job), leave=leave, now=now):
+                    self.scheme.started(job, now=now)
+                    started.append(job)
+                else:
+                    misplaced = True
         return started
 
     def _share(self, *, changed: Sequence[SimJob], now: float) -> None:

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.place.reading_speed import estimate, page_cache_hit_ratio
+from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs_labs.workload import Dataset
 
 #: Remaining bytes below which a job or an epoch counts as done.
@@ -29,8 +30,7 @@ class SimJob:
         mark: when it will have ended, or ended its epoch, at its present rate.
         cost: parts of the store that one byte takes.
         owner: its tenant.
-        ready: whether it could start, had it room.
-        short: whether it has no place at a copy of its dataset.
+        queued: the job as the operator's queue sees it.
         copy: the copy that it reads; the first one has no name.
     """
 
@@ -44,9 +44,7 @@ class SimJob:
     cost: float
     owner: str = ""
     priority: int = 0
-    ready: bool = True
-    passed: int = 0
-    short: bool = False
+    queued: QueuedJob = field(init=False)
     copy: str = ""
     nodes: tuple[str, ...] = ()
     started: float = -1.0
@@ -70,6 +68,18 @@ class SimJob:
     remote_bytes: float = 0.0
     local_bytes: float = 0.0
     read_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        name = f"{self.number:08}"
+        self.queued = QueuedJob(
+            key=(self.owner, name),
+            uid=name,
+            priority=self.priority,
+            submitted=self.submitted,
+            data_ready=True,
+            passed=0,
+            groups=self.groups,
+        )
 
     @property
     def asks(self) -> Mapping[str, int]:

@@ -26,7 +26,7 @@ def place_pods(
         free_gpus: GPUs that are free, by node.
         scores: the score of each node (:func:`tdcs.decide.place.node_score.node_scores`); a missing one is 0.
         leave: by the GPUs of a pod the nodes that it leaves to larger ones
-            (:func:`tdcs.decide.place.gang_fit.nodes_to_leave`).
+            (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
     """
     taken: dict[str, int] = {}
     chosen: dict[int, str] = {}

@@ -1,7 +1,7 @@
 """What the engine asks of a scheme. A scheme owns the state of the caches; it never moves time itself."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tdcs.decide.cache.load_order import Load
 from tdcs_labs.cluster import Cluster
@@ -18,6 +18,8 @@ class Scheme:
     """
 
     name = "direct"
+    leaves_nodes = False
+    """Whether pods keep off the nodes that the queue leaves to larger pods, which the extender sees to."""
 
     def __init__(self, *, scenario: Scenario, cluster: Cluster) -> None:
         self.scenario = scenario
@@ -36,10 +38,6 @@ class Scheme:
 
     def scores(self, job: SimJob) -> dict[str, int]:
         """The scores of the nodes for a job that is about to be placed."""
-        return {}
-
-    def nodes_to_leave(self, job: SimJob) -> Mapping[int, Collection[str]]:
-        """By the GPUs of a pod, the nodes that a job which is about to be placed leaves to larger pods; none here."""
         return {}
 
     def started(self, job: SimJob, *, now: float) -> None:

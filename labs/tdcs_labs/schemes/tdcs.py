@@ -5,7 +5,7 @@ that hold their data (`scoring`), loading shares the store with the jobs that re
 are not cached, and what a job sees of its dataset follows what was loaded.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tdcs.decide.cache import load_order
 from tdcs.decide.place import node_score, reading_speed
@@ -23,6 +23,7 @@ class Tdcs(CachePlan):
     """The operator's decisions."""
 
     name = "tdcs"
+    leaves_nodes = True
 
     def settle(self, *, now: float) -> None:
         """Fill what is being loaded."""
@@ -52,10 +53,6 @@ class Tdcs(CachePlan):
             total = int(job.dataset.size_bytes)
             cached.scores = node_score.node_scores([CopyOnNodes(total_bytes=total, node_bytes=held)])
         return cached.scores
-
-    def nodes_to_leave(self, job: SimJob) -> Mapping[int, Collection[str]]:
-        """What the operator writes into the job's pods when it admits it."""
-        return self.cluster.nodes_to_leave(job)
 
     def started(self, job: SimJob, *, now: float) -> None:
         """The job reads the copy."""
@@ -186,11 +183,8 @@ class TdcsOptedOut(Tdcs):
     """The same, with pods labelled `tdcs.io/place-by-data: "false"`: the extender does not rank their nodes."""
 
     name = "tdcs-opted-out"
+    leaves_nodes = False
 
     def scores(self, job: SimJob) -> dict[str, int]:
         """None: pods go to the fullest node that has room."""
-        return {}
-
-    def nodes_to_leave(self, job: SimJob) -> Mapping[int, Collection[str]]:
-        """None, for the same reason."""
         return {}

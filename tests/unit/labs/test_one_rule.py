@@ -16,7 +16,7 @@ from tdcs.decide.cache import grants, load_order, mount_standing, wants
 from tdcs.decide.job import job_time as prediction
 from tdcs.decide.place import copy_nodes, node_score, reading_speed
 from tdcs.decide.place import slot_nodes as planning_placement
-from tdcs.decide.queue import pod_admission
+from tdcs.decide.queue import gang_turn
 from tdcs_labs import cluster, engine, job
 from tdcs_labs.run import simulate
 from tdcs_labs.scenario import Scenario
@@ -39,7 +39,7 @@ def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
         (cache_plan, "of_dataset", wants.of_dataset),
         (tdcs_scheme, "node_score", node_score),
         (tdcs_scheme, "load_order", load_order),
-        (cluster, "pod_admission", pod_admission),
+        (cluster, "gang_turn", gang_turn),
         (engine, "budget", load_order.budget),
         (engine, "limited", reading_speed.limited),
         (job, "estimate", reading_speed.estimate),
@@ -56,7 +56,7 @@ def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
         for name, found in vars(module).items()
         if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")  # type: ignore[attr-defined]
     }
-    assert {"plan_copy", "next_to_admit", "choose_copy", "share", "estimate"} <= rules
+    assert {"plan_copy", "schedule", "choose_copy", "share", "estimate"} <= rules
     own = {
         (module.__name__, node.name)  # type: ignore[attr-defined]
         for module in modules(tdcs_labs)
@@ -72,7 +72,7 @@ def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch) -> None
         (cache_plan, "grant"),
         (cache_plan, "standing"),
         (node_score, "node_scores"),
-        (pod_admission, "next_to_admit"),
+        (gang_turn, "schedule"),
         (engine, "share_loading"),
     )
     called: set[str] = set()
@@ -98,15 +98,8 @@ BY_ENTRY_POINT = {"eviction_order.lrfu"}
 
 #: Rules that only the simulator calls, by the controller that will. What a simulated figure owes to them, a
 #: cluster does not get yet.
-QUEUE = (
-    "queue: the operator's pass (gang_turn.schedule) decides alike over tables, see test_same_decisions.py"
-)
 ONLY_SIMULATED = {
     "load_order.budget": "cache manager: bandwidth of the source",
-    "copy_places.takes_place_at": QUEUE,
-    "gang_fit.nodes_to_leave": QUEUE,
-    "pod_admission.gang_fits": QUEUE,
-    "pod_admission.next_to_admit": QUEUE,
     "fair_share.jain_index": "a figure of the simulator's report, no decision",
 }
 

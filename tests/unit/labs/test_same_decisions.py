@@ -23,11 +23,7 @@ from tdcs.control.dataset.mount.mount_readers import Reader, all_wants
 from tdcs.decide.cache.grants import MountDemand
 from tdcs.decide.cache.mount_standing import standing
 from tdcs.decide.place import placement_input
-from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.place.slot_nodes import NodeView
-from tdcs.decide.queue.copy_places import PlaceRequest, Places
-from tdcs.decide.queue.gang_turn import Nodes, schedule
-from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.model.agent_state import AgentState, MountState
 from tdcs.model.cache_engine import WorkerInfo
 from tdcs.model.cache_view import CacheView
@@ -43,8 +39,8 @@ from tdcs_labs.workload import Dataset
 GPU = names.GPU_RESOURCE
 
 
-def sim_job(*, number: int, submitted: float, gpus: int, dataset: Dataset, passed: int = 0) -> SimJob:
-    job = SimJob(
+def sim_job(*, number: int, submitted: float, gpus: int, dataset: Dataset) -> SimJob:
+    return SimJob(
         number=number,
         submitted=submitted,
         gpus=gpus,
@@ -54,108 +50,6 @@ def sim_job(*, number: int, submitted: float, gpus: int, dataset: Dataset, passe
         work=1e12,
         cost=1e-9,
     )
-    job.passed = passed
-    return job
-
-
-# --- the queue
-
-
-def queued(job: SimJob, *, access: tuple[PlaceRequest, ...] = ()) -> QueuedJob:
-    """The job as the operator's queue has it."""
-    groups = tuple(
-        PodGroup(count=job.pods.count(size), request={GPU: size})
-        for size in sorted(set(job.pods), reverse=True)
-    )
-    return QueuedJob(
-        key=("n", f"job-{job.number:04}"),
-        uid=f"{job.number:04}",
-        priority=job.priority,
-        submitted=job.submitted,
-        data_ready=True,
-        passed=job.passed,
-        groups=groups,
-        access=access,
-    )
-
-
-def _left_by(job: SimJob, *, cluster: Cluster) -> dict[int, frozenset[str]]:
-    """Which nodes a job of the simulator keeps off that starts now: nodes that are set aside are closed to it, too."""
-    left = cluster.nodes_to_leave(job)
-    if not cluster.aside:
-        return dict(left)
-    return {gpus: left.get(gpus, frozenset()) | set(cluster.aside) for gpus in job.pods}
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    nodes=st.integers(2, 6),
-    passes=st.sampled_from([0, 40, 63]),
-    limited=st.booleans(),
-)
-def test_from_equal_queues_the_same_jobs_are_admitted_and_the_same_nodes_set_aside(
-    seed: int, nodes: int, passes: int, limited: bool
-) -> None:
-    draw = random.Random(seed)
-    cluster = Cluster(scenario=Scenario(nodes=nodes))
-    known = [Dataset(name=name, size_bytes=1e9, object_bytes=1e5) for name in ("pictures", "tables")]
-    limits = {one.name: draw.randint(1, 3) if limited else 0 for one in known}
-    copies = {one.name: draw.randint(1, 2) for one in known}
-
-    def claims(job: SimJob) -> tuple[PlaceRequest, ...]:
-        name = job.dataset.name
-        return (PlaceRequest(mount=name, dataset=name, limit=limits[name], copies=copies[name]),)
-
-    if limited:
-        cluster.requests = claims
-    sizes = {node: {GPU: 8} for node in cluster.free}
-    holder, aside = "", frozenset[str]()
-    number = 0
-    for step in range(12):
-        for _ in range(draw.randint(0, 6)):
-            gpus = draw.choice([1, 1, 2, 4, 8, 8 * nodes, draw.randint(1, 8 * nodes)])
-            passed = draw.randint(0, passes)
-            cluster.enqueue(
-                sim_job(
-                    number=number,
-                    submitted=float(step * 10 + number),
-                    gpus=gpus,
-                    dataset=draw.choice(known),
-                    passed=passed,
-                )
-            )
-            number += 1
-        running = list(cluster.running.values())
-        for job in draw.sample(running, k=draw.randint(0, len(running))):
-            cluster.release(job)
-        reading: dict[str, list[tuple[str, str]]] = {}
-        for job in cluster.running.values():
-            reading.setdefault(job.dataset.name, []).append(("n", str(job.number)))
-        found = schedule(
-            waiting=[queued(job, access=claims(job) if limited else ()) for job in cluster.queue],
-            places=Places(reading),
-            reserved=[],
-            running=[queued(job) for job in cluster.running.values()],
-            nodes=Nodes(free={node: {GPU: gpus} for node, gpus in cluster.free.items()}, capacity=sizes),
-            holder=holder,
-            aside=aside,
-        )
-        holder, aside = found.holder, found.aside
-        admitted, leave = [], {}
-        while (entering := cluster.next_to_admit()) is not None:
-            uid = f"{entering.number:04}"
-            admitted.append(uid)
-            if kept := _left_by(entering, cluster=cluster):
-                leave[uid] = kept
-            cluster.place(entering, scores={}, now=float(step))
-        assert admitted == [job.uid for job in found.admitted]
-        assert leave == found.leave
-        assert {f"{job.number:04}": job.passed for job in cluster.queue} == {
-            job.uid: job.passed for job in found.waiting
-        }
-        assert frozenset(cluster.aside) == aside
-        assert (f"{cluster.holder.number:04}" if cluster.holder is not None else "") == holder
 
 
 # --- the cache
@@ -323,11 +217,11 @@ def test_from_equal_states_every_dataset_is_granted_the_same_bytes_on_the_same_n
             cluster.release(job)
             scheme.finished(job, now=now)
             operator.job(job, names.SUCCEEDED)
-        while (entering := cluster.next_to_admit()) is not None:
+        for entering in cluster.jobs_of(cluster.next_turns().admitted):
             scheme.admitted(entering, now=now)
-            cluster.place(entering, scores=scheme.scores(entering), now=now)
-            scheme.started(entering, now=now)
-            operator.job(entering, names.ADMITTED)
+            if cluster.place(entering, scores=scheme.scores(entering), now=now):
+                scheme.started(entering, now=now)
+                operator.job(entering, names.ADMITTED)
         scheme._plan(now=now)
         for cached in scheme.cached.values():
             cached.filled = cached.planned  # all is loaded until the next step

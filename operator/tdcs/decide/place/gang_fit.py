@@ -1,18 +1,16 @@
 """Whether the pods of a job fit at once on what nodes have left, over any resources.
 
-:func:`tdcs.decide.queue.pod_admission.gang_fits` answers the same for GPUs alone, fast enough to simulate months. A
-cluster also has CPU, memory, a number of pods per node, and pods that may run on some nodes only.
+Beside GPUs a cluster has CPU, memory, a number of pods per node, and pods that may run on some nodes only.
 
 Pods go where their data lies (:mod:`tdcs.decide.place.node_score`). Where that begins an empty node, a gang of whole
 nodes waits longer, and that costs more than the small pod gains: the other nodes of the cache are a link away. So where
-jobs with larger pods are about, smaller pods keep off the empty nodes that those need (:func:`nodes_to_leave`).
+jobs with larger pods are about, smaller pods keep off the empty nodes that those need
+(:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 Amounts = Mapping[str, int]
 """Amount by resource name."""
@@ -113,22 +111,6 @@ def _fill(group: PodGroup, left: dict[str, Amounts], *, scarce: str) -> int:
     return placed
 
 
-class Gang(Protocol):
-    """A job that waits or runs, as :func:`nodes_to_leave` sees it."""
-
-    @property
-    def priority(self) -> int:
-        """Larger enters first."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it runs, or could start, had it room."""
-
-    @property
-    def groups(self) -> Sequence[PodGroup]:
-        """Its pods."""
-
-
 def empty_nodes(*, free: Mapping[str, int], sizes: Mapping[str, int]) -> dict[int, set[str]]:
     """The nodes with nothing taken, by their GPUs.
 
@@ -143,62 +125,7 @@ def empty_nodes(*, free: Mapping[str, int], sizes: Mapping[str, int]) -> dict[in
     return found
 
 
-def nodes_to_leave(
-    *, job: Gang, others: Iterable[Gang], empty: Mapping[int, Collection[str]], scarce: str
-) -> dict[int, frozenset[str]]:
-    """The empty nodes that the pods of a job leave to larger pods, while another node has room for them.
-
-    A pod leaves an empty node alone when a pod of another job would not fit there beside it. All empty nodes of that
-    size are left while they are too few for the pods of both: with enough of them nothing has to wait longer. Jobs
-    that run count as those that wait: where pods of that size run, the next ones are to be expected. In a simulated
-    week five of six small jobs that start while some node is empty do so while no job waits.
-
-    Args:
-        others: the jobs that wait or run, with or without itself; those that lack something else than room do not
-            count, nor do those of lower priority.
-        empty: the nodes that are empty before the job starts, by their GPUs (:func:`empty_nodes`).
-        scarce: the resource that these are, such as GPUs.
-
-    Returns:
-        The nodes, by the GPUs of a pod; pods that leave none are missing.
-    """
-    own = Counter[int]()
-    for group in job.groups:
-        own[group.request.get(scarce, 0)] += group.count
-    del own[0]
-    # A pod of the size of a node takes an empty one whichever it gets.
-    if not own or min(own) >= max(empty, default=0):
-        return {}
-    known = [
-        (group.request.get(scarce, 0), group)
-        for other in others
-        if other is not job and other.ready and other.priority >= job.priority
-        for group in other.groups
-    ]
-    found: dict[int, frozenset[str]] = {}
-    for gpus in own:
-        left: set[str] = set()
-        for size, nodes in empty.items():
-            large = [group for other, group in known if leaves(gpus, other=other, size=size)]
-            kept = _nodes_of(large, nodes)
-            if sum(group.count for group in large) + own.total() > len(kept):
-                left |= kept
-        if left:
-            found[gpus] = frozenset(left)
-    return found
-
-
 def leaves(gpus: int, *, other: int, size: int) -> bool:
     """Whether a pod with so many GPUs leaves an empty node of a size to one with `other`: which would not fit there
     beside it."""
     return gpus < size and other <= size < other + gpus
-
-
-def _nodes_of(groups: Iterable[PodGroup], nodes: Collection[str]) -> set[str]:
-    """Those of the nodes on which pods of any of the groups may run."""
-    found: set[str] = set()
-    for group in groups:
-        if group.nodes is None:
-            return set(nodes)
-        found.update(node for node in nodes if node in group.nodes)
-    return found

@@ -146,7 +146,7 @@ def without_left_nodes(
 
     Args:
         scores: those of :func:`node_scores` or :func:`nodes_to_take`.
-        leave: the nodes (:func:`tdcs.decide.place.gang_fit.nodes_to_leave`).
+        leave: the nodes (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
         candidates: the nodes that have room for the pod.
     """
     others = [node for node in candidates if node not in leave]

@@ -131,8 +131,3 @@ def missing_place(
         return None
     first = kept.jobs[closed.mount][0][1] if kept.count(closed) else "others"
     return closed, f"the next place at Dataset {closed.dataset} is kept for {first}, passed too often"
-
-
-def takes_place_at(mount: str, requests: Iterable[PlaceRequest]) -> bool:
-    """Whether a job with these requests takes a place at a mount: then it passes those that wait for one there."""
-    return any(request.mount == mount for request in requests)

@@ -1,7 +1,11 @@
 """The queue of jobs that start with all their pods at once: which are admitted now, which wait.
 
-The rule is that of :func:`tdcs.decide.queue.pod_admission.next_to_admit`, which the simulator asks about GPUs alone;
-here it is about a cluster's real nodes, and one pass over the queue.
+The order is share, priority, then age. A job whose pods do not all fit at once (its gang) may be passed by later ones,
+so that free GPUs are used, but only a bounded number of times. Then nodes are set aside for it
+(:func:`tdcs.decide.queue.pod_admission.nodes_to_set_aside`): no job of its priority or below is admitted that would
+need them, while the other nodes go on serving the queue. One job at a time has nodes set aside, the first in the queue
+that needs them; jobs of higher priority use these nodes as any other. A job that waits for its data may be passed
+freely, because that wait has its own bound, the readiness timeout.
 """
 
 import heapq
@@ -154,7 +158,10 @@ class _Pass:
         self._room.take_most(reserved, scarce=names.GPU_RESOURCE)
         self._fitted: dict[tuple[DemandKey, bool], bool] = {}
         empty = nodes.empty or EmptyNodes(lambda: nodes.capacity)
-        jobs = [replace(job, possible=empty.holds(job)) for job in waiting]
+        jobs = [
+            job if job.possible == (possible := empty.holds(job)) else replace(job, possible=possible)
+            for job in waiting
+        ]
         if shares is not None:
             jobs = _in_turns(jobs, shares=shares, capacity=nodes.capacity)
         self._jobs = sorted(jobs, key=lambda job: job.order)
@@ -225,7 +232,7 @@ class _Pass:
             self._passes.wait(job)
             self._kept.keep(job, self._allowances)
             return
-        job = replace(job, short=self._shortage(job))
+        job = self._with_shortage(job)
         urgent = holder is not None and job.priority > holder.priority
         off_aside = holder is not None and not urgent
         if job.ready and job.runs and self._fits(job, off_aside=off_aside):
@@ -261,7 +268,11 @@ class _Pass:
         self._fitted = {key: fitted for key, fitted in self._fitted.items() if not key[1]}
 
     def _is_ready(self, job: QueuedJob) -> bool:
-        return replace(job, short=self._shortage(job)).ready
+        return self._with_shortage(job).ready
+
+    def _with_shortage(self, job: QueuedJob) -> QueuedJob:
+        short = self._shortage(job)
+        return job if short == job.short else replace(job, short=short)
 
     def _shortage(self, job: QueuedJob) -> Shortage | None:
         return shortage(job, allowances=self._allowances, places=self._places, kept=self._kept)
@@ -384,14 +395,13 @@ class _Pass:
     def _final(self) -> tuple[QueuedJob, ...]:
         """Those that wait on, in order, each with what keeps it out now and how often it was passed."""
         waiting = [
-            replace(job, passed=self._passes.of(job))
+            job if job.passed == (passed := self._passes.of(job)) else replace(job, passed=passed)
             for job in sorted(self._left_over, key=lambda job: job.order)
         ]
         self._kept = KeptShares()
         found = []
         for job in waiting:
-            short = self._shortage(job)
-            found.append(job if job.short == short else replace(job, short=short))
+            found.append(self._with_shortage(job))
             if job.passed >= self._max_passes and job.data_ready and job.possible and not job.runs:
                 self._kept.keep(found[-1], self._allowances)
         return tuple(found)

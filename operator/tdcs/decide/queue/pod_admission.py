@@ -3,13 +3,8 @@
 A job is admitted when every dataset it names can be read and has as much of itself in the
 cache as the job asks for. Until then its Job stays suspended, so no GPU is held idle.
 
-Among several jobs (:func:`next_to_admit`) the order is priority, then age. A job whose pods do not
-all fit at once (its gang) may be passed by later ones, so that free GPUs are used, but only a bounded
-number of times. Then nodes are set aside for it (:func:`nodes_to_set_aside`): no job of its priority
-or below is admitted that would need them, while the other nodes go on serving the queue. One job at a
-time has nodes set aside, the first in the queue that needs them; jobs of higher priority use these
-nodes as any other. A job that waits for its data may be passed freely, because that wait has its own
-bound, the readiness timeout.
+Whose turn it is among several jobs: :func:`tdcs.decide.queue.gang_turn.schedule`, which sets nodes aside
+(:func:`nodes_to_set_aside`) for a job that was passed too often.
 
 A copy of a dataset may have a limit of jobs that read it at once (:func:`choose_copy`): over it a
 job waits.
@@ -18,7 +13,7 @@ job waits.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 #: How many later jobs may be admitted before a job whose gang does not fit.
 MAX_PASSES = 64
@@ -218,7 +213,7 @@ def _cause(dataset: DatasetReadiness) -> str:
 
 
 class Waiting(Protocol):
-    """A job in the queue, as :func:`next_to_admit` sees it."""
+    """A job in the queue, as :func:`queue_key` sees it."""
 
     @property
     def priority(self) -> int:
@@ -228,115 +223,10 @@ class Waiting(Protocol):
     def submitted(self) -> float:
         """When it was submitted, in seconds on any one clock."""
 
-    @property
-    def pods(self) -> Sequence[int]:
-        """GPUs of each of its pods."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether its data is ready, or its readiness timeout has passed."""
-
-    @property
-    def passed(self) -> int:
-        """How many later jobs have entered before it, while its data was ready."""
-
-
-W = TypeVar("W", bound=Waiting)
-
 
 def queue_key(job: Waiting) -> tuple[int, float]:
     """Sorts a queue: by priority, then by age."""
     return (-job.priority, job.submitted)
-
-
-def gang_fits(*, pods: Sequence[int], nodes_by_free_gpus: Sequence[int]) -> bool:
-    """Whether all pods of a job fit at once; the sequence counts the nodes with 0, 1, 2, ... free GPUs.
-
-    Largest pods first, each on the node with the least room that is enough: exact when all pods are of
-    one size, and a safe no at worst otherwise.
-    """
-    largest = max(pods, default=0)
-    if largest <= 0:
-        return True
-    if largest >= len(nodes_by_free_gpus):
-        return False
-    if len(pods) == 1:
-        return any(nodes_by_free_gpus[largest:])
-    if largest == min(pods):
-        room = sum(count * (free // largest) for free, count in enumerate(nodes_by_free_gpus) if count)
-        return room >= len(pods)
-    left = list(nodes_by_free_gpus)
-    for pod in sorted(pods, reverse=True):
-        free = next((free for free in range(pod, len(left)) if left[free]), None)
-        if free is None:
-            return False
-        left[free] -= 1
-        left[free - pod] += 1
-    return True
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NextAdmission:
-    """What to do next: the place in the queue of the job to admit, or of the one to set nodes aside for."""
-
-    admits: int | None = None
-    starves: int | None = None
-
-
-def next_to_admit(
-    *,
-    queue: Sequence[W],
-    nodes_by_free_gpus: Sequence[int],
-    holder: W | None = None,
-    max_passes: int = MAX_PASSES,
-    fits_now: Callable[[W], bool] | None = None,
-) -> NextAdmission:
-    """Which job is admitted next; none when all must wait.
-
-    The queue is in the order of :func:`queue_key`. The caller counts the passes: every job that is
-    ready and stands before the one that is admitted was passed once more.
-
-    Args:
-        nodes_by_free_gpus: how many nodes have 0, 1, 2, ... free GPUs, those set aside left out.
-        holder: the job that nodes are set aside for; whether it fits on them is for the caller to see. A job of
-            higher priority that was passed too often takes its place.
-        max_passes: how often a job may be passed.
-        fits_now: whether all pods of a job fit at once, where more than GPUs counts; the numbers of free GPUs are
-            then not looked at.
-    """
-    if fits_now is None:
-        fits_now = _by_free_gpus(nodes_by_free_gpus) if any(nodes_by_free_gpus[1:]) else _fits_nowhere
-    for place, job in enumerate(queue):
-        if job is holder or not job.ready:
-            continue
-        if fits_now(job):
-            return NextAdmission(admits=place)
-        if job.passed >= max_passes and (holder is None or job.priority > holder.priority):
-            return NextAdmission(starves=place)
-    return NextAdmission()
-
-
-def _fits_nowhere(job: Waiting) -> bool:
-    """No GPU is free: all the same a job may have been passed too often."""
-    return False
-
-
-def _by_free_gpus(nodes_by_free_gpus: Sequence[int]) -> Callable[[Waiting], bool]:
-    """Whether a gang fits by its GPUs. The queue may be long: gangs of one shape are looked at once."""
-    most_free = max((free for free, count in enumerate(nodes_by_free_gpus) if count), default=0)
-    known: dict[tuple[int, ...], bool] = {}
-
-    def fits(job: Waiting) -> bool:
-        shape = tuple(job.pods)
-        fit = known.get(shape)
-        if fit is None:
-            fit = max(shape, default=0) <= most_free and gang_fits(
-                pods=shape, nodes_by_free_gpus=nodes_by_free_gpus
-            )
-            known[shape] = fit
-        return fit
-
-    return fits
 
 
 def nodes_to_set_aside(

@@ -1,22 +1,23 @@
 """Whether the pods of a job fit at once, over any resources."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.place.gang_fit import (
     Amounts,
     PodGroup,
-    empty_nodes,
     most_that_fit,
-    nodes_to_leave,
     place,
     place_most,
     room_for,
 )
+from tdcs.decide.queue.kept_nodes import NodesLeft
+from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.room_table import RoomTable
 
 NODES = st.lists(
     st.fixed_dictionaries({"gpu": st.integers(0, 8), "cpu": st.integers(0, 16)}), min_size=0, max_size=6
@@ -78,32 +79,46 @@ def test_nodes_that_a_group_may_not_use_are_left_alone() -> None:
     assert most_that_fit(group=group, free={"a": {"gpu": 1}, "b": {"gpu": 3}}) == 1
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job in a queue."""
-
-    groups: Sequence[PodGroup]
-    priority: int = 0
-    ready: bool = True
+def job(*groups: PodGroup, priority: int = 0, name: str = "job") -> QueuedJob:
+    return QueuedJob(
+        key=("team", name),
+        uid=name,
+        priority=priority,
+        submitted=0,
+        data_ready=True,
+        passed=0,
+        groups=groups,
+    )
 
 
 def pods(count: int, gpus: int, *, nodes: frozenset[str] | None = None) -> PodGroup:
-    return PodGroup(count=count, request={"gpu": gpus}, nodes=nodes)
+    return PodGroup(count=count, request={GPU_RESOURCE: gpus}, nodes=nodes)
 
 
-SMALL, WHOLE = Job([pods(1, 2)]), Job([pods(3, 8)])
+SMALL, WHOLE = job(pods(1, 2), name="small"), job(pods(3, 8), name="whole")
 SIZES = {"empty": 8, "also empty": 8, "half": 8}
 FREE = {"empty": 8, "also empty": 8, "half": 4}
 EMPTY = frozenset({"empty", "also empty"})
 
 
 def left(
-    job: Job,
-    *others: Job,
+    starting: QueuedJob,
+    *others: QueuedJob,
     free: Mapping[str, int] = FREE,
     sizes: Mapping[str, int] = SIZES,
-) -> dict[int, frozenset[str]]:
-    return nodes_to_leave(job=job, others=others, empty=empty_nodes(free=free, sizes=sizes), scarce="gpu")
+) -> Mapping[int, frozenset[str]]:
+    """What a job leaves that starts now, while others wait; it is the same while they run."""
+    found = [
+        NodesLeft(
+            room=RoomTable({node: {GPU_RESOURCE: gpus} for node, gpus in free.items()}),
+            capacity={node: {GPU_RESOURCE: gpus} for node, gpus in sizes.items()},
+            running=running,
+            waiting=waiting,
+        ).of(starting, aside=frozenset(), urgent=False)
+        for running, waiting in (((), others), ([one for one in others if one is not starting], ()))
+    ]
+    assert found[0] == found[1]
+    return found[0]
 
 
 def test_a_small_pod_leaves_empty_nodes_to_pods_of_whole_nodes() -> None:
@@ -112,35 +127,32 @@ def test_a_small_pod_leaves_empty_nodes_to_pods_of_whole_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "others"),
+    ("starting", "others"),
     [
         pytest.param(SMALL, [], id="there is no other job"),
         pytest.param(SMALL, [SMALL], id="the job itself is still in the queue"),
-        pytest.param(SMALL, [Job([pods(9, 6)])], id="the others fit on a node beside it"),
-        pytest.param(SMALL, [Job([pods(9, 16)])], id="no node holds the others"),
+        pytest.param(SMALL, [job(pods(9, 6), name="o")], id="the others fit on a node beside it"),
+        pytest.param(SMALL, [job(pods(9, 16), name="o")], id="no node holds the others"),
+        pytest.param(job(pods(1, 2), priority=1), [WHOLE], id="the other one has a lower priority"),
+        pytest.param(SMALL, [job(pods(1, 8), name="o")], id="there are enough empty nodes for both"),
+        pytest.param(job(pods(1, 8)), [WHOLE], id="the job takes whole nodes itself"),
+        pytest.param(job(pods(4, 0)), [WHOLE], id="the job takes no GPU"),
         pytest.param(
-            SMALL, [Job([pods(3, 8)], ready=False)], id="the other one waits for something else than room"
-        ),
-        pytest.param(Job([pods(1, 2)], priority=1), [WHOLE], id="the other one has a lower priority"),
-        pytest.param(SMALL, [Job([pods(1, 8)])], id="there are enough empty nodes for both"),
-        pytest.param(Job([pods(1, 8)]), [WHOLE], id="the job takes whole nodes itself"),
-        pytest.param(Job([pods(4, 0)]), [WHOLE], id="the job takes no GPU"),
-        pytest.param(
-            SMALL, [Job([pods(3, 8, nodes=frozenset({"half"}))])], id="the others run on other nodes"
+            SMALL, [job(pods(3, 8, nodes=frozenset({"half"})), name="o")], id="the others run on other nodes"
         ),
     ],
 )
-def test_no_node_is_left_where_nothing_is_gained(job: Job, others: Sequence[Job]) -> None:
-    assert left(job, *others) == {}
+def test_no_node_is_left_where_nothing_is_gained(starting: QueuedJob, others: Sequence[QueuedJob]) -> None:
+    assert left(starting, *others) == {}
 
 
 def test_nodes_are_left_by_the_size_of_the_pod_and_of_the_node() -> None:
-    job = Job([pods(1, 8), pods(2, 2), pods(1, 1)])
-    assert left(job, Job([pods(4, 7)])) == {2: EMPTY}  # beside one GPU a pod of seven has room
+    starting = job(pods(1, 8), pods(2, 2), pods(1, 1))
+    assert left(starting, job(pods(4, 7), name="o")) == {2: EMPTY}  # beside one GPU a pod of seven has room
     sizes = {"large": 8, "small": 4}
-    assert left(SMALL, Job([pods(2, 4)]), free=sizes, sizes=sizes) == {2: frozenset({"small"})}
+    assert left(SMALL, job(pods(2, 4), name="o"), free=sizes, sizes=sizes) == {2: frozenset({"small"})}
     assert left(SMALL, WHOLE, free=sizes, sizes=sizes) == {2: frozenset({"large"})}
-    only = Job([pods(2, 8, nodes=frozenset({"empty"}))])
+    only = job(pods(2, 8, nodes=frozenset({"empty"})), name="o")
     assert left(SMALL, only) == {2: frozenset({"empty"})}
-    # A node that is not among the free ones is set aside, or away.
+    # A node that is not among the free ones is away.
     assert left(SMALL, WHOLE, free={"empty": 8, "half": 4}) == {2: frozenset({"empty"})}
