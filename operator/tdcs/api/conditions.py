@@ -232,6 +232,7 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         "NoNodeMatches",
         "NodesDoNotFit",
         "NotAllPodsPlaced",
+        "Preempted",
         "RecoveryTimeout",
         "StartTimeout",
         "PathNotFound",

@@ -117,6 +117,8 @@ class QueueRecord(Model):
     """Until when it pauses, or paused last, before it is tried again."""
     lack: str = ""
     """What it lacked when it was tried last."""
+    preempted_by: str | None = None
+    """Which job has taken its place (namespace/name), until all of its pods run again."""
     set_aside: SetAside | None = None
     """The nodes that are set aside for it, as it was passed too often."""
 

@@ -195,6 +195,12 @@ class Settings:
         default="FairShare",
         chart="operator.queueOrder",
     )
+    preemption: bool = option(
+        "Let a TrainingJob whose PriorityClass has the preemptionPolicy PreemptLowerPriority take the place of running "
+        "ones of lower priority: these are suspended, and queue again.",
+        default=False,
+        chart="operator.preemption",
+    )
     poll_seconds: float = 2.0
     progress_seconds: float = 2.0
     survey_seconds: float = 30.0

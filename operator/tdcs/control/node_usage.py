@@ -108,7 +108,7 @@ class Usage:
             dict(self._nodes),
             dict(self._foreign),
         )  # a sum is replaced, never changed
-        found._job_pods, found.changes = dict(self._job_pods), self.changes
+        found._job_pods, found._pods, found.changes = dict(self._job_pods), dict(self._pods), self.changes
         return found
 
     def taken(self, node: str) -> Mapping[str, int]:
@@ -145,6 +145,14 @@ class Usage:
     def job_pods(self) -> Iterator[JobPod]:
         """The pods of TrainingJobs that have a node; one that is being deleted is none any more."""
         yield from self._job_pods.values()
+
+    def of_jobs(self) -> Iterator[tuple[str, str, Amounts]]:
+        """For each pod of a TrainingJob with a node: the Job that owns it, empty when the pod is being deleted; the
+        node; and what it takes there."""
+        for key, (node, takes, foreign) in self._pods.items():
+            if not foreign:
+                job_pod = self._job_pods.get(key)
+                yield "" if job_pod is None else job_pod.owner, node, takes
 
     def seen(self, key: Key, pod: Object | None) -> bool:
         """Take in a trimmed pod, None when it has ended or is gone; whether a sum has changed."""

@@ -113,7 +113,9 @@ class Jobs:
         kueue: bool = False,
         clock: Callable[[], float] = time.monotonic,
         latency: float = 0.0,
+        preempts: bool = False,
     ) -> None:
+        self._preempts = preempts
         self._kueue = kueue
         self._latency = latency
         self._clock = clock
@@ -173,6 +175,7 @@ class Jobs:
             queue=self.context.queue,
             max_passes=self._max_passes,
             patience=self._patience,
+            preempts=self._preempts,
             clock=self._clock,
         )
         self.stalls = DataStalls(

@@ -159,6 +159,7 @@ class Operator:
             queue=queue,
             patience=settings.gang_patience_seconds,
             fair=settings.queue_order == "FairShare",
+            preempts=settings.preemption,
             timed=self.metrics.timed_schedule,
         )
         self._handlers = EventHandlers(

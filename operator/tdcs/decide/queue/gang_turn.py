@@ -50,6 +50,8 @@ class Schedule:
         aside: these nodes.
         leave: by uid of an admitted job and the GPUs of a pod, the nodes that its pods leave to larger ones, and those
             that are set aside (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
+        victims: by uid of a job that is to be suspended, what it is told (`tdcs.decide.queue.preemption`).
+        preemptor: the job that takes their place, as namespace/name.
     """
 
     waiting: tuple[QueuedJob, ...] = ()
@@ -61,6 +63,8 @@ class Schedule:
     holder: str = ""
     aside: frozenset[str] = frozenset()
     leave: Mapping[str, NodesToLeave] = field(default_factory=dict)
+    victims: Mapping[str, str] = field(default_factory=dict)
+    preemptor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ class JobTurn:
         next_attempt: the same as a time of the API.
         reason, message: why it pauses, or paused last.
         lack: what it lacked when it was tried last; empty once it runs.
+        yields: why it gives way to another job; until its status says that it was suspended for it.
+        preempted_by: which job has taken its place last, as namespace/name; empty once it runs again.
         aside: the nodes that are set aside for it; `aside_since`: since when.
     """
 
@@ -58,13 +60,22 @@ class JobTurn:
     reason: Reason = Reason.REQUEUED
     message: str = ""
     lack: str = ""
+    yields: str = ""
+    preempted_by: str = ""
     aside: frozenset[str] = frozenset()
     aside_since: str = ""
 
     def withdrawn(self) -> "JobTurn":
         """The job does not start now; what was counted stays."""
         return replace(
-            self, asks=False, awaits_place=False, admitted=None, workers=None, copies=None, leave={}
+            self,
+            asks=False,
+            awaits_place=False,
+            admitted=None,
+            workers=None,
+            copies=None,
+            leave={},
+            yields="",
         )
 
     def is_news(self, after: "JobTurn", *, max_passes: int) -> bool:
@@ -95,6 +106,7 @@ def record_of(turn: JobTurn) -> QueueRecord | None:
         attempts=turn.attempts or None,
         next_attempt_time=turn.next_attempt or None,
         lack=turn.lack,
+        preempted_by=turn.preempted_by or None,
         set_aside=SetAside(nodes=nodes, since=turn.aside_since) if turn.aside_since else None,
     )
     return None if found == QueueRecord() else found
@@ -128,6 +140,7 @@ def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
         reason=Reason(told["reason"]) if told else Reason.REQUEUED,
         message=str(told.get("message") or ""),
         lack=str(record.get("lack") or ""),
+        preempted_by=str(record.get("preemptedBy") or ""),
         aside=frozenset(map(str, aside.get("nodes") or ())),
         aside_since=str(aside.get("since") or ""),
     )

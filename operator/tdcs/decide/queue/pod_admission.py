@@ -47,9 +47,12 @@ class Reason(StrEnum):
     INVALID = "InvalidSpec"
     REFUSED = "ChildRefused"
     STOPPED = "QueueStopped"
+    PREEMPTED = "Preempted"
 
 
-GAVE_BACK = frozenset({Reason.REQUEUED, Reason.START_TIMEOUT, Reason.RECOVERY_TIMEOUT, Reason.STOPPED})
+GAVE_BACK = frozenset(
+    {Reason.REQUEUED, Reason.START_TIMEOUT, Reason.RECOVERY_TIMEOUT, Reason.STOPPED, Reason.PREEMPTED}
+)
 """Why a job that was admitted gave its room back, and queues again."""
 
 

@@ -65,6 +65,7 @@ class QueuedJob:
         growth: what an elastic job asks for beyond that.
         runs: whether it was admitted before, and waits for more workers only.
         pauses: whether it is tried again only later: until then others leave it what it was passed too often for.
+        may_preempt: whether it may take the place of running jobs of lower priority.
         turn: the place that its namespace's share gives it; 0 where shares do not count.
         rank: its place among those of its namespace and priority, as its owner wishes: smaller is first.
         stands_as: the age and the name that it is sorted by, where that place is another than its age gives it.
@@ -85,6 +86,7 @@ class QueuedJob:
     growth: Growth | None = None
     runs: bool = False
     pauses: bool = False
+    may_preempt: bool = False
     turn: int = 0
     rank: int = 0
     stands_as: tuple[float, str] | None = None

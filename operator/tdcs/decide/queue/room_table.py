@@ -5,6 +5,7 @@ before the next, and of those that have room the one with the least of the scarc
 queue asks for thousands of jobs and nodes, whose numbers users choose: a loop over nodes would take minutes.
 """
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -101,6 +102,19 @@ class RoomTable:
             found = self._fill(group, scarce=scarce, but=but, partly=True)
             taken.append((group, found or ()))
         return sum(count for _, rows in taken for _, count in rows), self._note(taken)
+
+    def with_more(self, parts: Iterable[Mapping[str, Amounts]]) -> "RoomTable":
+        """Another table, in which nodes have more left by these amounts; nodes that this one lacks do not count."""
+        found = copy.copy(self)
+        found._free = self._free.copy()
+        for part in parts:
+            for node, amounts in part.items():
+                for resource, amount in amounts.items() if node in self._row else ():
+                    if resource in self._column:
+                        row, column = self._row[node], self._column[resource]
+                        found._free[column, row] = min(int(found._free[column, row]) + amount, _MOST)
+        found._totals = {resource: found._sum(resource) for resource in self._column}
+        return found
 
     def usable(self, groups: Sequence[PodGroup]) -> _Mask:
         """The rows of the nodes that some of the pods may use."""

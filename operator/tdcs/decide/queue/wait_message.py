@@ -34,6 +34,9 @@ def waiting_admission(schedule: Schedule, uid: str) -> Admission:
         )
         are = "node is" if len(schedule.aside) == 1 else "nodes are"
         held = f"; {len(schedule.aside)} {are} set aside for {owner}, which was passed too often"
+    if schedule.holder == uid and schedule.victims:
+        jobs = f"{len(schedule.victims)} job{'' if len(schedule.victims) == 1 else 's'}"
+        held = f"; it takes the place of {jobs} of lower priority, whose pods are ended now"
     room = schedule.room or RoomTable({})
     if room.fits(job.groups, scarce=job.scarce):
         text = f"{more}its pods would fit, but others are first: {position}{behind}{held}"

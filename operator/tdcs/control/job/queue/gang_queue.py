@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from tdcs.api import names
@@ -54,6 +55,7 @@ class GangQueue:
         max_passes: how often a job may be passed by later ones before nodes are set aside for it.
         patience: seconds that the pods of a job that was admitted have to get their nodes.
         fair: whether namespaces take turns by their shares.
+        preempts: whether jobs may take the place of running ones of lower priority.
         timed: measures a pass over the queue.
 
     Attributes:
@@ -69,6 +71,7 @@ class GangQueue:
         max_passes: int = MAX_PASSES,
         patience: float = PLACEMENT_SECONDS,
         fair: bool = True,
+        preempts: bool = False,
         timed: Callable[[], AbstractContextManager[None]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,6 +80,7 @@ class GangQueue:
         self._stores = stores
         self._max_passes = max_passes
         self._fair = fair
+        self._preempts = preempts
         self._queue = queue
         self._timed = timed
         self._clock = clock
@@ -354,6 +358,9 @@ class GangQueue:
         for key in entries.news:
             self._wake(key)
         stale = {job.uid for job in found.admitted if self._is_stale(job, stores, live)}
+        by = next((job for job in found.waiting if job.uid == found.holder and not job.runs), None)
+        if by is not None and self._is_stale(by, stores, live):
+            found = replace(found, victims={})
         self._take_in(found, keys=keys, stale=stale)
         for uid, turn in self.turns:
             if not turn.awaits_place or uid not in keys:
@@ -365,7 +372,7 @@ class GangQueue:
         """In a thread: the queue as it is in these copies, with every job admitted that fits."""
         entries = collector.collect()
         return entries, entries.schedule(
-            room=self._room.at(stores), max_passes=self._max_passes, fair=self._fair
+            room=self._room.at(stores), max_passes=self._max_passes, fair=self._fair, preempts=self._preempts
         )
 
     def _is_stale(self, job: QueuedJob, stores: Stores, live: Mapping[Key, Object]) -> bool:
@@ -390,6 +397,10 @@ class GangQueue:
         self._schedule = found
         for uid, passed in found.passed.items():
             self._count(uid, keys=keys, passed=passed)
+        for uid, message in found.victims.items():
+            if uid in keys and uid not in self._withdrawn:
+                self.turns.change(uid, yields=message, preempted_by=found.preemptor)
+                self._wake(keys[uid], urgent=True)
         for uid, turn in self.turns:
             aside = found.aside if uid == found.holder else frozenset()
             if uid == found.holder or turn.aside_since:

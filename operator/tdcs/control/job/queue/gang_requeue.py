@@ -116,8 +116,8 @@ class Requeues:
     def placed(self, uid: str) -> None:
         """All pods that the job is to have now run, be they fewer than it asks for."""
         turn = self._turns.of(uid)
-        if turn.lack or turn.passed:
-            self._turns.change(uid, lack="", passed=0)
+        if turn.lack or turn.passed or turn.preempted_by:
+            self._turns.change(uid, lack="", passed=0, preempted_by="")
 
     def settled(self, uid: str) -> None:
         """All pods that the job asks for run: how often it had to pause is forgotten."""

@@ -69,6 +69,8 @@ class OwnTurn:
         data = decisions.data(seen, now=now)
         decision = self._stopped(data, now=now) if not over else None
         if decision is None and not over:
+            decision = self._yielded(now=now)
+        if decision is None and not over:
             decision = self._places.requeue(seen, uid=uid, now=now)
         if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
             decision = _out_of_kueue(decisions.decision_of(seen=seen, data=data))
@@ -120,6 +122,15 @@ class OwnTurn:
         if before is not None and before.reason == reason:
             message = before.message  # that it was drained stays true
         return decisions.gave_back(reason=reason, message=message, data=data)
+
+    def _yielded(self, *, now: str) -> Decision | None:
+        """The decision on a job whose place a more important one takes; None when none does."""
+        seen, message = self.seen, self._gangs.turns.of(self._uid).yields
+        if not message or not seen.was_admitted or seen.spec.run_policy.suspend:
+            return None
+        self._gangs.withdraw(self._uid)
+        waits = decisions.data(seen, now=now, runs=False)
+        return decisions.gave_back(reason=Reason.PREEMPTED, message=message, data=waits)
 
     async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
         """See `Turn`: the nodes that pods leave to larger ones, of Jobs that have not started yet."""

@@ -10,13 +10,18 @@ from tdcs.control.context import Stores
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.place.node_eligibility import signature
 from tdcs.decide.queue.namespace_quota import quota_amounts
+from tdcs.decide.queue.occupants import END_GRACE
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, pod_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDemand:
-    """What of a job's spec the queue needs, parsed once for each generation, and for each choice of avoided nodes."""
+    """What of a job's spec the queue needs, parsed once for each generation, and for each choice of avoided nodes.
+
+    Attributes:
+        grace: seconds that its pods may take to end.
+    """
 
     generation: int
     avoided: tuple[str, ...]
@@ -26,6 +31,7 @@ class PodDemand:
     signatures: Mapping[Role, str]
     requests: Mapping[Role, Amounts]
     charges: Mapping[Role, Amounts]
+    grace: float
 
 
 class PodDemands:
@@ -76,6 +82,7 @@ class PodDemands:
                 requests={
                     role: pod_requests(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
                 },
+                grace=max((_grace(pod) for pod in pods.values()), default=0.0),
                 charges={
                     role: quota_amounts(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
                 },
@@ -93,6 +100,11 @@ class PodDemands:
             default=0,
         )
 
+    def may_preempt(self, spec: TrainingJobSpec) -> bool:
+        """Whether the PriorityClass that the job names lets it take the place of others."""
+        found = self._stores.priority_classes.get(("", class_of(spec))) or {}
+        return found.get("preemptionPolicy") == "PreemptLowerPriority"
+
     def missing_class(self, spec: TrainingJobSpec) -> str:
         """That the PriorityClass which the job names does not exist; empty when it does."""
         name = class_of(spec)
@@ -105,6 +117,11 @@ class PodDemands:
         found = self._stores.runtime_classes.get(("", str(pod.get("runtimeClassName") or ""))) or {}
         overhead: Mapping[str, object] | None = (found.get("overhead") or {}).get("podFixed")
         return overhead
+
+
+def _grace(pod: Mapping[str, object]) -> float:
+    found = pod.get("terminationGracePeriodSeconds")
+    return float(found) if isinstance(found, int) and found >= 0 else END_GRACE
 
 
 def class_of(spec: TrainingJobSpec) -> str:

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from tdcs.api import names
 from tdcs.api.durations import seconds_between
@@ -19,7 +20,9 @@ from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.job_rank import in_rank_order
 from tdcs.decide.queue.namespace_quota import Allowances
+from tdcs.decide.queue.occupants import Occupant, ends_in
 from tdcs.decide.queue.pod_admission import MAX_PASSES
+from tdcs.decide.queue.preemption import with_preemption
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
 from tdcs.decide.queue.whose_job import local_queue
@@ -31,8 +34,6 @@ _log = logging.getLogger(__name__)
 KEPT_TURNS = 3
 """So often a job that was passed too often may give its room back, and nodes stay set aside for it while it pauses: the
 pauses grow, and in longer ones others use the nodes."""
-
-_EPOCH = "1970-01-01T00:00:00Z"
 
 
 class Entries:
@@ -48,6 +49,11 @@ class Entries:
         self.waiting: list[QueuedJob] = []
         self.running: list[QueuedJob] = []
         self.reserved: list[PodGroup] = []
+        self.taken = queue_snapshot.taken_by_jobs(stores, owners)
+        self.started = queue_snapshot.started_at(stores, owners)
+        self.occupants = [
+            Occupant(key=("", ""), uid="", priority=0, takes=self.taken.get("", {}), leaves=True)
+        ]
         self.news: list[Key] = []
         self.holder, self.aside = "", frozenset[str]()
         self.weights = share_weights(stores.namespaces)
@@ -58,6 +64,7 @@ class Entries:
         room: queue_snapshot.NodeRoom,
         max_passes: int = MAX_PASSES,
         fair: bool = True,
+        preempts: bool = False,
     ) -> Schedule:
         """The queue with every job admitted that fits. What quotas and datasets allow is used up by that.
 
@@ -65,13 +72,14 @@ class Entries:
             room: the nodes.
             max_passes: how often a job may be passed before nodes are set aside for it.
             fair: whether namespaces take turns.
+            preempts: whether jobs may take the place of others.
         """
         nodes = Nodes(free={}, capacity={})
         if self.waiting:
             nodes = Nodes(
                 free=room.free(), capacity=room.capacity(), lasting=room.lasting(), empty=room.empty
             )
-        return schedule(
+        found = schedule(
             waiting=in_rank_order(self.waiting),
             reserved=self.reserved,
             nodes=nodes,
@@ -83,6 +91,7 @@ class Entries:
             running=self.running,
             shares=Shares(used=self._used(), weights=self.weights) if fair else None,
         )
+        return with_preemption(found, occupants=self.occupants) if preempts else found
 
     def _used(self) -> dict[str, Amounts]:
         """What the jobs of each namespace that run take."""
@@ -170,6 +179,8 @@ class Collector:
         turn = turns.learn(uid, obj)
         conditions = queue_snapshot.conditions_by_type(obj)
         if demand is None or metadata.get("deletionTimestamp") or demand.spec.run_policy.suspend:
+            if demand is not None or metadata.get("deletionTimestamp"):
+                self._occupies(entries, key, uid, leaves=True)
             return
         spec, quotas = demand.spec, entries.quotas.get(key[0], ())
         admitted = conditions.get(names.ADMITTED) == "True"
@@ -194,6 +205,7 @@ class Collector:
             entries.places.take(key, places)
             groups, present, ready = reserved, placed, True
         elif by_kueue or is_stopped:
+            self._occupies(entries, key, uid, leaves=True)
             return
         elif queues(spec, places) and (not pauses or keeps_turn):
             gang = replicas if spec.scheduling.gang else {}  # without one its pods come as they find room
@@ -202,14 +214,32 @@ class Collector:
             ready = turn.asks or pauses or conditions.get(names.DATA_READY) == "True"
             ready = ready and not self._demands.missing_class(spec)
         else:
+            self._occupies(entries, key, uid, leaves=True)
             return
+        self._occupies(
+            entries,
+            key,
+            uid,
+            leaves=not runs or bool(turn.yields),
+            priority=self._demands.priority(spec),
+            may_yield=runs and not by_kueue and not obj["status"].get("queueName"),
+            reload_seconds=self._reload_seconds(obj),
+            ends_in=ends_in(
+                started=entries.started.get(uid),
+                deadline=spec.run_policy.active_deadline_seconds,
+                grace=demand.grace,
+                now=seconds_between(queue_snapshot.EPOCH, turns.now()),
+            ),
+        )
         if turn.aside_since:
             entries.holder, entries.aside = uid, turn.aside
         job = QueuedJob(
             key=key,
             uid=uid,
             priority=self._demands.priority(spec),
-            submitted=seconds_between(_EPOCH, metadata.get("creationTimestamp", _EPOCH)),
+            submitted=seconds_between(
+                queue_snapshot.EPOCH, metadata.get("creationTimestamp", queue_snapshot.EPOCH)
+            ),
             data_ready=ready,
             passed=turn.passed,
             pauses=pauses,
@@ -219,6 +249,7 @@ class Collector:
             else (),
             access=places,
             rank=spec.scheduling.rank,
+            may_preempt=spec.scheduling.gang and self._demands.may_preempt(spec),
             growth=None
             if pauses or by_kueue or is_stopped
             else self._growth(demand, replicas["Worker"], entries, key),
@@ -230,6 +261,25 @@ class Collector:
         entries.running.append(replace(job, groups=tuple(pods), data_ready=True))
         if (growing := job.growing()) is not None:
             entries.waiting.append(growing)
+
+    def _occupies(self, entries: "Entries", key: Key, uid: str, *, leaves: bool, **what: Any) -> None:
+        """Note what the pods of a job take of nodes, if it has some there."""
+        if takes := entries.taken.get(uid):
+            started = entries.started.get(uid, 0.0)
+            entries.occupants.append(
+                Occupant(
+                    key=key, uid=uid, takes=takes, started=started, leaves=leaves, **{"priority": 0, **what}
+                )
+            )
+
+    def _reload_seconds(self, obj: Object) -> float:
+        """How long the last load of a job's data took, of the dataset that took longest."""
+        found = (
+            self._stores.datasets.get((obj["metadata"].get("namespace", ""), name))
+            for name in datasets_of(obj)
+        )
+        loads = (((each or {}).get("status") or {}).get("loadSeconds") for each in found)
+        return float(max((each for each in loads if isinstance(each, int)), default=0))
 
     def _growth(self, demand: PodDemand, workers: int, entries: "Entries", key: Key) -> Growth | None:
         spec = demand.spec

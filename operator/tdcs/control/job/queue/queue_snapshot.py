@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Stores
 from tdcs.control.job.queue.pod_demand import PodDemand, class_of
@@ -33,6 +34,8 @@ def copy_of(stores: Stores) -> Stores:
         usage=stores.usage.copy(),
     )
 
+
+EPOCH = "1970-01-01T00:00:00Z"
 
 PodCounts = Mapping[str, Mapping[str, int]]
 """How many pods of each role (in lower case), by the uid of the TrainingJob."""
@@ -118,6 +121,27 @@ def owners(stores: Stores) -> dict[str, str]:
         for job in stores.jobs.values()
         if (uid := job["metadata"].get("uid")) and (owner := owner_of(job))
     }
+
+
+def taken_by_jobs(stores: Stores, job_owners: Mapping[str, str]) -> dict[str, dict[str, dict[str, int]]]:
+    """What the pods of each TrainingJob take, by its uid and by node; under the empty uid those that are being deleted,
+    or that belong to no job any more."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for owner, node, takes in stores.usage.of_jobs():
+        amounts_ = found.setdefault(job_owners.get(owner, ""), {}).setdefault(node, {})
+        for resource, value in takes.items():
+            amounts_[resource] = amounts_.get(resource, 0) + value
+    return found
+
+
+def started_at(stores: Stores, job_owners: Mapping[str, str]) -> dict[str, float]:
+    """When the Jobs of each TrainingJob were last started, in seconds since 1970."""
+    found: dict[str, float] = {}
+    for job in stores.jobs.values():
+        start, uid = (job.get("status") or {}).get("startTime"), job["metadata"].get("uid", "")
+        if start and uid in job_owners:
+            found[job_owners[uid]] = max(found.get(job_owners[uid], 0.0), seconds_between(EPOCH, start))
+    return found
 
 
 def placed_pods(stores: Stores, job_owners: Mapping[str, str]) -> PodCounts:

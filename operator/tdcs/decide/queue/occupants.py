@@ -1,0 +1,85 @@
+"""What the pods of jobs take of nodes, and until when, as far as anybody knows."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tdcs.decide.place.gang_fit import PodGroup
+from tdcs.decide.queue.room_table import RoomTable
+from tdcs.model.kube_objects import Key
+from tdcs.model.pod_resources import Amounts
+
+END_GRACE = 30.0
+"""Seconds that pods take to end after their time is over: the default of their terminationGracePeriodSeconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupant:
+    """A job with pods on nodes.
+
+    Attributes:
+        key: (namespace, name).
+        priority: larger is more important.
+        takes: what its pods take, by node.
+        started: when its pods were let start, in seconds since 1970.
+        ends_in: seconds until its pods are gone at the latest; infinite when nobody knows.
+        leaves: whether its pods are being ended already.
+        reload_seconds: what it costs to load its data again, should that leave the cache meanwhile.
+        may_yield: whether this queue admitted it and may suspend it.
+    """
+
+    key: Key
+    uid: str
+    priority: int
+    takes: Mapping[str, Amounts] = field(default_factory=dict)
+    started: float = 0.0
+    ends_in: float = math.inf
+    leaves: bool = False
+    reload_seconds: float = 0.0
+    may_yield: bool = True
+
+
+def ends_in(*, started: float | None, deadline: int | None, grace: float = END_GRACE, now: float) -> float:
+    """Seconds until a job's pods are gone at the latest; infinite when it has no deadline, or has not started.
+
+    Args:
+        started: when its Jobs were started, in seconds since 1970; None: not yet.
+        deadline: its activeDeadlineSeconds.
+        grace: seconds that its pods take to end.
+        now: the time.
+    """
+    if deadline is None:
+        return math.inf
+    return max((now if started is None else started) + deadline + grace - now, 0.0)
+
+
+def seconds_until_room(
+    *, room: RoomTable, groups: Sequence[PodGroup], scarce: str, occupants: Iterable[Occupant]
+) -> float:
+    """When all pods of a job fit at once at the latest, if nobody is admitted meanwhile; infinite when nobody knows.
+
+    Args:
+        room: what nodes have left.
+        groups: the pods.
+        scarce: the resource that decides which node is fullest.
+        occupants: who leaves room, and when.
+    """
+    if room.fits(groups, scarce=scarce):
+        return 0.0
+    known = sorted(
+        (each for each in occupants if not math.isinf(each.ends_in)), key=lambda each: each.ends_in
+    )
+    times = list(dict.fromkeys(each.ends_in for each in known))
+
+    def fits_after(count: int) -> bool:
+        gone = itertools.takewhile(lambda each: each.ends_in <= times[count - 1], known)
+        return room.with_more(each.takes for each in gone).fits(groups, scarce=scarce)
+
+    if not times or not fits_after(len(times)):
+        return math.inf
+    few, enough = 0, len(times)
+    while few + 1 < enough:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if fits_after(middle) else (middle, enough)
+    return times[enough - 1]

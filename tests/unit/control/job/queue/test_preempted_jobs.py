@@ -1,0 +1,115 @@
+"""A more important job takes the place of running ones, where its PriorityClass and the chart say so."""
+
+from tests.unit.control.jobs import Jobs
+
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import PRIORITY_CLASSES, Resource
+
+
+async def with_classes(jobs: Jobs) -> None:
+    for name, value, policy in (
+        ("urgent", 100, "PreemptLowerPriority"),
+        ("patient", 100, "Never"),
+        ("low", 1, "Never"),
+    ):
+        obj = {
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+            "preemptionPolicy": policy,
+        }
+        await jobs.server.create(PRIORITY_CLASSES, obj=obj)
+
+
+async def running(jobs: Jobs, name: str, *, workers: int) -> None:
+    await jobs.create(name, workers=workers)
+    await jobs.until(lambda: jobs.bound(name) == workers)
+    await jobs.run(name)
+    await jobs.until_state("Running", name)
+
+
+async def test_a_job_takes_the_place_of_one_which_queues_again_and_says_who_took_it() -> None:
+    async with Jobs(gpus={"a": 4, "b": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        await running(jobs, "kept", workers=4)
+        await running(jobs, "victim", workers=4)
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert jobs.bound("kept") == 4  # it is older
+        assert jobs.job("victim-worker")["spec"]["suspend"]
+        assert jobs.status("victim")["queue"]["preemptedBy"] == "n/urgent"
+        assert "Preempted" in jobs.events()
+        await jobs.until(lambda: jobs.condition("Admitted", "victim").get("reason") == "NotEnoughRoom")
+        await jobs.run("urgent")
+        for pod in jobs.pods("urgent"):
+            await jobs.end(pod)
+        await jobs.until(lambda: jobs.bound("victim") == 4)
+        await jobs.run("victim")
+        await jobs.until(lambda: "preemptedBy" not in (jobs.status("victim").get("queue") or {}))
+
+
+async def test_a_victim_says_in_its_conditions_who_took_its_place() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        await running(jobs, "victim", workers=4)
+        said: list[str] = []
+        before = jobs.server.on_change
+
+        def note(resource: Resource, obj: Object, deleted: bool) -> None:
+            if not said and jobs.condition("Admitted", "victim").get("reason") == "Preempted":
+                said.append(str(jobs.status("victim")["message"]))
+                assert jobs.status("victim")["state"] == "Queued"
+            before(resource, obj, deleted)
+
+        jobs.server.on_change = note
+        await jobs.create("urgent", workers=1, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 1)
+        assert said[0].startswith("n/urgent took its place, which has priority 100 (this job has 0)")
+
+
+async def test_the_room_that_a_victim_leaves_is_not_given_to_another_job() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        await running(jobs, "victim", workers=4)
+        await jobs.create("small", workers=1)
+        await jobs.until_state("Queued", "small")
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert not jobs.pods("small")
+        assert not jobs.pods("victim")
+
+
+async def test_no_job_gives_way_where_the_chart_or_the_class_does_not_say_so() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        await running(jobs, "runs", workers=4)
+        await jobs.create("patient", workers=4, scheduling={"priorityClassName": "patient"})
+        await jobs.until_state("Queued", "patient")
+        assert jobs.bound("runs") == 4
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await with_classes(jobs)
+        await running(jobs, "runs", workers=4)
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until_state("Queued", "urgent")
+        assert jobs.bound("runs") == 4
+
+
+async def test_an_operator_that_is_killed_at_any_write_preempts_once_and_loses_no_job() -> None:
+    for write in range(1, 8):
+        async with Jobs(gpus={"a": 4, "b": 4}, preempts=True) as jobs:
+            await with_classes(jobs)
+            await running(jobs, "kept", workers=4)
+            await running(jobs, "victim", workers=4)
+            await jobs.stop()
+            await jobs.start(killed_after=write)
+            await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+            for _ in range(40):
+                await jobs.play()
+            await jobs.stop()
+            await jobs.start()
+            await jobs.until(lambda: jobs.bound("urgent") == 4)
+            assert jobs.bound("kept") == 4, write
+            await jobs.run("urgent")
+            for pod in jobs.pods("urgent"):
+                await jobs.end(pod)
+            await jobs.until(lambda: jobs.bound("victim") == 4)

@@ -1,0 +1,175 @@
+"""A more important job takes the place of as few running ones as will do, and never for less than that costs."""
+
+import itertools
+import math
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tdcs.decide.place.gang_fit import PodGroup
+from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.occupants import Occupant, ends_in, seconds_until_room
+from tdcs.decide.queue.preemption import fewest, preemption, with_preemption
+from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.room_table import RoomTable
+
+GPU = "nvidia.com/gpu"
+
+
+def waits(
+    name: str = "urgent", *, pods: int = 1, gpus: int = 1, priority: int = 100, **more: Any
+) -> QueuedJob:
+    return QueuedJob(
+        key=("n", name),
+        uid=name,
+        priority=priority,
+        submitted=0,
+        data_ready=True,
+        passed=more.pop("passed", 0),
+        may_preempt=more.pop("may_preempt", True),
+        groups=(PodGroup(count=pods, request={GPU: gpus}, nodes=None),),
+        **more,
+    )
+
+
+def runs(name: str, *, on: dict[str, int], priority: int = 0, started: float = 0, **more: Any) -> Occupant:
+    takes = {node: {GPU: gpus} for node, gpus in on.items()}
+    return Occupant(key=("n", name), uid=name, priority=priority, takes=takes, started=started, **more)
+
+
+def queue(*jobs: QueuedJob, nodes: dict[str, int], occupants: list[Occupant], **more: Any) -> Schedule:
+    taken = {node: sum(each.takes.get(node, {}).get(GPU, 0) for each in occupants) for node in nodes}
+    return schedule(
+        waiting=jobs,
+        reserved=[],
+        nodes=Nodes(
+            free={node: {GPU: gpus - taken[node]} for node, gpus in nodes.items()},
+            capacity={node: {GPU: gpus} for node, gpus in nodes.items()},
+        ),
+        **more,
+    )
+
+
+def victims(*jobs: QueuedJob, nodes: dict[str, int], occupants: list[Occupant], **more: Any) -> list[str]:
+    found = preemption(queue(*jobs, nodes=nodes, occupants=occupants, **more), occupants=occupants)
+    return [] if found is None else [each.uid for each in found.victims]
+
+
+def test_one_large_job_gives_way_rather_than_two_small_ones() -> None:
+    occupants = [runs("a", on={"x": 2}, started=9), runs("b", on={"x": 2}, started=8), runs("c", on={"y": 4})]
+    assert victims(waits(gpus=4), nodes={"x": 4, "y": 4}, occupants=occupants) == ["c"]
+
+
+def test_of_equal_ones_the_least_important_and_then_the_youngest_gives_way() -> None:
+    occupants = [
+        runs("old", on={"x": 1}, started=1),
+        runs("young", on={"x": 1}, started=5),
+        runs("more", on={"x": 1}, priority=50, started=9),
+    ]
+    assert victims(waits(), nodes={"x": 3}, occupants=occupants) == ["young"]
+    assert victims(waits(pods=2), nodes={"x": 3}, occupants=occupants) == ["young", "old"]
+
+
+def test_nobody_gives_way_to_a_job_of_its_own_priority_or_one_whose_class_does_not_say_so() -> None:
+    occupants = [runs("a", on={"x": 1}, priority=100)]
+    assert victims(waits(), nodes={"x": 1}, occupants=occupants) == []
+    occupants = [runs("a", on={"x": 1})]
+    assert victims(waits(may_preempt=False), nodes={"x": 1}, occupants=occupants) == []
+    assert victims(waits(), nodes={"x": 1}, occupants=occupants) == ["a"]
+
+
+def test_nobody_gives_way_where_that_would_not_be_enough() -> None:
+    occupants = [runs("a", on={"x": 2}), runs("kept", on={"y": 2}, priority=500)]
+    assert victims(waits(gpus=4), nodes={"x": 2, "y": 2}, occupants=occupants) == []
+
+
+def test_nobody_gives_way_for_less_than_its_data_costs_to_load_again() -> None:
+    ends = runs("a", on={"x": 1}, ends_in=60.0, reload_seconds=300)
+    assert victims(waits(), nodes={"x": 1}, occupants=[ends]) == []
+    long = runs("a", on={"x": 1}, ends_in=3000.0, reload_seconds=300)
+    assert victims(waits(), nodes={"x": 1}, occupants=[long]) == ["a"]
+    unknown = runs("a", on={"x": 1}, reload_seconds=300)
+    assert victims(waits(), nodes={"x": 1}, occupants=[unknown]) == ["a"]
+
+
+def test_while_pods_end_that_are_enough_nobody_else_gives_way_and_their_nodes_are_set_aside() -> None:
+    occupants = [runs("a", on={"x": 1}, leaves=True), runs("b", on={"y": 1})]
+    found = queue(waits(), nodes={"x": 1, "y": 1}, occupants=occupants)
+    after = with_preemption(found, occupants=occupants)
+    assert (after.victims, after.holder, after.aside) == ({}, "urgent", frozenset("x"))
+
+
+def test_what_victims_leave_is_set_aside_and_they_are_told_who_took_it() -> None:
+    occupants = [runs("a", on={"x": 1})]
+    after = with_preemption(queue(waits(), nodes={"x": 1}, occupants=occupants), occupants=occupants)
+    assert (after.holder, after.aside, after.preemptor) == ("urgent", frozenset("x"), "n/urgent")
+    assert after.victims["a"].startswith("n/urgent took its place, which has priority 100 (this job has 0)")
+
+
+def test_nodes_that_are_set_aside_for_a_job_as_important_are_not_taken_by_preemption() -> None:
+    occupants = [runs("a", on={"x": 1}), runs("b", on={"y": 1})]
+    first = waits("first", pods=2, may_preempt=False, passed=64)
+    assert victims(first, waits(), nodes={"x": 1, "y": 1}, occupants=occupants) == []
+    lesser = waits("first", pods=2, priority=5, may_preempt=False, passed=64)
+    assert victims(lesser, waits(), nodes={"x": 1, "y": 1}, occupants=occupants) == ["b"]
+
+
+def test_a_deadline_says_when_room_comes() -> None:
+    assert ends_in(started=100.0, deadline=50, grace=10, now=120.0) == 40.0
+    assert ends_in(started=None, deadline=50, grace=10, now=120.0) == 60.0
+    assert ends_in(started=100.0, deadline=50, now=1e6) == 0.0
+    assert math.isinf(ends_in(started=100.0, deadline=None, now=120.0))
+    room = RoomTable({"x": {GPU: 0}, "y": {GPU: 0}})
+    group = [PodGroup(count=2, request={GPU: 1}, nodes=None)]
+    known = [runs("a", on={"x": 1}, ends_in=30.0), runs("b", on={"y": 1}, ends_in=70.0)]
+    assert seconds_until_room(room=room, groups=group, scarce=GPU, occupants=known) == 70.0
+    assert math.isinf(seconds_until_room(room=room, groups=group, scarce=GPU, occupants=known[:1]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(0, 1)), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 4),
+)
+def test_no_smaller_set_would_do(jobs: list[tuple[int, int, int]], pods: int, gpus: int) -> None:
+    nodes = {f"n{number}": sum(size for node, size, _ in jobs if node == number) for number in range(3)}
+    occupants = [
+        runs(f"j{number}", on={f"n{node}": size}, priority=level, started=number)
+        for number, (node, size, level) in enumerate(jobs)
+    ]
+    found = queue(waits(pods=pods, gpus=gpus), nodes=nodes, occupants=occupants)
+    chosen = preemption(found, occupants=occupants)
+
+    def enough(some: tuple[Occupant, ...]) -> bool:
+        left = {node: sum(each.takes.get(node, {}).get(GPU, 0) for each in some) // gpus for node in nodes}
+        return sum(left.values()) >= pods
+
+    sets = (
+        some for count in range(1, len(occupants) + 1) for some in itertools.combinations(occupants, count)
+    )
+    best = next((some for some in sets if enough(some)), None)
+    if best is None:
+        assert chosen is None
+        return
+    assert chosen is not None
+    assert enough(chosen.victims)
+    assert len(chosen.victims) == len(best)
+
+
+def test_with_too_many_sets_to_try_none_of_those_chosen_can_be_spared() -> None:
+    candidates = [runs(f"j{number:03}", on={"x": 1 + number % 3}) for number in range(200)]
+
+    def size(each: Occupant) -> int:
+        return each.takes["x"][GPU]
+
+    def enough(some: Any) -> bool:
+        return sum(map(size, some)) >= 100
+
+    chosen = fewest(candidates, enough=enough, weight=size, looks=50)
+    assert chosen is not None
+    assert enough(chosen)
+    for each in chosen:
+        assert not enough([other for other in chosen if other is not each])
+    assert len(chosen) <= 35
