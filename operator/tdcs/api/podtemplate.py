@@ -162,6 +162,10 @@ _POD_SPEC: dict[str, Any] = {
         "tolerations": _TOLERATIONS,
         "nodeName": _text("The node, where no scheduler is to choose it."),
         "schedulerName": _text("Which scheduler places the pods."),
+        "hostUsers": {
+            "type": "boolean",
+            "description": "false: the pods have a user namespace, in which no dataset can be mounted.",
+        },
         "runtimeClassName": _text("The RuntimeClass, with what it adds to the pods."),
         "priorityClassName": {
             "type": "string",

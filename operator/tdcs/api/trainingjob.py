@@ -26,6 +26,43 @@ NAME_LIMIT = 50
 
 _FROZEN = "cannot be changed once created: delete the TrainingJob and create it anew"
 
+_SYSTEM_FOLDERS = frozenset(
+    {
+        *(
+            "/bin",
+            "/boot",
+            "/dev",
+            "/etc",
+            "/lib",
+            "/lib32",
+            "/lib64",
+            "/libx32",
+            "/proc",
+            "/run",
+            "/sbin",
+            "/sys",
+        ),
+        *(
+            "/usr",
+            "/usr/bin",
+            "/usr/lib",
+            "/usr/lib32",
+            "/usr/lib64",
+            "/usr/libexec",
+            "/usr/sbin",
+            "/usr/share",
+        ),
+        *("/usr/local", "/usr/local/bin", "/usr/local/lib", "/var", "/var/lib", "/var/run"),
+        *(
+            "/var/run/secrets",
+            "/var/run/secrets/kubernetes.io",
+            "/var/run/secrets/kubernetes.io/serviceaccount",
+        ),
+        *("/run/secrets", "/run/secrets/kubernetes.io", "/run/secrets/kubernetes.io/serviceaccount"),
+    }
+)
+"""Where images have their programs, and where kubelet and container runtimes mount what every container needs."""
+
 _MOUNT_RULES = rules(
     rule(
         "self.startsWith('/') && size(self) > 1", "must be an absolute path in the container, such as /data"
@@ -36,6 +73,10 @@ _MOUNT_RULES = rules(
         "must be a plain path, without '..' and '//'",
     ),
     rule("!self.endsWith('/')", "must not end with '/'"),
+    rule(
+        f"!(self in {sorted(_SYSTEM_FOLDERS)}) && !self.startsWith('/proc/') && !self.startsWith('/sys/')",
+        "would hide what the system or the image's program has there, and is read-only: choose a path such as /data",
+    ),
 )
 
 
@@ -231,6 +272,13 @@ _SPEC_RULES = rules(
     rule(
         f"self.replicaSpecs.all(one, {_class_of('one')} == {_class_of('self.replicaSpecs[0]')})",
         PRIORITY_CLASSES_DIFFER,
+        field=".replicaSpecs",
+    ),
+    rule(
+        "!has(self.datasets) || size(self.datasets) == 0 || "
+        "self.replicaSpecs.all(one, !has(one.template.spec.hostUsers) || one.template.spec.hostUsers)",
+        "hostUsers: false cannot be used together with datasets, as no kernel maps their volumes for it: "
+        "leave it out, and run as another user (securityContext.runAsNonRoot)",
         field=".replicaSpecs",
     ),
     rule(_has("Worker"), NO_WORKER, field=".replicaSpecs"),

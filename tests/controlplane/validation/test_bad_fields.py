@@ -111,6 +111,14 @@ BAD = [
     ("Dataset", "metadata.name", "a.b", "metadata.name must be at most 63"),
     ("TrainingJob", "spec.datasets.0.mountPath", "data", "must be an absolute path in the container"),
     ("TrainingJob", "spec.datasets.0.mountPath", "/a/../b", "must be a plain path"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/etc", "would hide what the system"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/usr/local/bin", "or the image's program has there"),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.template.spec.hostUsers",
+        False,
+        "cannot be used together with datasets",
+    ),
     (
         "TrainingJob",
         "spec.datasets",

@@ -9,6 +9,7 @@ from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.cli.plan.planned_world import PLANNED_UID
 from tdcs.control.job import job_children
 from tdcs.control.job.refusal_message import child_refusal_of
+from tdcs.decide.job.template_mounts import mount_problem
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import PredecessorError, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, NotFoundError
@@ -59,6 +60,8 @@ async def check_children(api: KubeApi, job: Object) -> DryRun:
         InputError: it would refuse one for good, or another object has its name.
     """
     spec = TrainingJobSpec.model_validate(job["spec"])
+    if problem := mount_problem(spec):
+        raise InputError(f"{problem}; the TrainingJob would wait for that (InvalidSpec)")
     owner = {**job, "metadata": {**job["metadata"], "uid": PLANNED_UID}}
     for role in spec.by_role():
         try:

@@ -44,6 +44,7 @@ from tdcs.decide.job.job_restart import JobRestart, restart_of
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.job.observed_job import Observed, job_view, predicted_seconds
+from tdcs.decide.job.template_mounts import mount_problem
 from tdcs.decide.place.data_location import wanted_near
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
@@ -154,7 +155,10 @@ class TrainingJobController:
         if (restart := restart_of(seen)) is not None:
             await self._restart(obj, seen, live, restart)
             return EARLIER_JOBS_CHECK
-        refusal = "" if seen.was_admitted else too_long(job=key.name, namespace=key.namespace, spec=job.spec)
+        refusal = ""
+        if not seen.was_admitted:
+            too_large = too_long(job=key.name, namespace=key.namespace, spec=job.spec)
+            refusal = too_large or mount_problem(job.spec)
         if refusal:
             await self._invalid(obj, seen.known, refusal)
             return None

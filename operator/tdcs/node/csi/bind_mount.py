@@ -13,6 +13,7 @@ import errno
 import os
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from tdcs.node.csi import mountinfo
@@ -49,6 +50,12 @@ _UMOUNT_NOFOLLOW: Final = 0x8
 
 # More mounts than this stacked on one target are not the work of a few repeated calls.
 _MAX_STACKED: Final = 64
+
+FILESYSTEMS: Final = Path("/proc/filesystems")
+"""It has SELinux's own where the kernel runs with SELinux, enforcing or not; that itself is mounted in no container."""
+
+SELINUX_CONTEXT: Final = "system_u:object_r:container_file_t:s0"
+"""What every container may read."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -91,7 +98,7 @@ def overlay(*, layers: Sequence[int], target: str, source: str) -> None:
     May block while a file server behind one of them does. Raises OSError.
     """
     # By descriptor: a path could have characters that mean something in the option.
-    options = "lowerdir=" + ":".join(f"/proc/self/fd/{layer}" for layer in layers)
+    options = "lowerdir=" + ":".join(f"/proc/self/fd/{layer}" for layer in layers) + label_option()
     _mount(source, target, _MS_RDONLY | _MS_NOSUID | _MS_NODEV, kind="overlay", data=options)
 
 
@@ -101,8 +108,21 @@ def overlay_with_data(*, layer: int, data: int, target: str, source: str) -> Non
 
     May block while a file server behind `data` does. Raises OSError, on Linux before 6.5 always.
     """
-    options = f"lowerdir=/proc/self/fd/{layer}::/proc/self/fd/{data},metacopy=on,redirect_dir=on"
+    options = (
+        f"lowerdir=/proc/self/fd/{layer}::/proc/self/fd/{data},metacopy=on,redirect_dir=on{label_option()}"
+    )
     _mount(source, target, _MS_RDONLY | _MS_NOSUID | _MS_NODEV, kind="overlay", data=options)
+
+
+def label_option(*, filesystems: Path = FILESYSTEMS) -> str:
+    """The option that labels an overlay's files for containers, where the kernel has SELinux; else nothing.
+
+    One view is for all pods of a node, so it has no categories (MCS). With a label for the whole file system the mount
+    has no `seclabel` in its options: kubelet takes it for one without labels of single files, and no container runtime
+    tries to relabel them, which a read-only volume refuses.
+    """
+    known = filesystems.read_text(encoding="ascii").split()
+    return f',context="{SELINUX_CONTEXT}"' if "selinuxfs" in known else ""
 
 
 def refresh_overlay(*, point: str) -> None:

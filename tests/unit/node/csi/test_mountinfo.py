@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tdcs.node.csi import mountinfo
+from tdcs.node.csi.bind_mount import label_option
 
 LINES = [
     "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw",
@@ -54,3 +55,13 @@ def test_each_namespace_is_read_once_and_one_that_ends_meanwhile_does_not_matter
     assert seen() == [["/"], ["/var/lib/tdcs/fuse/default"]]
     (tmp_path / "8/mountinfo").unlink()
     assert seen() == [["/"]]
+
+
+def test_an_overlay_is_labelled_for_containers_where_the_kernel_has_selinux(tmp_path: Path) -> None:
+    filesystems = tmp_path / "filesystems"
+    filesystems.write_text("nodev\tsysfs\n\text4\n")
+    assert label_option(filesystems=filesystems) == ""
+
+    filesystems.write_text("nodev\tsysfs\nnodev\tselinuxfs\n\text4\n")
+
+    assert label_option(filesystems=filesystems) == ',context="system_u:object_r:container_file_t:s0"'
