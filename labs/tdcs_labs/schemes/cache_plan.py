@@ -100,7 +100,6 @@ class CachePlan(Scheme):
         there = sum(one.is_there for one in clones)
         return (
             PlaceRequest(
-                mount=name,
                 dataset=name,
                 limit=self.scenario.jobs_per_copy,
                 copies=max(there + bool(self.cached[name].nodes), 1),

@@ -49,8 +49,9 @@ class Access(Model):
         ]
         | None
     ) = None
-    """How many TrainingJobs may read each copy at once, those of other Datasets with the same source counted; further
-    ones wait in the queue for a place. Left out, there is no limit; to let no job read it, suspend the jobs."""
+    """How many TrainingJobs may read each copy of this Dataset at once; further ones wait in the queue for a place.
+    Jobs of other Datasets with the same source do not count. Left out, there is no limit; to let no job read it, suspend
+    the jobs."""
     on_limit: OnLimit = "Suspend"
     """What becomes of further jobs. Suspend: they wait until a job ends. Clone: a further copy is made for them on
     other nodes, from the nodes that have the data, and they wait until it is there."""

@@ -92,10 +92,7 @@ def _limited(dataset: Dataset, status: DatasetStatus, *, conditions_follow: bool
     """Why a job may wait for a place at it, and why no more of it is cached."""
     found = ""
     if dataset.spec.access.max_concurrent_jobs:
-        # The status counts the jobs of this Dataset; what one waits for may be read by those of another.
-        own = status.waiting_jobs and status.active_jobs < dataset.spec.access.max_concurrent_jobs
-        others = ", jobs of other Datasets with the same source beside these" if own else ""
-        found += f"; {dataset_use.jobs(dataset, status)} (spec.access{others})"
+        found += f"; {dataset_use.jobs(dataset, status)} (spec.access)"
     if status.grant is not None and status.grant.reason:
         why = next((one.message for one in status.conditions if one.type == names.GRANTED), "")
         because = status.grant.reason if conditions_follow else f"{status.grant.reason}: {why}"

@@ -13,7 +13,7 @@ from tdcs.decide.cache import wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
 from tdcs.decide.cache.mount_standing import Claimant
 from tdcs.decide.cache.wants import Want
-from tdcs.decide.place.wanted_clones import Clone, clones, jobs_served
+from tdcs.decide.place.wanted_clones import Clone, clones
 from tdcs.model.kube_objects import Key, Object
 
 LAST_IN_THE_QUEUE = 1e6
@@ -76,7 +76,6 @@ def clones_of(
     *, context: Context, users: Sequence[User], claims: Mapping[str, Claimant]
 ) -> dict[str, tuple[Clone, ...]]:
     """The further copies of each Dataset, by the key of its own want."""
-    active = {job for one in claims.values() for job in one.use.jobs.active}
     found = {}
     for user in users:
         spec, status, mine = user.dataset.spec, user.dataset.status, claims[user.own_want].use.jobs
@@ -85,11 +84,7 @@ def clones_of(
             copies=spec.placement.copies,
             known=status.copies if status is not None else (),
             readers=_readers(context.stores, user, mine.active),
-            jobs=jobs_served(
-                reading=len(mine.active),
-                waiting=len(mine.waiting),
-                others=len(active.difference(mine.active)),
-            ),
+            jobs=len(mine.active) + len(mine.waiting),
             now=context.now(),
             idle_seconds=context.settings.clone_idle_seconds,
         )

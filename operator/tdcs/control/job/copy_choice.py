@@ -71,28 +71,18 @@ class CopyChoices:
         return choice or min(active, key=lambda copy: (active[copy], copy))
 
     def _readers(self, *, dataset: str, namespace: str, but: str) -> dict[str, list[str]]:
-        """The uids of the jobs that read each copy of a dataset, by whichever Dataset of its source."""
+        """The uids of the jobs that read each copy of a Dataset."""
         found: dict[str, list[str]] = {}
-        mine = self._mount(namespace, dataset)
-        for (where, _), job in self._stores.live_jobs().items():
+        for job in self._stores.jobs_reading((namespace, dataset)).values():
             uid = job["metadata"].get("uid", "")
             if uid == but:
                 continue
             admitted = is_true(conditions_of(job), names.ADMITTED)
             chosen = None if admitted else self._turns.of(uid).copies
-            for name in datasets_of(job):
-                if (where, name) != (namespace, dataset) and (not mine or self._mount(where, name) != mine):
-                    continue
-                copy = chosen.get(name) if chosen is not None else published_copy(job, name)
-                if copy is not None:
-                    found.setdefault(copy, []).append(uid)
+            copy = chosen.get(dataset) if chosen is not None else published_copy(job, dataset)
+            if copy is not None:
+                found.setdefault(copy, []).append(uid)
         return found
-
-    def _mount(self, namespace: str, dataset: str) -> tuple[str, str] | None:
-        """The mount of a Dataset, which those of other namespaces with the same source share."""
-        found = self._stores.datasets.get((namespace, dataset), {})
-        path = (found.get("status") or {}).get("mountPath")
-        return (names.cache_cluster_of(found), str(path)) if path else None
 
 
 def published_copy(job: Object, dataset: str) -> str | None:

@@ -27,16 +27,6 @@ class Clone:
     idle_since: str | None = None
 
 
-def jobs_served(*, reading: int, waiting: int, others: int) -> int:
-    """How many jobs the copies of a dataset have to serve at once.
-
-    Args:
-        others: jobs that read other datasets with the same source. They take places that a waiting job lacks; while
-            none waits for this dataset, they call for no copy of it.
-    """
-    return reading + waiting + (others if waiting else 0)
-
-
 def clones(
     *,
     access: Access,
@@ -55,7 +45,7 @@ def clones(
         access: how many jobs may read each copy.
         copies: those that spec.placement asks for.
         readers: how many jobs read each copy.
-        jobs: how many its copies have to serve, see `jobs_served`.
+        jobs: how many its copies have to serve at once: those that read it, and those that wait to.
         idle_seconds: how long one stays that no job needs: the next job may come soon.
     """
     limit = access.max_concurrent_jobs

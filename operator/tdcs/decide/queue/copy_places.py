@@ -1,7 +1,7 @@
-"""Places at the copies of datasets: how many jobs read a source now, and how many may.
+"""Places at the copies of Datasets: how many jobs read one now, and how many may.
 
-A job takes a place at the source of each of its Datasets. Datasets of other namespaces with the same source share its
-mount, and so their jobs count as well; how many there may be is up to the Dataset that the waiting job names.
+A job takes a place at each of its Datasets. Jobs that read the same source by another Dataset do not count, for that one
+may be another namespace's: no tenant takes a place of another one, nor hears of its jobs.
 """
 
 from bisect import bisect_left, insort
@@ -18,17 +18,15 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceRequest:
-    """A place that a job takes at the source of a dataset.
+    """A place that a job takes at a Dataset.
 
     Attributes:
-        mount: cache cluster and engine path of the source.
-        dataset: the Dataset that the job names, as namespace/name.
+        dataset: the Dataset, as namespace/name.
         limit: how many jobs may read each copy at once; 0 when there is no limit.
         copies: how many copies can be read.
         coming: further ones that are being made for jobs that wait.
     """
 
-    mount: str
     dataset: str
     limit: int = 0
     copies: int = 1
@@ -41,35 +39,30 @@ class PlaceRequest:
 
 
 class Places:
-    """Who has a place at which source."""
+    """Who has a place at which Dataset."""
 
     def __init__(self, taken: Mapping[str, Iterable[Key]] | None = None) -> None:
-        self._taken = {mount: list(jobs) for mount, jobs in (taken or {}).items()}
-        self._datasets: dict[tuple[str, Key], set[str]] = {}
+        self._taken = {dataset: list(jobs) for dataset, jobs in (taken or {}).items()}
 
     def take(self, job: Key, requests: Iterable[PlaceRequest]) -> None:
-        """A job was admitted. It takes one place at a source, however many of its Datasets have that."""
-        found: dict[str, set[str]] = {}
-        for request in requests:
-            found.setdefault(request.mount, set()).add(request.dataset)
-        for mount, datasets in found.items():
-            self._taken.setdefault(mount, []).append(job)
-            self._datasets[mount, job] = datasets
+        """A job was admitted. It takes one place at a Dataset, however often it mounts that."""
+        for dataset in {request.dataset for request in requests}:
+            self._taken.setdefault(dataset, []).append(job)
 
     def full(self, requests: Sequence[PlaceRequest]) -> PlaceRequest | None:
-        """The first of these sources that has no place left; None when each has one."""
+        """The first of these Datasets that has no place left; None when each has one."""
         return next((request for request in requests if self.left(request) == 0), None)
 
     def left(self, request: PlaceRequest) -> int | None:
-        """How many more jobs may read a source at once; None when there is no limit."""
+        """How many more jobs may read a Dataset at once; None when there is no limit."""
         if request.places is None:
             return None
-        return max(request.places - len(self._taken.get(request.mount, ())), 0)
+        return max(request.places - len(self._taken.get(request.dataset, ())), 0)
 
     def sentence(self, request: PlaceRequest) -> str:
-        """Why a source has no place left, for the job that waits for one."""
-        readers = sorted(self._taken.get(request.mount, ()))
-        named = ", ".join(self._named(job, request) for job in readers[:NAMED])
+        """Why a Dataset has no place left, for the job that waits for one."""
+        readers = sorted(self._taken.get(request.dataset, ()))
+        named = ", ".join("/".join(job) for job in readers[:NAMED])
         more = f" and {len(readers) - NAMED} more" if len(readers) > NAMED else ""
         coming = f"; {request.coming} further to come (spec.access.onLimit)" if request.coming else ""
         many = "1 job" if request.limit == 1 else f"{request.limit} jobs"
@@ -79,38 +72,31 @@ class Places:
             f"{named}{more} read{'s' if len(readers) == 1 else ''} it{coming}"
         )
 
-    def _named(self, job: Key, request: PlaceRequest) -> str:
-        """A job that reads a source, with its Dataset where that is another one than the request's."""
-        datasets = self._datasets.get((request.mount, job), {request.dataset})
-        if request.dataset in datasets:
-            return "/".join(job)
-        return f"{'/'.join(job)} (of Dataset {min(datasets)}, which has the same source)"
-
 
 @dataclass(slots=True, kw_only=True)
 class KeptPlaces:
-    """The places that are kept for jobs that were passed too often: one at each of their sources.
+    """The places that are kept for jobs that were passed too often: one at each of their Datasets.
 
     Attributes:
-        jobs: by source, the places in the queue and the names of the jobs, the first of the queue first.
+        jobs: by Dataset, the places in the queue and the names of the jobs, the first of the queue first.
     """
 
     jobs: dict[str, list[tuple[Any, str]]] = field(default_factory=dict)
 
     def keep(self, job: Key, requests: Iterable[PlaceRequest], *, order: Any = ()) -> None:
-        """Those behind a job leave it a place at each of its sources; `order`: its place in the queue."""
-        for mount in {request.mount for request in requests}:
-            insort(self.jobs.setdefault(mount, []), (order, "/".join(job)))
+        """Those behind a job leave it a place at each of its Datasets; `order`: its place in the queue."""
+        for dataset in {request.dataset for request in requests}:
+            insort(self.jobs.setdefault(dataset, []), (order, "/".join(job)))
 
     def count(self, request: PlaceRequest, *, order: Any = None) -> int:
-        """How many places of a source are kept for jobs before this place in the queue; None: for all of them."""
-        jobs = self.jobs.get(request.mount, [])
+        """How many places at a Dataset are kept for jobs before this place in the queue; None: for all of them."""
+        jobs = self.jobs.get(request.dataset, [])
         return len(jobs) if order is None else bisect_left(jobs, (order, ""))
 
     def closed(
         self, requests: Iterable[PlaceRequest], *, places: Places, order: Any = None
     ) -> PlaceRequest | None:
-        """The first source that keeps all of its places that are left for jobs before this one."""
+        """The first Dataset that keeps all of its places that are left for jobs before this one."""
         for request in requests:
             left = places.left(request)
             if left is not None and left <= self.count(request, order=order):
@@ -129,5 +115,5 @@ def missing_place(
     closed = kept.closed(requests, places=places, order=order)
     if closed is None:
         return None
-    first = kept.jobs[closed.mount][0][1] if kept.count(closed) else "others"
+    first = kept.jobs[closed.dataset][0][1] if kept.count(closed) else "others"
     return closed, f"the next place at Dataset {closed.dataset} is kept for {first}, passed too often"

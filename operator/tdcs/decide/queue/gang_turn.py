@@ -119,7 +119,7 @@ def schedule(
         aside: these nodes.
         max_passes: how often a job may be passed before nodes are set aside for it.
         allowances: what quotas leave to these jobs; used up here.
-        places: who reads which source; jobs that are admitted are added here.
+        places: who reads which Dataset; jobs that are admitted are added here.
         running: the jobs that were admitted before and have not ended, with all their pods.
         shares: of the namespaces; None: jobs of all of them come by priority and age.
     """
@@ -254,7 +254,7 @@ class _Pass:
         if job.short is None and job.data_ready and job.possible:
             for request in job.access:
                 if request.limit:
-                    self._limited.setdefault(request.mount, {}).setdefault(request, []).append(job)
+                    self._limited.setdefault(request.dataset, {}).setdefault(request, []).append(job)
 
     def _starves(self, job: QueuedJob) -> None:
         """A job was passed too often: those behind it leave it the next place, its quota, and, one job at a time,
@@ -377,12 +377,12 @@ class _Pass:
     def _look_at_places(self, by: QueuedJob) -> None:
         """A job has taken places: jobs that were left over for lack of room may lack one now, and are passed by others
         from now on."""
-        for mount in {request.mount for request in by.access} & self._limited.keys():
-            for request in list(self._limited[mount]):
+        for dataset in {request.dataset for request in by.access} & self._limited.keys():
+            for request in list(self._limited[dataset]):
                 left = self._places.left(request)
                 if left is not None and left <= self._kept.places.count(request):
-                    jobs = self._limited[mount].pop(request)
-                    self._limited[mount].setdefault(request, []).extend(
+                    jobs = self._limited[dataset].pop(request)
+                    self._limited[dataset].setdefault(request, []).extend(
                         [job for job in jobs if not self._lacks_place(job)]
                     )
 

@@ -24,12 +24,10 @@ def requests_of(
     found = []
     for name in datasets:
         dataset = known.get((namespace, name), {})
-        path = (dataset.get("status") or {}).get("mountPath")
-        if path:
+        if (dataset.get("status") or {}).get("mountPath"):
             limit = ((dataset.get("spec") or {}).get("access") or {}).get("maxConcurrentJobs")
             found.append(
                 PlaceRequest(
-                    mount=f"{names.cache_cluster_of(dataset)}{path}",
                     dataset=f"{namespace}/{name}",
                     limit=limit if isinstance(limit, int) else 0,
                     copies=readable_copies(dataset),

@@ -11,7 +11,7 @@ from tdcs.decide.queue.queued_job import QueuedJob, Shortage
 @dataclass(slots=True)
 class KeptShares:
     """What those behind in the queue leave to jobs that were passed too often: the quotas of their namespaces, until
-    they are large enough (unless they never will be), and a place at each of their sources."""
+    they are large enough (unless they never will be), and a place at each of their Datasets."""
 
     quotas: dict[str, QueuedJob] = field(default_factory=dict)
     places: KeptPlaces = field(default_factory=KeptPlaces)
@@ -43,5 +43,5 @@ def shortage(job: QueuedJob, *, allowances: Allowances, places: Places, kept: Ke
         missing = missing_place(job.access, places=places, kept=kept.places, order=job.order)
         if missing is not None:
             request, text = missing
-            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, mount=request.mount)
+            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, dataset=request.dataset)
     return found

@@ -65,7 +65,7 @@ class Passes:
 
     def passed_by(self, job: QueuedJob) -> list[QueuedJob]:
         """A job was admitted, or grows: those that it passes once too often, the first of the queue first."""
-        keys = {_ALL, *(("source", request.mount) for request in job.access)}
+        keys = {_ALL, *(("dataset", request.dataset) for request in job.access)}
         if job.charges:
             keys.add(("namespace", job.key[0]))
         found: list[QueuedJob] = []
@@ -92,4 +92,4 @@ def _counted(job: QueuedJob) -> _Key | None:
         return None
     if job.short is None:
         return _ALL
-    return ("source", job.short.mount) if job.short.mount else ("namespace", job.key[0])
+    return ("dataset", job.short.dataset) if job.short.dataset else ("namespace", job.key[0])

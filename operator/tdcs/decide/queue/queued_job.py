@@ -24,12 +24,12 @@ class Shortage:
 
     Attributes:
         reason: QUOTA or AT_LIMIT.
-        mount: the source that has no place; empty for a quota.
+        dataset: the Dataset that has no place, as namespace/name; empty for a quota.
     """
 
     reason: Reason
     message: str
-    mount: str = ""
+    dataset: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

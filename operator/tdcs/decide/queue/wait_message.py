@@ -24,11 +24,11 @@ def waiting_admission(schedule: Schedule, uid: str) -> Admission:
     # node can ever hold does not count as standing before others.
     position = f"position {1 + sum(other.possible for other in schedule.waiting[:place_])} in the queue"
     before = next((other for other in reversed(schedule.waiting[:place_]) if other.ready), None)
-    behind = f"; behind {'/'.join(before.key)}" if before is not None else ""
+    behind = f"; behind {_as_seen_by(job, before)}" if before is not None else ""
     held = ""
     if schedule.holder and schedule.holder != uid:
         owner = next(
-            "/".join(other.key)
+            _as_seen_by(job, other)
             for other in schedule.waiting
             if other.uid == schedule.holder and not other.runs
         )
@@ -44,6 +44,11 @@ def waiting_admission(schedule: Schedule, uid: str) -> Admission:
     return _wait(Reason.NO_ROOM, f"{more}{_missing(job, room)}; {position}{behind}{held}")
 
 
+def _as_seen_by(job: QueuedJob, other: QueuedJob) -> str:
+    """A job in a message to another one: a namespace hears no name of another namespace's."""
+    return "/".join(other.key) if other.owner == job.owner else "a job of another namespace"
+
+
 def _more_workers(job: QueuedJob) -> str:
     """Of an elastic job that runs: how many more workers it asks for."""
     if not job.runs or job.growth is None:
@@ -54,13 +59,13 @@ def _more_workers(job: QueuedJob) -> str:
 
 def _behind_at(schedule: Schedule, place_: int, job: QueuedJob) -> str:
     """Of a job that waits for a place at a dataset: who gets the next one before it."""
-    mount = job.short.mount if job.short is not None else ""
-    if not mount:
+    dataset = job.short.dataset if job.short is not None else ""
+    if not dataset:
         return ""
     before = [
         "/".join(other.key)
         for other in schedule.waiting[:place_]
-        if other.data_ready and other.possible and any(request.mount == mount for request in other.access)
+        if other.data_ready and other.possible and any(request.dataset == dataset for request in other.access)
     ]
     if not before:
         return "; it is the next"

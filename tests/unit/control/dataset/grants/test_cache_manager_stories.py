@@ -220,9 +220,7 @@ async def test_a_clone_is_made_from_peers_for_a_job_that_waits_and_goes_when_it_
     await cluster.until(lambda: on_disk(cluster, "one") == SIZE)
 
 
-async def test_jobs_of_another_dataset_of_the_source_call_for_a_clone_only_while_a_job_waits(
-    cluster: Cluster,
-) -> None:
+async def test_jobs_of_another_dataset_of_the_source_call_for_no_clone_of_this_one(cluster: Cluster) -> None:
     whole = {"mode": "Replicate", "nodeCount": 1}
     access = {"maxConcurrentJobs": 1, "onLimit": "Clone"}
     await create(cluster, "one", placement=whole, access=access)
@@ -233,12 +231,13 @@ async def test_jobs_of_another_dataset_of_the_source_call_for_a_clone_only_while
     for name in ("first", "second"):
         job(cluster, name, "twin", copy="0")
     await cluster.until(lambda: counts(cluster, "twin") == (2, 0))
-    cluster.context.queue.add(WorkKey(DATASETS, "n", "one"))
+    job(cluster, "third", "one")
+    await cluster.until(lambda: counts(cluster, "one") == (0, 1))
     await cluster.quiet()
     assert (granted(cluster, "one"), len(cluster.status("one")["copies"])) == ("Granted", 1)
-    # A job that waits for a place needs as many copies as all of them.
-    job(cluster, "third", "one")
-    await cluster.until(lambda: len(cluster.status("one")["copies"]) == 3)
+    # Its own jobs do.
+    job(cluster, "fourth", "one")
+    await cluster.until(lambda: len(cluster.status("one")["copies"]) == 2)
 
 
 @pytest.mark.parametrize("lacks", ["nodes", "room"])

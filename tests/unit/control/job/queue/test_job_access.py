@@ -11,9 +11,10 @@ from tests.unit.control.job.queue.test_schedule import enters, group, job, nodes
 from tests.unit.control.jobs import Jobs
 
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
+from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
 from tdcs.decide.queue.job_places import requests_of
-from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.pod_admission import MAX_PASSES, Reason
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import waiting_admission
 from tdcs.model.kube_resources import DATASETS
@@ -21,8 +22,8 @@ from tdcs.model.kube_resources import DATASETS
 READS = [{"name": "pictures", "mountPath": "/data"}]
 
 
-def request(mount: str = "m", *, limit: int = 1, copies: int = 1) -> PlaceRequest:
-    return PlaceRequest(mount=mount, dataset=f"team/{mount}", limit=limit, copies=copies)
+def request(name: str = "m", *, limit: int = 1, copies: int = 1) -> PlaceRequest:
+    return PlaceRequest(dataset=f"team/{name}", limit=limit, copies=copies)
 
 
 def queue(*waiting: QueuedJob, places: Places | None = None, gpus: int = 8, **more: Any) -> Schedule:
@@ -49,35 +50,50 @@ def test_a_second_copy_has_places_of_its_own() -> None:
     assert "lets 1 job read each of its 2 copies at once" in waiting_admission(found, "c").message
 
 
-def test_jobs_that_read_the_source_by_another_dataset_count() -> None:
-    elsewhere = Places({"m": [("other", "twin")]})
-    found = queue(job("a", group(1), access=(request(),)), places=elsewhere)
-    assert enters(found) == "nobody"
-    assert "other/twin reads it" in waiting_admission(found, "a").message
-
-
-def test_a_reader_by_another_dataset_is_named_with_that_dataset() -> None:
-    by_twin, by_both = (
-        replace(request(), dataset="other/twin"),
-        (request(), replace(request(), dataset="team/also")),
-    )
+def test_a_job_takes_one_place_at_each_of_its_datasets_however_often_it_mounts_them() -> None:
     places = Places()
-    places.take(("other", "far"), [by_twin])
-    places.take(("team", "near"), by_both)
-    waits = waiting_admission(queue(job("a", group(1), access=(request(limit=2),)), places=places), "a")
-    readers = "other/far (of Dataset other/twin, which has the same source), team/near read it"
-    assert readers in waits.message
+    places.take(("team", "near"), (request("m"), request("m"), request("k")))
+    found = queue(
+        job("a", group(1), access=(request("m", limit=2),)),
+        job("b", group(1), access=(request("k"),)),
+        places=places,
+    )
+    assert enters(found) == "a"
+    assert "team/near reads it" in waiting_admission(found, "b").message
+
+
+def of_namespace(namespace: str, name: str, *groups: PodGroup, **more: Any) -> QueuedJob:
+    return replace(job(name, *groups, **more), key=(namespace, name))
+
+
+@pytest.mark.parametrize(
+    ("namespace", "said"), [("team", "behind team/first"), ("other", "behind a job of another namespace")]
+)
+def test_a_job_waits_behind_one_of_another_namespace_without_its_name(namespace: str, said: str) -> None:
+    first = of_namespace(namespace, "first", group(1, 8), age=9)
+    found = queue(first, job("second", group(1, 8), age=1), gpus=4)
+    assert said in waiting_admission(found, "second").message
+
+
+@pytest.mark.parametrize(
+    ("namespace", "said"), [("team", "for team/large,"), ("other", "for a job of another namespace,")]
+)
+def test_nodes_are_set_aside_for_one_of_another_namespace_without_its_name(namespace: str, said: str) -> None:
+    large = of_namespace(namespace, "large", group(1, 8), age=9, passed=MAX_PASSES)
+    found = queue(large, job("small", group(1, 1), age=1), gpus=4)
+    assert found.aside
+    assert said in waiting_admission(found, "small").message
 
 
 def test_a_job_says_how_many_wait_before_it_and_who_is_the_last_of_them() -> None:
-    busy = Places({"m": [("team", "x")]})
+    busy = Places({"team/m": [("team", "x")]})
     jobs = [job(name, group(1), age=9 - i, access=(request(),)) for i, name in enumerate("abc")]
     found = queue(*jobs, places=busy)
     assert "2 are before it, the last of them team/b" in waiting_admission(found, "c").message
 
 
 def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> None:
-    busy = Places({"m": [("team", "x")]})
+    busy = Places({"team/m": [("team", "x")]})
     found = queue(
         job("a", group(8), age=9, passed=1000, access=(request(),)), job("b", group(8)), places=busy
     )
@@ -88,7 +104,7 @@ def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> No
 def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_datasets() -> None:
     # It needs a place at two datasets; those that need one only would take turns before it for ever.
     both = job("both", group(1), age=9, passed=3, access=(request("m"), request("k")))
-    busy = Places({"k": [("team", "x")]})
+    busy = Places({"team/k": [("team", "x")]})
     found = queue(both, job("single", group(1), access=(request("m"),)), places=busy, max_passes=3)
     assert enters(found) == "nobody"
     waits = waiting_admission(found, "single")
@@ -106,7 +122,7 @@ def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_dat
 def test_a_job_that_waits_for_gpus_for_long_keeps_one_place_and_not_all(readers: int, expected: str) -> None:
     big = job("big", group(1, 8), age=9, passed=3, access=(request(limit=3),))
     small = job("small", group(1), access=(request(limit=3),))
-    busy = Places({"m": [("team", str(number)) for number in range(readers)]})
+    busy = Places({"team/m": [("team", str(number)) for number in range(readers)]})
     found = schedule(
         waiting=(big, small),
         reserved=(),
@@ -132,18 +148,18 @@ def test_never_more_jobs_than_places_and_no_place_is_left_empty(
             f"j{i}",
             group(gpus),
             priority=priority,
-            access=tuple(request(mount, limit=limit, copies=copies) for mount in mounts),
+            access=tuple(request(name, limit=limit, copies=copies) for name in names),
         )
-        for i, (mounts, gpus, priority) in enumerate(jobs)
+        for i, (names, gpus, priority) in enumerate(jobs)
     ]
     free = nodes(100)
     found = schedule(waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=free), places=Places())
-    for mount in "mk":
-        readers = [one for one in found.admitted if any(each.mount == mount for each in one.access)]
+    for name in "mk":
+        readers = [one for one in found.admitted if any(each.dataset == f"team/{name}" for each in one.access)]
         assert len(readers) <= limit * copies
     for one in found.waiting:
         assert one.short is not None
-        full = sum(any(each.mount == one.short.mount for each in other.access) for other in found.admitted)
+        full = sum(any(each.dataset == one.short.dataset for each in other.access) for other in found.admitted)
         assert full == limit * copies
 
 
@@ -151,7 +167,7 @@ def dataset(name: str, *, path: str = "/datasets/p", **access: Any) -> dict[str,
     return {"metadata": {"name": name}, "spec": {"access": access}, "status": {"mountPath": path}}
 
 
-def test_claims_name_the_mount_and_the_limit_of_the_jobs_own_dataset() -> None:
+def test_a_job_asks_for_places_by_the_limit_of_the_dataset_that_it_names() -> None:
     known = {("n", "a"): dataset("a", maxConcurrentJobs=2), ("n", "new"): {"spec": {}}}
     requests = requests_of(namespace="n", datasets=["a", "new", "missing"], known=known)
     assert [(one.dataset, one.limit, one.copies) for one in requests] == [("n/a", 2, 1)]
