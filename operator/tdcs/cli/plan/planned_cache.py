@@ -195,7 +195,7 @@ def _demand(
                 wanted.append(clone)
                 before[clone.key] = {id_: frozenset(one.worth)}
         for kept in dataset.status.kept if dataset.status is not None else ():
-            wanted.append(wants.of_kept(namespace=namespace, dataset=dataset, kept=kept))
+            wanted.append(wants.of_kept(namespace=namespace, name=name, dataset=dataset, kept=kept))
     stands = standing(claimants, size=mount.size, policies=policies, now=now)
     held = mount.held
     return MountDemand(

@@ -66,10 +66,12 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
     return found
 
 
-def has_elastic_job(stores: Stores, claims: Mapping[str, Claimant]) -> bool:
-    """Whether a job that was admitted reads one of these Datasets and may grow: then the data follows it."""
-    active = {key for one in claims.values() for key in one.use.jobs.active}
-    return any((stores.training_jobs.get(key, {}).get("spec") or {}).get("elastic") for key in active)
+def has_elastic_job(stores: Stores, claimant: Claimant) -> bool:
+    """Whether a job that was admitted reads a Dataset and may grow: then the Dataset's copies follow it."""
+    return any(
+        (stores.training_jobs.get(key, {}).get("spec") or {}).get("elastic")
+        for key in claimant.use.jobs.active
+    )
 
 
 def clones_of(

@@ -17,7 +17,15 @@ from enum import IntEnum
 from tdcs.decide.cache.room_change import RoomChange
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.copy_nodes import CopyPlan, Mode, NodeBudget, node_bytes
-from tdcs.decide.place.slot_nodes import Candidate, PlacementInput, WantPlacement, matches, occupied, place
+from tdcs.decide.place.slot_nodes import (
+    Candidate,
+    PlacementInput,
+    ReadingNodes,
+    WantPlacement,
+    matches,
+    occupied,
+    place,
+)
 from tdcs.model.manifest_format import Totals
 
 
@@ -46,6 +54,7 @@ class MountDemand:
         held_before: nodes that each copy of a want was given before, by its id.
         payers: by the key of a want the quotas that its bytes count to.
         filled: bytes on each node that reads have brought there; only of a mount that no Dataset preloads.
+        readers: where each Dataset is read whose data follows its jobs, by the key of its own want.
     """
 
     path: str
@@ -58,6 +67,7 @@ class MountDemand:
     held_before: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     payers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     filled: Mapping[str, int] = field(default_factory=dict)
+    readers: Mapping[str, ReadingNodes] = field(default_factory=dict)
 
     @property
     def quotas(self) -> list[str]:
@@ -304,6 +314,7 @@ def _chosen(
         held_before={**mount.held_before, **(_held(before.grant.placements) if before is not None else {})},
         payers=mount.payers,
         quotas=left,
+        readers=mount.readers,
     )
     placements = place(inputs)
     made = MountGrant(
@@ -382,6 +393,7 @@ def same_placement(one: MountDemand, other: MountDemand) -> bool:
         one.manifest == other.manifest
         and lasting(one.wants) == lasting(other.wants)
         and one.payers == other.payers
+        and one.readers == other.readers
         and _same_candidates(one, other)
     )
 
@@ -411,7 +423,7 @@ def _same_candidates(one: MountDemand, other: MountDemand) -> bool:
 
 def _lasting_node(candidate: Candidate) -> object:
     node = candidate.node
-    return node.name, node.capacity_bytes, node.has_readers, candidate.may_have_readers
+    return node.name, node.capacity_bytes
 
 
 def _with_room(

@@ -41,6 +41,7 @@ class Want:
         ignores_failed: whether files that cannot be had are left out of the share that is there.
         beside: key of the want that it is a further copy of: it lies on other nodes than that one and its other
             copies, and only as a whole; empty for others.
+        dataset: key of the own want of the Dataset that it belongs to.
     """
 
     key: str
@@ -58,6 +59,7 @@ class Want:
     verdict: bool = False
     ignores_failed: bool = False
     beside: str = ""
+    dataset: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -122,6 +124,7 @@ def of_dataset(*, namespace: str, name: str, dataset: Dataset, now: str) -> Want
         return None
     return Want(
         key=dataset_key(namespace=namespace, name=name),
+        dataset=dataset_key(namespace=namespace, name=name),
         mode=placement.mode,
         copies=placement.copies,
         node_count=placement.node_count,
@@ -150,6 +153,7 @@ def of_preload(
     compared = not failed or wrong
     return _placed(
         key=preload_key(namespace=namespace, name=name),
+        of=dataset_key(namespace=namespace, name=preload.spec.dataset_ref.name),
         dataset=dataset,
         subset=subset_of(spec),
         copies=spec.copies,
@@ -162,10 +166,11 @@ def of_preload(
     )
 
 
-def of_kept(*, namespace: str, dataset: Dataset, kept: Kept) -> Want:
-    """What a completed Preload brought, and its Dataset keeps."""
+def of_kept(*, namespace: str, name: str, dataset: Dataset, kept: Kept) -> Want:
+    """What a completed Preload brought, and its Dataset keeps; `name`: the Dataset's."""
     return _placed(
         key=preload_key(namespace=namespace, name=kept.name),
+        of=dataset_key(namespace=namespace, name=name),
         dataset=dataset,
         subset=Subset(
             paths=tuple(kept.paths),
@@ -296,6 +301,7 @@ def subset_of(selection: Selection) -> Subset:
 def _placed(
     *,
     key: str,
+    of: str,
     dataset: Dataset,
     subset: Subset,
     copies: int | None,
@@ -309,6 +315,7 @@ def _placed(
     placement, named = dataset.spec.placement, tuple(sorted(nodes))
     return Want(
         key=key,
+        dataset=of,
         mode=placement.mode,
         copies=1 if named else copies or placement.copies,
         node_count=None if named else placement.node_count,

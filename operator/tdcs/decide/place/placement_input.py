@@ -7,7 +7,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.decide.cache.node_room import Granted, NodeSpace
 from tdcs.decide.place.copy_nodes import CacheNode
-from tdcs.decide.place.slot_nodes import Candidate, NodeView, WantPlacement
+from tdcs.decide.place.slot_nodes import Candidate, NodeView, ReadingNodes, WantPlacement
 from tdcs.decide.place.slot_sources import AgentView
 from tdcs.model.agent_state import AgentState, MountState, Part
 from tdcs.model.cache_view import CacheView
@@ -19,7 +19,7 @@ Store = Mapping[tuple[str, str], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOn:
-    """The nodes to which the data of a mount goes: those on which it is read, and those on which it was until a while
+    """The nodes to which the copies of a Dataset go: those on which it is read, and those on which it was until a while
     ago, for the next job may come soon.
 
     Attributes:
@@ -44,8 +44,10 @@ class ReadOn:
             assumed=(self.assumed & lately.keys()).difference(nodes),
         )
 
-
-NOT_READ = ReadOn()
+    @property
+    def nodes(self) -> ReadingNodes:
+        """The same without times."""
+        return ReadingNodes(nodes=frozenset(self.last.keys() - self.assumed), perhaps=self.assumed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +128,6 @@ def _candidate(
     *,
     capacity: int,
     held: int = 0,
-    has_readers: bool = False,
-    may_have_readers: bool = False,
 ) -> Candidate:
     return Candidate(
         node=CacheNode(
@@ -136,10 +136,8 @@ def _candidate(
             free_bytes=0,  # what it may take is for the cache manager to grant
             held_bytes=held,
             free_gpus=node.free_gpus,
-            has_readers=has_readers,
         ),
         labels=node.labels,
-        may_have_readers=may_have_readers,
     )
 
 
@@ -185,7 +183,6 @@ def hosts(
     now: float,
     patience: float,
     absence: float | None = None,
-    read_on: ReadOn = NOT_READ,
 ) -> Hosts:
     """The nodes that a placement of a mount may use.
 
@@ -198,7 +195,6 @@ def hosts(
         now: seconds that only grow.
         patience: seconds that an agent may be away before its slots go to others.
         absence: seconds that an agent may be away and what it has still counts as there; `patience` when left out.
-        read_on: nodes on which it is read, where the data follows the jobs.
     """
     view, nodes, draining, members = known.view, known.nodes, known.draining, known.members
     silent = known.silent | {
@@ -236,11 +232,9 @@ def hosts(
         node: _candidate(
             nodes[node],
             capacity=known.spaces[node].capacity,
-            held=held[node].held_bytes if node in held else 0,
-            has_readers=node in read_on.last and node not in read_on.assumed,
-            may_have_readers=node in read_on.assumed,
+            held=held[node].held_bytes,
         )
-        for node in {*held, *(read_on.last.keys() & known.candidates.keys())}
+        for node in held
         if node not in draining and node in members
     }
     candidates = {**known.candidates, **own}

@@ -31,14 +31,26 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A node with a live cache worker and its agent: what the mount may take there, and the node's labels.
-
-    `may_have_readers`: it lies there, perhaps because it was read there until a moment ago. So it stays there.
-    """
+    """A node with a live cache worker and its agent: what the mount may take there, and the node's labels."""
 
     node: CacheNode
     labels: Mapping[str, str] = field(default_factory=dict)
-    may_have_readers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingNodes:
+    """The nodes to which the copies of one Dataset go, because that Dataset is read there.
+
+    Attributes:
+        nodes: those on which it is read, or was a while ago.
+        perhaps: those on which it lies, perhaps because it was read there until a moment ago. So it stays there.
+    """
+
+    nodes: frozenset[str] = frozenset()
+    perhaps: frozenset[str] = frozenset()
+
+
+NOT_READ = ReadingNodes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +66,7 @@ class PlacementInput:
         held_before: nodes that each copy of a want was given before, by its id; it keeps them where it can.
         payers: by the key of a want the quotas that its bytes count to.
         quotas: what each quota has left, in bytes. Bytes that another want of the mount has on a node cost nothing.
+        readers: where each Dataset is read whose data follows its jobs, by the key of its own want.
     """
 
     mount: str
@@ -64,6 +77,7 @@ class PlacementInput:
     held_before: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     payers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quotas: Mapping[str, int] = field(default_factory=dict)
+    readers: Mapping[str, ReadingNodes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +228,10 @@ def _plans_that_stay(
     these else. A copy that stays as it is needs no guess, which might have it lie otherwise: whole on a node that was
     never read on."""
     keeps = given.held_before.get(want.key, {})
+    readers = given.readers.get(want.dataset, NOT_READ)
 
-    def planned(nodes: Sequence[CacheNode]) -> list[tuple[str, CopyPlan]]:
+    def planned(on: frozenset[str]) -> list[tuple[str, CopyPlan]]:
+        nodes = [replace(node, has_readers=True) if node.name in on else node for node in candidates]
         return list(
             _plans(
                 mount=given.mount,
@@ -227,12 +243,11 @@ def _plans_that_stay(
             )
         )
 
-    plans = planned(candidates)
-    perhaps = {one.node.name for one in given.candidates if one.may_have_readers}
+    plans = planned(readers.nodes)
     chosen = {copy_id: {node.name for node in plan.nodes} for copy_id, plan in plans}
-    if all(perhaps.isdisjoint(held - chosen.get(copy_id, set())) for copy_id, held in keeps.items()):
+    if all(readers.perhaps.isdisjoint(held - chosen.get(copy_id, set())) for copy_id, held in keeps.items()):
         return plans
-    return planned([replace(node, has_readers=True) if node.name in perhaps else node for node in candidates])
+    return planned(readers.nodes | readers.perhaps)
 
 
 def _beside_readers(

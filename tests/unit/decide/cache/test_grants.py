@@ -16,6 +16,7 @@ from tdcs.api.dataset import PlacementMode
 from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant, Tier, grant
 from tdcs.decide.cache.room_change import RoomChange
 from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone
+from tdcs.decide.place.slot_nodes import ReadingNodes
 from tdcs.decide.worker_count import Bounds, Site, follow_jobs
 from tdcs.model import slots
 
@@ -23,7 +24,8 @@ NODES = "abcd"
 
 
 def want(name: str, **more: Any) -> Want:
-    return Want(key=dataset_key(namespace="n", name=name), mode="Partition", **more)
+    key = dataset_key(namespace="n", name=name)
+    return Want(key=key, dataset=key, mode="Partition", **more)
 
 
 def mount(
@@ -420,13 +422,8 @@ def test_a_worker_that_leaves_is_not_called_back_by_what_its_leaving_does_to_a_q
 
 
 def with_readers(demand: MountDemand, readers: str) -> MountDemand:
-    return replace(
-        demand,
-        candidates=tuple(
-            replace(one, node=replace(one.node, has_readers=one.node.name in readers))
-            for one in demand.candidates
-        ),
-    )
+    """The readers are those of the Dataset that the first want belongs to."""
+    return replace(demand, readers={demand.wants[0].dataset: ReadingNodes(nodes=frozenset(readers))})
 
 
 def nodes_of_copies(found: Grants, name: str) -> list[set[str]]:
@@ -446,3 +443,13 @@ def test_data_that_follows_its_readers_keeps_to_its_quota_and_leaves_clones_wher
     before = {auto.key: {"0": frozenset("a")}, clone.key: {"clone-1": frozenset("b")}}
     both = with_readers(mount("one", wants=[auto, clone], held_before=before), "ab")
     assert nodes_of_copies(granted(both, room=5000), "one") == [{"a"}, {"b"}]
+
+
+def test_copies_go_to_the_readers_of_their_own_dataset_and_not_to_those_of_another_one() -> None:
+    mine, theirs = replace(want("mine"), mode="Auto"), replace(want("theirs"), mode="Auto")
+    before = {theirs.key: {"0": frozenset("d")}}
+    found = granted(
+        with_readers(mount("one", wants=[mine, theirs], held_before=before), "abc"),
+        room=5000,
+    )
+    assert nodes_of_copies(found, "one") == [{"a", "b", "c"}, {"d"}]

@@ -29,6 +29,7 @@ from tdcs.decide.cache.grants import MountDemand
 from tdcs.decide.cache.load_order import Load
 from tdcs.decide.cache.mount_keys import KeysAnswer
 from tdcs.decide.cache.mount_standing import Claimant, standing
+from tdcs.decide.cache.wants import Want
 from tdcs.decide.place import holdings, placement_input
 from tdcs.decide.place.agent_assignments import AssignmentInput, assign
 from tdcs.decide.place.holdings import WantProgress
@@ -140,7 +141,7 @@ class MountPass:
         claims = claimants.of_mount(context=context, users=self.users, queue=world.queue_order())
         further = claimants.clones_of(context=context, users=self.users, claims=claims)
         wants = [*wants, *claimants.clone_wants(self.users, wants, further)]
-        before = replace(before, read_on=self._read_on(before, claims, held_before))
+        before = replace(before, read_on=self._read_on(before, claims, wants, held_before))
         found = placement_input.hosts(
             path=mount.path,
             known=known,
@@ -148,7 +149,6 @@ class MountPass:
             now=world.clock(),
             patience=context.settings.return_seconds,
             absence=context.settings.absence_seconds,
-            read_on=before.read_on or placement_input.NOT_READ,
         )
         if found.waiting or self._keys_awaited():
             return replace(before, listed=listed, decided=False)
@@ -169,6 +169,7 @@ class MountPass:
                 held_before=held_before,
                 payers=payers(wants, quotas=quotas, namespaces=self.stores.namespaces),
                 filled={} if wants else found.filled,
+                readers={key: one.nodes for key, one in before.read_on.items()},
             ),
             nodes=found.spaces,
             quotas=self._quotas_left(),
@@ -342,19 +343,35 @@ class MountPass:
         return found
 
     def _read_on(
-        self, before: MountReport, claims: Mapping[str, Claimant], held_before: HeldBefore
-    ) -> ReadOn | None:
-        """Where the data of a mount goes that follows its jobs, and for a while after them. At the first look it stays
-        where it was put: new nodes get theirs before others lose it."""
-        now, known, scaling = self.world.clock(), before.read_on, self.spec.scaling
-        follows = scaling.follow_jobs or claimants.has_elastic_job(self.stores, claims)
-        if not follows and (known is None or not known.last):
-            return None
-        if known is None:
-            known = ReadOn.at_first(placement_input.nodes_of(held_before), now=now)
-        nodes = mount_readers.nodes_read_on(stores=self.stores, users=self.users) if follows else ()
-        found = known.then(nodes, now=now, delay=scaling.delay_seconds)
-        return found if follows or found.last else None
+        self,
+        before: MountReport,
+        claims: Mapping[str, Claimant],
+        wants: Sequence[Want],
+        held_before: HeldBefore,
+    ) -> dict[str, ReadOn]:
+        """Where the copies of each Dataset go that follow its jobs, and for a while after them: those of others, which
+        may be another tenant's, stay. At the first look they stay where they were put: new nodes get theirs before
+        others lose it."""
+        now, scaling = self.world.clock(), self.spec.scaling
+        found = {}
+        for user in self.users:
+            key = user.own_want
+            known = before.read_on.get(key)
+            follows = scaling.follow_jobs or claimants.has_elastic_job(self.stores, claims[key])
+            if not follows and (known is None or not known.last):
+                continue
+            if known is None:
+                own = {
+                    want.key: held_before[want.key]
+                    for want in wants
+                    if want.dataset == key and want.key in held_before
+                }
+                known = ReadOn.at_first(placement_input.nodes_of(own), now=now)
+            nodes = mount_readers.nodes_read_on(stores=self.stores, users=[user]) if follows else ()
+            after = known.then(nodes, now=now, delay=scaling.delay_seconds)
+            if follows or after.last:
+                found[key] = after
+        return found
 
     def _fillers(self) -> frozenset[str]:
         """The nodes on which pods read a mount that their reads fill."""
@@ -363,12 +380,15 @@ class MountPass:
     def _next_look(self, report: MountReport) -> float | None:
         """When time alone changes what a pass decides: an awaited agent is lost, or a node was not read on for long
         enough."""
-        nodes, delay = (
-            mount_readers.nodes_read_on(stores=self.stores, users=self.users),
-            self.spec.scaling.delay_seconds,
-        )
-        last = report.read_on.last if report.read_on is not None else {}
-        left = [when + delay for node, when in last.items() if node not in nodes]
+        delay, left = self.spec.scaling.delay_seconds, list[float]()
+        for user in self.users if report.read_on else ():
+            read_on = report.read_on.get(user.own_want)
+            nodes = mount_readers.nodes_read_on(stores=self.stores, users=[user])
+            left += [
+                when + delay
+                for node, when in (read_on.last if read_on is not None else {}).items()
+                if node not in nodes
+            ]
         return min([*left, *([report.look_at] if report.look_at is not None else ())], default=None)
 
     def _quotas_left(self) -> dict[str, int]:

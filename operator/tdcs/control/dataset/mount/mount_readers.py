@@ -132,7 +132,7 @@ def preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]
     """What the Preloads of a Dataset want of it, those that run and those that it keeps."""
     namespace, dataset = reader.key.namespace, reader.dataset
     for kept in reader.kept:
-        yield wants.of_kept(namespace=namespace, dataset=dataset, kept=kept)
+        yield wants.of_kept(namespace=namespace, name=reader.key.name, dataset=dataset, kept=kept)
     known = {kept.name for kept in reader.kept}
     for name, uid, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
         if name not in known and not wants.is_complete(preload):
@@ -260,7 +260,7 @@ def has_keys(reader: Reader) -> bool:
     )
 
 
-def nodes_read_on(*, stores: Stores, users: Sequence[Reader]) -> frozenset[str]:
+def nodes_read_on(*, stores: Stores, users: Iterable[Reader]) -> frozenset[str]:
     """The nodes on which pods mount the claims of these Datasets."""
     return frozenset[str]().union(
         *(stores.usage.nodes_of((user.key.namespace, user.key.name)) for user in users)

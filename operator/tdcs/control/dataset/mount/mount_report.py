@@ -79,7 +79,8 @@ class MountReport:
         absent: nodes with agents that were away for too long to count as there, and may be back.
         look_at: when time alone changes the decision, on the clock of the passes: an agent that is awaited stops to
             count as there then, or counts as lost.
-        read_on: nodes on which it is read, or was a while ago; None while its data does not follow its jobs.
+        read_on: of each Dataset whose copies follow its jobs, the nodes on which it is read, or was a while ago; by
+            the key of its own want.
     """
 
     there: bool = False
@@ -104,7 +105,7 @@ class MountReport:
     busy: bool = False
     absent: frozenset[str] = frozenset()
     look_at: float | None = None
-    read_on: ReadOn | None = None
+    read_on: Mapping[str, ReadOn] = field(default_factory=dict)
 
     def ledger(self, readers: Collection[WorkKey], *, moving: bool) -> MountLedger[WorkKey] | None:
         """What lies where, for the choice of the workers that go; None while that is not known.

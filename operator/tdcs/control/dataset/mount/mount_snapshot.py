@@ -97,8 +97,8 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
     claims = claimants.of_mount(context=world.context, users=users, queue=world.queue_order())
     namespaces = world.context.stores.namespaces
     return (
-        mount_readers.nodes_read_on(stores=world.context.stores, users=users)
-        if mount.report is not None and mount.report.read_on is not None
+        [mount_readers.nodes_read_on(stores=world.context.stores, users=[user]) for user in users]
+        if mount.report is not None and mount.report.read_on
         else None,
         [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
         [

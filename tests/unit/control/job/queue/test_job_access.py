@@ -155,11 +155,15 @@ def test_never_more_jobs_than_places_and_no_place_is_left_empty(
     free = nodes(100)
     found = schedule(waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=free), places=Places())
     for name in "mk":
-        readers = [one for one in found.admitted if any(each.dataset == f"team/{name}" for each in one.access)]
+        readers = [
+            one for one in found.admitted if any(each.dataset == f"team/{name}" for each in one.access)
+        ]
         assert len(readers) <= limit * copies
     for one in found.waiting:
         assert one.short is not None
-        full = sum(any(each.dataset == one.short.dataset for each in other.access) for other in found.admitted)
+        full = sum(
+            any(each.dataset == one.short.dataset for each in other.access) for other in found.admitted
+        )
         assert full == limit * copies
 
 
