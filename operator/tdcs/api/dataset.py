@@ -388,6 +388,16 @@ class Grant(Model):
     """Why it is no more: as the reason of the condition Granted."""
 
 
+class OtherNamespaces(Model):
+    """What a Dataset shares with other namespaces."""
+
+    namespaces: int
+    """How many other namespaces have a Dataset of the same source with the same rights. Blocks that several want on a
+    node lie there once."""
+    bytes: int = 0
+    """Bytes that lie on nodes for them alone. Their quotas count these; jobs of this Dataset can read them, too."""
+
+
 class DatasetStatus(Model):
     """What of the data is cached, and where."""
 
@@ -411,7 +421,10 @@ class DatasetStatus(Model):
     """Bytes that are cached somewhere, each counted once, also where another Dataset of the same source wants them:
     jobs can read those too. What lies on this Dataset's own nodes is in `loadedBytes` and `copies`."""
     physical_bytes: int = 0
-    """Bytes in the cache, every copy of a block counted, those of other Datasets of the same source too."""
+    """Bytes in the cache, every copy of a block counted, those of other Datasets of the same source in this namespace
+    too. What lies there for other namespaces alone is in `otherNamespaces`."""
+    other_namespaces: OtherNamespaces | None = None
+    """Other namespaces with the same source, by their number; left out when there is none."""
     cached_ratio: float = 0.0
     """cachedBytes over totalBytes, between 0 and 1: each byte counts once, however many nodes hold it."""
     wanted_bytes: int = 0

@@ -50,8 +50,8 @@ class Access(Model):
         | None
     ) = None
     """How many TrainingJobs may read each copy of this Dataset at once; further ones wait in the queue for a place.
-    Jobs of other Datasets with the same source do not count. Left out, there is no limit; to let no job read it, suspend
-    the jobs."""
+    Jobs of other Datasets with the same source do not count. Left out, there is no limit; to let no job read it,
+    suspend the jobs."""
     on_limit: OnLimit = "Suspend"
     """What becomes of further jobs. Suspend: they wait until a job ends. Clone: a further copy is made for them on
     other nodes, from the nodes that have the data, and they wait until it is there."""
@@ -210,8 +210,8 @@ class CacheQuota(Model):
             }
         ),
     ]
-    """Bytes on all nodes, every copy counted. What Datasets of one source have on the same nodes counts once, for the
-    oldest of them."""
+    """Bytes on all nodes, every copy counted. What several Datasets that this quota counts want of one source on the
+    same node counts once. What others want there as well counts in full: they may leave at any time."""
 
     @property
     def limit_bytes(self) -> int:

@@ -13,6 +13,7 @@ from tdcs.control.dataset import grant_message as manager_report
 from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.dataset_volume import ClaimTimes, Volume
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
+from tdcs.control.dataset.copy_moves import NODES_CHANGED, CopyMoves
 from tdcs.control.dataset.mount import listing_times, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.listing_times import SourceCheck
@@ -24,6 +25,7 @@ from tdcs.decide.cache import wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
 from tdcs.decide.cache.mount_standing import DatasetUse, is_kept_by_twin
 from tdcs.decide.place.holdings import Holdings, WantProgress
+from tdcs.decide.place.other_tenants import OtherTenants, other_tenants
 from tdcs.decide.problem import RETRY_SOON, Problem
 from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import DATASETS
@@ -112,10 +114,12 @@ class Publisher:
         self._revoked = revoked
         self._load_times = LoadTimes()
         self._claim_times = ClaimTimes(clock=world.clock)
+        self._copy_moves = CopyMoves()
 
     def forget(self, key: WorkKey) -> None:
         self._load_times.forget(key)
         self._claim_times.forget(key)
+        self._copy_moves.forget(key)
 
     async def publish(
         self,
@@ -273,10 +277,19 @@ class Publisher:
             brought=brought,
             cloned=cloned,
             failures=found.failures,
+            others=_others(me, found, decision),
         )
         await self._write(
             me.obj, counted, findings, beside=listing_times.unwritten(checked, now=context.now())
         )
+        read_on = found.read_on.get(key)
+        if moved := self._copy_moves.seen(
+            me.key,
+            placement,
+            read_on=read_on.last.keys() if read_on is not None else (),
+            leaving=decision.draining,
+        ):
+            await context.recorder.record(about=me.obj, reason=NODES_CHANGED, message=moved, type_="Normal")
         return wait
 
     def _load_seconds(self, me: Reader, found: MountReport) -> int | None:
@@ -378,6 +391,19 @@ class Publisher:
             findings=findings,
             beside=beside,
         )
+
+
+def _others(me: Reader, found: MountReport, decision: MountDecision) -> OtherTenants | None:
+    """What other namespaces have of the mount of a Dataset."""
+    if found.listed is None:
+        return None
+    return other_tenants(
+        namespace=me.key.namespace,
+        datasets=decision.claims,
+        placements=decision.placements,
+        states={node: state for node, state in found.states.items() if state.manifest == found.listed.digest},
+        sizes=found.listed.totals.sizes,
+    )
 
 
 def _waited(status: DatasetStatus) -> bool:

@@ -8,10 +8,11 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.conditions import shorten
-from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, NodeBytes
+from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, NodeBytes, OtherNamespaces
 from tdcs.api.failures import FailedFile
 from tdcs.decide.cache.mount_standing import DatasetUse
 from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
+from tdcs.decide.place.other_tenants import OtherTenants
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.wanted_clones import Clone
 from tdcs.model.humanize import human, percent, speed
@@ -34,6 +35,7 @@ def with_data(
     brought: Brought = (),
     cloned: Cloned = (),
     failures: Failures | None = None,
+    others: OtherTenants | None = None,
 ) -> DatasetStatus:
     """A status with what it says of the data: how much there is, where it lies, and how far loads are.
 
@@ -44,6 +46,7 @@ def with_data(
         readable: how far by what can be read now, which its copies are counted by; the same when left out.
         brought: what its Preloads came to, and how much of that can be read.
         cloned: what its further copies came to, likewise.
+        others: what lies there for other namespaces; None when nobody else has the source.
     """
     some, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
     now = readable or done
@@ -58,7 +61,10 @@ def with_data(
             "total_bytes": held.total_bytes,
             "total_files": held.total_files,
             "cached_bytes": held.cached_bytes,
-            "physical_bytes": sum(held.node_bytes.values()),
+            "physical_bytes": max(sum(held.node_bytes.values()) - (others.bytes if others else 0), 0),
+            "other_namespaces": OtherNamespaces(namespaces=others.namespaces, bytes=others.bytes)
+            if others is not None and others.namespaces
+            else None,
             "cached_ratio": ratio(held.cached_bytes, held.total_bytes) if some else 0.0,
             "cached": percent(held.cached_bytes, held.total_bytes) if some else None,
             "wanted_bytes": done.counted_bytes,

@@ -8,7 +8,6 @@ from tdcs.api.conditions import is_true
 from tdcs.control.context import Stores
 from tdcs.control.job.queue.turns import Turns
 from tdcs.control.status_publisher import conditions_of
-from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.data_location import chosen_from
 from tdcs.decide.place.dataset_copies import FIRST_COPY

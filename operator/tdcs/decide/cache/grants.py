@@ -178,9 +178,9 @@ def grant(given: GrantInput, *, before: Grants | None = None) -> Grants:
             change.take(chosen.grant.node_bytes, before=taken[mount.path] if comparable else {})
         for node, size in chosen.grant.node_bytes.items():
             free[node] = free.get(node, 0) - size
-        for one in chosen.grant.placements if mount.payers else ():
-            for quota in mount.payers.get(one.want.key, ()):
-                quotas[quota] -= one.charged_bytes
+        for one in chosen.grant.placements:
+            for quota, cost in one.charges.items():
+                quotas[quota] -= cost
         found[mount.path] = chosen
         if not mount.payers:
             needed[mount.path] = before.needed[mount.path] if chosen is known else _needed(chosen).size
@@ -232,23 +232,28 @@ def _needed(placed: Placed, limits: Mapping[str, int] | None = None) -> _Needed:
     if not grant.placements:
         return _Needed(size=max(grant.node_bytes.values(), default=0))
     left = dict(limits or {})
-    # What Datasets and Preloads want of the same files lies on the same nodes.
+    # What Datasets and Preloads want of the same files lies on the same nodes; each quota pays for it once.
     own: dict[tuple[str, ...], int] = {}
+    paid: dict[tuple[str, tuple[str, ...]], int] = {}
     further = 0
     for one in grant.placements:
         want = one.want
         copy = one.subset_bytes
         if want.mode == "Replicate":
             copy *= len(want.nodes) or want.node_count or 1
-        asked = copy * want.copies - (0 if want.beside else own.get(want.paths, 0))
         payers = placed.demand.payers.get(want.key, ())
-        size = max(min(asked, *(left[quota] for quota in payers)), 0) if payers else max(asked, 0)
+        before = {quota: 0 if want.beside else paid.get((quota, want.paths), 0) for quota in payers}
+        allowed = max(min([copy * want.copies, *(before[quota] + left[quota] for quota in payers)]), 0)
         if want.beside:
-            size -= size % max(copy, 1)  # a part of a further copy is of no use to anybody
-            further += size
+            allowed -= allowed % max(copy, 1)  # a part of a further copy is of no use to anybody
+            further += allowed
         else:
-            own[want.paths] = own.get(want.paths, 0) + size
-        left |= {quota: left[quota] - size for quota in payers}
+            own[want.paths] = max(own.get(want.paths, 0), allowed)
+        for quota in payers:
+            cost = max(allowed - before[quota], 0)
+            left[quota] -= cost
+            if not want.beside:
+                paid[quota, want.paths] = before[quota] + cost
     charged = {quota: limit - left[quota] for quota, limit in (limits or {}).items()}
     return _Needed(size=sum(own.values()) + further, charged=charged)
 
@@ -381,8 +386,8 @@ def still_fits(
         return False
     charged: dict[str, int] = {}
     for one in placements:
-        for quota in mount.payers.get(one.want.key, ()):
-            charged[quota] = charged.get(quota, 0) + one.charged_bytes
+        for quota, cost in one.charges.items():
+            charged[quota] = charged.get(quota, 0) + cost
     return all(size <= quotas[quota] for quota, size in charged.items())
 
 

@@ -65,7 +65,9 @@ class PlacementInput:
         candidates: nodes that may hold something.
         held_before: nodes that each copy of a want was given before, by its id; it keeps them where it can.
         payers: by the key of a want the quotas that its bytes count to.
-        quotas: what each quota has left, in bytes. Bytes that another want of the mount has on a node cost nothing.
+        quotas: what each quota has left, in bytes. What several wants have on a node costs a quota once, by the
+            first of those that it counts: what others pay for, who may leave at any time, costs it as much as what
+            nobody has.
         readers: where each Dataset is read whose data follows its jobs, by the key of its own want.
     """
 
@@ -104,6 +106,7 @@ class WantPlacement:
         wanted_bytes: bytes of all copies that shall lie on nodes.
         unplaced_bytes: bytes of all copies for which there is no room.
         added_bytes: bytes on each node that it adds to what wants before it have there.
+        charges: bytes that it costs each quota that pays for it.
         short_of: the quota that kept some of it out; empty when none did.
     """
 
@@ -117,12 +120,8 @@ class WantPlacement:
     wanted_bytes: int
     unplaced_bytes: int
     added_bytes: Mapping[str, int] = field(default_factory=dict)
+    charges: Mapping[str, int] = field(default_factory=dict)
     short_of: str = ""
-
-    @property
-    def charged_bytes(self) -> int:
-        """Bytes that it costs the quotas that pay for it."""
-        return sum(self.added_bytes.values())
 
     @property
     def holders(self) -> dict[str, frozenset[str]]:
@@ -154,6 +153,9 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
     """Where all wants of a mount shall lie, in their order."""
     room = _Room(given)
     quotas = dict(given.quotas)
+    paid = {
+        quota: _Promises(given.totals) for quota in {one for those in given.payers.values() for one in those}
+    }
     nodes_of: dict[str, set[str]] = {}
     found = []
     for want in given.wants:
@@ -173,6 +175,7 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
         copies: list[PlacedCopy] = []
         wanted = unplaced = 0
         added: dict[str, int] = {}
+        charges: dict[str, int] = {}
         payers = given.payers.get(want.key, ())
         short_of = ""
         plans = _plans_that_stay(given, want, candidates, size=size, totals=totals, quotas=quotas)
@@ -181,22 +184,27 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
                 _slots_of(plan, id_=copy_id, mount=given.mount, chosen=chosen, totals=totals),
                 paths=paths,
             )
-            tightest = min(payers, key=lambda quota: (quotas[quota], quota), default="")
-            if tightest and fitting.cost > quotas[tightest]:
-                fitting = room.within(fitting.copy, paths=paths, limit=quotas[tightest])
-                short_of = short_of or tightest
-            copy, cost = fitting.copy, fitting.cost
+            for quota in sorted(payers, key=lambda one: (quotas[one], one)):
+                if paid[quota].cost(fitting.copy, paths=paths) > quotas[quota]:
+                    within = paid[quota].within(fitting.copy, paths=paths, limit=quotas[quota])
+                    fitting = room.fit(within, paths=paths)
+                    short_of = short_of or quota
+            copy = fitting.copy
             lacks = size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - fitting.size
             unplaced += lacks
             if want.beside and lacks:
                 continue  # a part of a further copy is of no use to anybody
             wanted += fitting.size
-            quotas |= {quota: quotas[quota] - cost for quota in payers}
+            for quota in payers:
+                cost = paid[quota].cost(copy, paths=paths)
+                quotas[quota] -= cost
+                charges[quota] = charges.get(quota, 0) + cost
+                paid[quota].take(copy, paths=paths)
             nodes_of.setdefault(want.beside or want.key, set()).update(copy.nodes)
             copies.append(copy)
-            for node, held in copy.nodes.items():
+            for node in copy.nodes:
                 added[node] = added.get(node, 0) + fitting.added[node]
-                room.take(node, paths=paths, taken=held)
+            room.promises.take(copy, paths=paths)
         found.append(
             WantPlacement(
                 want=want,
@@ -209,6 +217,7 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
                 wanted_bytes=wanted,
                 unplaced_bytes=unplaced,
                 added_bytes=added,
+                charges=charges,
                 short_of=short_of,
             )
         )
@@ -369,70 +378,37 @@ class _Fitting:
     size: int
     added: Mapping[str, int]
 
-    @property
-    def cost(self) -> int:
-        """Bytes that it adds on all nodes."""
-        return sum(self.added.values())
 
+class _Promises:
+    """What wants were promised on each node. Slots of the same paths are promised once."""
 
-class _Room:
-    """What the wants before have left of the nodes' room. Slots of the same paths are promised once."""
+    def __init__(self, totals: Mapping[tuple[str, ...], Totals]) -> None:
+        self._totals = totals
+        self.nodes: dict[str, dict[tuple[str, ...], bytes]] = {}
 
-    def __init__(self, given: PlacementInput) -> None:
-        self._free = {one.node.name: one.node.free_bytes for one in given.candidates}
-        self._totals = given.totals
-        self._taken: dict[str, dict[tuple[str, ...], bytes]] = {}
-
-    def left(self, nodes: Iterable[CacheNode], *, paths: tuple[str, ...], chosen: bytes) -> list[CacheNode]:
-        """Nodes with the bytes that a want may take there: what others mean as well does not count against it."""
-        return [
-            replace(node, free_bytes=self._left(node.name, paths=paths, chosen=chosen))
-            if node.name in self._taken
-            else node
-            for node in nodes
-        ]
-
-    def _left(self, node: str, *, paths: tuple[str, ...], chosen: bytes) -> int:
-        promised = self._taken[node]
-        own = slots.bytes_in(chosen, self._totals[paths].sizes)
-        with_own = {**promised, paths: slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), chosen)}
-        return max(self._free[node] - (int(self._slot_bytes(with_own).sum()) - own), 0)
-
-    def fit(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> _Fitting:
-        """The copy without what a node has no room for beside what others were promised there. What these mean as well
-        takes no room; of the rest the end of the order of slots is left out."""
-        nodes = dict(copy.nodes)
-        sizes = self._totals[paths].sizes
-        placed = dict(zip(nodes, slots.bytes_of(tuple(nodes.values()), sizes), strict=True))
-        added = dict(placed)
+    def take(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> None:
         for node, held in copy.nodes.items():
-            if node not in self._taken and placed[node] <= self._free[node]:
-                continue
-            more, before = self._more(node, paths=paths, held=held)
-            fitting = slots.prefix_within(more, self._free[node] - before)
-            kept = slots.mask_of(held) & ((more == 0) | slots.mask_of(slots.prefix(fitting)))
-            nodes[node] = slots.of_mask(kept)
-            placed[node], added[node] = int(sizes[kept].sum()), int(more[kept].sum())
-        return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed.values()), added=added)
+            promised = self.nodes.setdefault(node, {})
+            promised[paths] = slots.union(promised[paths], held) if paths in promised else held
 
-    def within(self, copy: PlacedCopy, *, paths: tuple[str, ...], limit: int) -> _Fitting:
+    def cost(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> int:
+        """Bytes that a copy adds on all nodes."""
+        return sum(int(self.more(node, paths=paths, held=held)[0].sum()) for node, held in copy.nodes.items())
+
+    def within(self, copy: PlacedCopy, *, paths: tuple[str, ...], limit: int) -> PlacedCopy:
         """The copy with so many slots, from the beginning of their order, that it adds no more than a limit."""
-        each = {node: self._more(node, paths=paths, held=held)[0] for node, held in copy.nodes.items()}
-        more = np.sum(list(each.values()), axis=0)
+        more = np.sum(
+            [self.more(node, paths=paths, held=held)[0] for node, held in copy.nodes.items()], axis=0
+        )
         kept = slots.mask_of(slots.prefix(slots.prefix_within(more, max(limit, 0))))
         fits = (more == 0) | kept
-        nodes = {node: slots.of_mask(slots.mask_of(held) & fits) for node, held in copy.nodes.items()}
-        placed = slots.bytes_of(tuple(nodes.values()), self._totals[paths].sizes)
-        added = {node: int(mine[kept].sum()) for node, mine in each.items()}
-        return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed), added=added)
+        return replace(
+            copy, nodes={node: slots.of_mask(slots.mask_of(held) & fits) for node, held in copy.nodes.items()}
+        )
 
-    def take(self, node: str, *, paths: tuple[str, ...], taken: bytes) -> None:
-        promised = self._taken.setdefault(node, {})
-        promised[paths] = slots.union(promised[paths], taken) if paths in promised else taken
-
-    def _more(self, node: str, *, paths: tuple[str, ...], held: bytes) -> tuple[slots.Sizes, int]:
+    def more(self, node: str, *, paths: tuple[str, ...], held: bytes) -> tuple[slots.Sizes, int]:
         """Bytes of each slot that slots of a want add to what others were promised on a node, and the bytes of that."""
-        promised = self._taken.get(node, {})
+        promised = self.nodes.get(node, {})
         before = self._slot_bytes(promised)
         own = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)
         return self._slot_bytes({**promised, paths: own}) - before, int(before.sum())
@@ -444,3 +420,43 @@ class _Room:
         for paths, taken in promised.items():
             summed += np.where(slots.mask_of(taken), self._totals[paths].sizes, 0)
         return np.minimum(summed, self._totals[()].sizes)
+
+
+class _Room:
+    """What the wants before have left of the nodes' room."""
+
+    def __init__(self, given: PlacementInput) -> None:
+        self._free = {one.node.name: one.node.free_bytes for one in given.candidates}
+        self._totals = given.totals
+        self.promises = _Promises(given.totals)
+
+    def left(self, nodes: Iterable[CacheNode], *, paths: tuple[str, ...], chosen: bytes) -> list[CacheNode]:
+        """Nodes with the bytes that a want may take there: what others mean as well does not count against it."""
+        return [
+            replace(node, free_bytes=self._left(node.name, paths=paths, chosen=chosen))
+            if node.name in self.promises.nodes
+            else node
+            for node in nodes
+        ]
+
+    def _left(self, node: str, *, paths: tuple[str, ...], chosen: bytes) -> int:
+        own = slots.bytes_in(chosen, self._totals[paths].sizes)
+        more, before = self.promises.more(node, paths=paths, held=chosen)
+        return max(self._free[node] - (before + int(more.sum()) - own), 0)
+
+    def fit(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> _Fitting:
+        """The copy without what a node has no room for beside what others were promised there. What these mean as well
+        takes no room; of the rest the end of the order of slots is left out."""
+        nodes = dict(copy.nodes)
+        sizes = self._totals[paths].sizes
+        placed = dict(zip(nodes, slots.bytes_of(tuple(nodes.values()), sizes), strict=True))
+        added = dict(placed)
+        for node, held in copy.nodes.items():
+            if node not in self.promises.nodes and placed[node] <= self._free[node]:
+                continue
+            more, before = self.promises.more(node, paths=paths, held=held)
+            fitting = slots.prefix_within(more, self._free[node] - before)
+            kept = slots.mask_of(held) & ((more == 0) | slots.mask_of(slots.prefix(fitting)))
+            nodes[node] = slots.of_mask(kept)
+            placed[node], added[node] = int(sizes[kept].sum()), int(more[kept].sum())
+        return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed.values()), added=added)

@@ -1,7 +1,7 @@
 """Places at the copies of Datasets: how many jobs read one now, and how many may.
 
-A job takes a place at each of its Datasets. Jobs that read the same source by another Dataset do not count, for that one
-may be another namespace's: no tenant takes a place of another one, nor hears of its jobs.
+A job takes a place at each of its Datasets. Jobs that read the same source by another Dataset do not count, for that
+one may be another namespace's: no tenant takes a place of another one, nor hears of its jobs.
 """
 
 from bisect import bisect_left, insort

@@ -122,12 +122,24 @@ def test_a_quota_bounds_the_bytes_of_all_copies(mode: PlacementMode) -> None:
     assert found.quotas["team"] == 300 - held(found, "a")
 
 
-def test_what_a_twin_has_on_the_same_nodes_costs_its_quota_nothing() -> None:
+def test_what_others_pay_for_on_the_same_nodes_costs_a_quota_as_much_as_what_nobody_has() -> None:
+    """Else it would get less at the moment at which the others leave."""
+    mine, theirs = want("a"), want("theirs")
+    payers = {mine.key: ("mine",), theirs.key: ("theirs",)}
+    found = granted(mount("a", wants=[mine, theirs], payers=payers), mine=1000, theirs=10)
+    alone = granted(mount("a", wants=[theirs], payers=payers), mine=1000, theirs=10)
+    assert [one.wanted_bytes for one in found.mounts["/a"].placements] == [1000, 10]
+    assert [one.wanted_bytes for one in alone.mounts["/a"].placements] == [10]
+    assert found.quotas == {"mine": 0, "theirs": 0}
+    assert held(found, "a") == 1000
+
+
+def test_what_two_datasets_of_one_quota_have_on_the_same_nodes_costs_it_once() -> None:
     mine, twin = want("a"), want("twin")
-    payers = {mine.key: ("mine",), twin.key: ("theirs",)}
-    found = granted(mount("a", wants=[mine, twin], payers=payers), mine=1000, theirs=10)
+    payers = {mine.key: ("team", "all"), twin.key: ("team", "all")}
+    found = granted(mount("a", wants=[mine, twin], payers=payers), team=1000, all=1500)
     assert [one.wanted_bytes for one in found.mounts["/a"].placements] == [1000, 1000]
-    assert found.quotas == {"mine": 0, "theirs": 10}
+    assert found.quotas == {"team": 0, "all": 500}
 
 
 def test_a_quota_that_is_made_smaller_evicts_nothing_that_is_pinned_and_there() -> None:

@@ -191,7 +191,7 @@ class Walk:
         for placed in self.grants().placed.values():
             payers = placed.demand.payers
             found[placed.grant.tier is Tier.PINNED] += sum(
-                one.charged_bytes
+                sum(one.charges.values()) if payers.get(one.want.key) else sum(one.added_bytes.values())
                 for one in placed.grant.placements
                 if payers.get(one.want.key) or not known_to_pay
             )

@@ -241,3 +241,36 @@ async def test_a_new_operator_counts_the_jobs_that_read_before_it_admits_one() -
             DATASETS, name="pictures", namespace="n", patch={"spec": {"access": {"maxConcurrentJobs": 2}}}
         )
         await jobs.until(lambda: jobs.bound("two") == 1)
+
+
+@given(
+    jobs=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 8), st.integers(0, MAX_PASSES + 1), st.booleans()),
+        max_size=24,
+    ),
+    limit=st.integers(0, 2),
+)
+def test_no_tenant_of_ten_takes_places_of_another_one_or_hears_its_name(
+    jobs: list[tuple[int, int, int, bool]], limit: int
+) -> None:
+    """All read one source, by a Dataset in each namespace."""
+    waiting = [
+        of_namespace(
+            f"tenant{tenant}",
+            f"job-of-tenant{tenant}-{number}",
+            group(1, gpus),
+            age=number,
+            passed=passed,
+            access=(PlaceRequest(dataset=f"tenant{tenant}/data", limit=limit if limited else 0),),
+        )
+        for number, (tenant, gpus, passed, limited) in enumerate(jobs)
+    ]
+    found = queue(*waiting, gpus=8)
+    for one in found.waiting:
+        said = waiting_admission(found, one.uid).message
+        assert not [
+            tenant for tenant in range(10) if f"tenant{tenant}" != one.owner and f"tenant{tenant}" in said
+        ]
+        if one.short is not None and one.short.reason is Reason.AT_LIMIT:
+            own = [each for each in waiting if each.owner == one.owner]
+            assert len(own) > limit, f"{one.key} lacks a place, and its namespace has {len(own)} jobs: {said}"
