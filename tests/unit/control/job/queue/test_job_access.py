@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.control.job.queue.test_schedule import enters, group, job, nodes
 from tests.unit.control.jobs import Jobs
 
+from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
-from tdcs.decide.queue.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
 from tdcs.decide.queue.job_places import requests_of
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Reason
