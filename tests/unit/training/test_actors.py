@@ -400,3 +400,45 @@ def test_a_trace_shows_each_act_and_adds_up_to_the_run(tmp_path: Path) -> None:
     assert times.busy_seconds == pytest.approx(
         sum(act.ended - act.started for act in records["slow"]) / 1e9, rel=1e-3
     )
+
+
+def test_an_act_that_never_returns_ends_the_run_with_the_name_of_its_actor() -> None:
+    released, began = threading.Event(), threading.Event()
+
+    def stuck(inputs: Registers, outputs: Registers, number: int) -> None:
+        if inputs["a"].value == 2:
+            began.set()
+            released.wait()
+
+    plan = ActorPlan(
+        (
+            Task(name="source", kernel=counting(5, "a"), produces=(RegisterSpec(name="a"),)),
+            Task(name="sink", kernel=stuck, consumes=("a",), thread=1),
+        )
+    )
+    runtime = Runtime(plan, patience=0.2)
+    runtime.start()
+    try:
+        with pytest.raises(ActorError, match=r"the actor sink failed: its act 2 has not returned for 0\.2 s"):
+            runtime.wait(WAIT)
+        assert began.is_set()
+        runtime.stop()  # does not wait for the act
+    finally:
+        released.set()
+
+
+def test_acts_that_take_long_each_are_not_taken_for_one_that_never_returns() -> None:
+    found: list[object] = []
+
+    def slow(inputs: Registers, outputs: Registers, number: int) -> None:
+        time.sleep(0.05)
+        found.append(inputs["a"].value)
+
+    plan = ActorPlan(
+        (
+            Task(name="source", kernel=counting(8, "a"), produces=(RegisterSpec(name="a"),)),
+            Task(name="sink", kernel=slow, consumes=("a",), thread=1),
+        )
+    )
+    Runtime(plan, patience=WAIT).run()
+    assert found == list(range(8))

@@ -3,7 +3,7 @@
 import sys
 import threading
 from collections.abc import Mapping
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 
 from tdcs_train.actors.account import Account, ActorTimes, times_of
 from tdcs_train.actors.actor import Actor, Input, Output
@@ -31,6 +31,8 @@ class Runtime:
         machine: Which of the plan's machines this is.
         network: What carries registers to and from the others, if the plan has any.
         memory: Where to put the registers, `plan.memory_bytes` of it; new memory otherwise.
+        patience: Seconds after which an act that has not returned ends the run, with its actor's name; None: no limit,
+            as for acts that wait for another machine. Acts that pools work on are not watched.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Runtime:
         machine: int = 0,
         network: Network | None = None,
         memory: memoryview | None = None,
+        patience: float | None = None,
     ) -> None:
         check(plan)
         self.plan = plan
@@ -51,6 +54,8 @@ class Runtime:
                 f"the plan has the machines {plan.machines}; without a network only one can be run"
             )
         self._threads: dict[int, ActorThread] = {}
+        self._patience = patience
+        self._stuck: set[ActorThread] = set()
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
@@ -127,15 +132,35 @@ class Runtime:
         """Wait until all actors have ended; False after `timeout` seconds.
 
         Raises:
-            ActorError: A kernel failed; all actors have been stopped.
+            ActorError: A kernel failed, or did not return in time; all actors have been stopped.
             PeerError: Another machine failed, ended or fell silent.
         """
-        over = self._over.wait(timeout)
+        over = self._over.wait(timeout) if self._patience is None else self._watched(timeout, self._patience)
         if isinstance(self._error, PeerError):
             raise self._error
         if self._error is not None:
             raise ActorError(f"the actor {self._stopped_by} failed: {self._error}") from self._error
         return over
+
+    def _watched(self, timeout: float | None, patience: float) -> bool:
+        """As `Event.wait`, and ends the run when an act goes on for longer than `patience` seconds."""
+        until = None if timeout is None else monotonic() + timeout
+        since: dict[ActorThread, tuple[Actor | None, int, float]] = {}
+        while True:
+            left = patience / 4 if until is None else min(patience / 4, until - monotonic())
+            if left <= 0 or self._over.wait(left):
+                return self._over.is_set()
+            for thread in self._threads.values():
+                actor, now = thread.acting, monotonic()
+                acts = actor.acts if actor is not None else 0
+                seen = since.get(thread)
+                if seen is None or seen[:2] != (actor, acts):
+                    since[thread] = (actor, acts, now)
+                elif actor is not None and now - seen[2] >= patience:
+                    self._stuck.add(thread)
+                    self._end_with(
+                        TimeoutError(f"its act {acts} has not returned for {patience:g} s"), actor.task.name
+                    )
 
     def run(self) -> None:
         """Start, and wait for the end."""
@@ -146,7 +171,7 @@ class Runtime:
             self.stop()
 
     def stop(self, *, wait: bool = True) -> None:
-        """End the threads after the acts that are running; `wait` for them."""
+        """End the threads after the acts that are running; `wait` for those that return."""
         if self._network is not None:
             self._network.close(reason="" if self._error is None else str(self._error))
         self._over.set()
@@ -157,7 +182,7 @@ class Runtime:
         ):  # an interpreter that ends has frozen these threads: they never end
             return
         for thread in self._threads.values():
-            if thread is not threading.current_thread() and thread.is_alive():
+            if thread not in self._stuck and thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
 
     def accounts(self) -> Mapping[str, Account]:

@@ -22,6 +22,8 @@ class ActorThread(threading.Thread):
         self.channel: SimpleQueue[Message | None] = SimpleQueue()
         self._ready: list[tuple[int, int, Actor]] = []
         self._turns = itertools.count()
+        self.acting: Actor | None = None
+        """The actor whose kernel runs now, for who watches from another thread."""
 
     def post_from(self, other: "ActorThread | None") -> Post:
         """How actors of another thread (or of none) send to actors of this one."""
@@ -54,4 +56,6 @@ class ActorThread(threading.Thread):
                 handler, payload, when, cause = local.popleft()
                 handler(payload, when, cause)
             if ready:
-                before = heapq.heappop(ready)[2].act(before)
+                self.acting = heapq.heappop(ready)[2]
+                before = self.acting.act(before)
+                self.acting = None

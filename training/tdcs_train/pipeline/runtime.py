@@ -22,6 +22,7 @@ from tdcs_train.pipeline.network import NetworkLink, RingReducer
 from tdcs_train.pipeline.order import Place, check_counts, neighbours, place_of
 from tdcs_train.pipeline.plan_file import StagePlan
 from tdcs_train.pipeline.stage import Loss, StageCompute
+from tdcs_train.pipeline.statistics import averaged_statistics
 from tdcs_train.pipeline.worker import Batches, Settings, Spent, Worker
 
 MakeOptimizer = Callable[[list[nn.Parameter], float], torch.optim.Optimizer]
@@ -33,7 +34,9 @@ class Recipe:
 
     `optimizer` is given the parameters of a stage and its learning rate: in mode `stash` that is `learning_rate` x
     replicas / replicas of the input stage, because a stage with fewer replicas steps more often. `stage_rates`
-    multiplies it for each stage.
+    multiplies it for each stage, and `schedule` for each update, by the mini-batches that the pipeline was trained with
+    before it; a scheduler of PyTorch would count the updates of one stage. Clipping in an optimizer clips the gradients
+    of its stage alone: there is none over the whole model.
     """
 
     model: nn.Module
@@ -42,6 +45,7 @@ class Recipe:
     learning_rate: float
     settings: Settings = field(default_factory=Settings)
     stage_rates: Sequence[float] = ()
+    schedule: Callable[[int], float] | None = None
     inputs: int | Sequence[str] = 1
     """How many arguments of forward are data, or their names; a plan of a profile says it, too."""
     labels: int = 1
@@ -98,6 +102,7 @@ class Pipeline:
             reducer=_ring(self.place, connections),
             optimizer=_optimizer(recipe, compute, self.place),
             ahead=plan.ahead,
+            schedule=recipe.schedule,
         )
         self._rounds = 0
 
@@ -128,10 +133,16 @@ class Pipeline:
         )
 
     def save(self, folder: Path) -> None:
-        """Writes a checkpoint: a file for each stage, by its replica 0. Returns when all stages have theirs."""
+        """Writes a checkpoint: a file for each stage, by its replica 0. Returns when all stages have theirs.
+
+        Running statistics (BatchNorm) are those of all replicas of a stage, averaged: each has seen other mini-batches.
+        """
+        averaged = averaged_statistics(
+            self.worker.compute.part.module, self.worker.reducer, replicas=self.place.own
+        )
         if self.place.replica == 0:
             compute, optimizer = self.worker.compute, self.worker.optimizer
-            state = compute.part.module.state_dict()
+            state = compute.part.module.state_dict() | averaged
             checkpoint.save(
                 folder,
                 Checkpoint(

@@ -11,7 +11,7 @@ from tdcs_train.model.errors import PlanError
 from tdcs_train.pipeline import credits
 from tdcs_train.pipeline.order import Act, Place, check_counts, share, warm_up
 from tdcs_train.pipeline.stage import StageCompute
-from tdcs_train.pipeline.values import Packet
+from tdcs_train.pipeline.values import Packet, tensors_of
 
 T = TypeVar("T")
 Mode = Literal["stash", "flush"]
@@ -89,12 +89,23 @@ class Worker:
     optimizer: torch.optim.Optimizer | None
     ahead: int = 0
     """Mini-batches in flight beside the published number, for each stage behind this one."""
+    schedule: Callable[[int], float] | None = None
+    """Factor of the learning rate of an update, by the mini-batches of the whole pipeline before it."""
     spent: Spent = field(default_factory=Spent)
     events: list[Event] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     """At the last stage: of each of its mini-batches, or micro-batches in mode flush."""
     done: int = 0
     """Mini-batches that the pipeline has worked on."""
+    _rates: list[float] = field(default_factory=list)
+    """The learning rate of each group of the optimizer, before the schedule."""
+    _samples: int | None = None
+    """Of a mini-batch, or micro-batch in mode flush."""
+
+    def __post_init__(self) -> None:
+        self._rates = (
+            [group["lr"] for group in self.optimizer.param_groups] if self.optimizer is not None else []
+        )
 
     @property
     def depth(self) -> int:
@@ -149,6 +160,7 @@ class Worker:
     def _flush(self, batches: Batches | None) -> None:
         micro = self.settings.micro_batches
         total: list[torch.Tensor | None] = [None] * len(self.compute.parameters)
+        self._samples = None
 
         def forward(batch: int) -> None:
             packet = self._packet(batch, batches)
@@ -181,9 +193,23 @@ class Worker:
                     "trained with"
                 ) from None
             packet = self.compute.enter(batch, inputs, labels)
+            self._check_size(packet)
             packet = Packet(batch, packet.values, self.compute.weights.newest * self.place.own)
         self.spent.inputs += time.monotonic() - begin
         return packet
+
+    def _check_size(self, packet: Packet) -> None:
+        """Refuses a mini-batch of another size where an update averages several, each with the same weight."""
+        first = next(iter(tensors_of(packet.values)), None)
+        if first is None or not first.dim():
+            return
+        expected, self._samples = self._samples or len(first), len(first)
+        if self._samples != expected and (self.settings.mode == "flush" or max(self.place.replicas) > 1):
+            kind = "micro-batch" if self.settings.mode == "flush" else "mini-batch"
+            raise PlanError(
+                f"{kind} {packet.batch} has {self._samples} samples, the one before it {expected}: an update averages "
+                "several with the same weight. Leave the uneven last one out (drop_last=True of a DataLoader)"
+            )
 
     def _forward(self, packet: Packet, *, version: int, share_of_loss: float) -> None:
         act = Act("forward", packet.batch)
@@ -229,6 +255,7 @@ class Worker:
     def _step(self, gradients: Sequence[torch.Tensor | None], *, needed_from: int) -> None:
         def update() -> None:
             if self.optimizer is not None:
+                self._scale_rates(self.optimizer)
                 for parameter, gradient in zip(self.compute.parameters.values(), gradients, strict=True):
                     parameter.grad = gradient
                 self.optimizer.step()
@@ -238,6 +265,15 @@ class Worker:
         begin = time.monotonic()
         self.compute.weights.advance(update, needed_from=needed_from)
         self.spent.compute += time.monotonic() - begin
+
+    def _scale_rates(self, optimizer: torch.optim.Optimizer) -> None:
+        """Set the learning rates for the next update, which `weights.newest` updates were before."""
+        if self.schedule is None:
+            return
+        each = self.place.own if self.settings.mode == "stash" else 1
+        factor = self.schedule(self.compute.weights.newest * each)
+        for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
 
     def _version(self, packet: Packet) -> int:
         return (
