@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 
 from tdcs.alluxio.mount_uri import source_uri
-from tdcs.api.source_uri import REGION, canonical_endpoint, is_folder
-from tdcs.model.cache_engine import Source, SourceError
+from tdcs.api.source_uri import REGION, canonical_endpoint, is_folder, parse_source_uri, uses_path_style
+from tdcs.model.cache_engine import Credentials, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE
 from tdcs.model.source_paths import canonical_uri, store_of
 
@@ -23,7 +23,11 @@ still the same.
 _STORE_PROPERTY = "tdcs.source.store"
 """Another one, which stays the same whatever keys and address the store is asked with."""
 
-_S3_OPTIONS = ("endpoint", "pathStyle", "region")
+_S3_OPTIONS = ("endpoint", "pathStyle", "region", "requesterPays")
+
+NO_KEYS_MARK = "tdcs-without-keys"
+"""In place of a key pair: `io.tdcs.names.StoreClient` signs no request then. It is no key of any store; without a pair
+Alluxio would read with the credentials of its node."""
 
 
 def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[str, str]:
@@ -47,11 +51,20 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
     properties = {} if is_folder(uri) else _s3_properties(source=source, uri=uri)
     properties["alluxio.user.block.size.bytes.default"] = f"{block_size}B"
     if source.credentials is not None:
-        properties["s3a.accessKeyId"] = source.credentials.access_key_id
-        properties["s3a.secretKey"] = source.credentials.secret_access_key
+        pays = source.options.get("requesterPays") == "true"
+        properties |= _keys(source.credentials, requester_pays=pays)
     text = json.dumps([uri, sorted(properties.items())])
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return properties | {DIGEST_PROPERTY: digest, _STORE_PROPERTY: store_of(source.options)}
+
+
+def _keys(keys: Credentials, *, requester_pays: bool) -> dict[str, str]:
+    """The key pair of a mount. What Alluxio knows nothing of stands behind the secret, on lines of their own: a session
+    token, and who pays. It shows that value to nobody, and `io.tdcs.names.StoreClient` takes it apart."""
+    if not keys.access_key_id:
+        return {"s3a.accessKeyId": NO_KEYS_MARK, "s3a.secretKey": NO_KEYS_MARK}
+    lines = [keys.secret_access_key, keys.session_token, "requester-pays" if requester_pays else ""]
+    return {"s3a.accessKeyId": keys.access_key_id, "s3a.secretKey": "\n".join(lines).rstrip("\n")}
 
 
 def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
@@ -71,16 +84,16 @@ def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
             reason=f"region {source.options['region']!r} is no region such as us-east-1",
             remedy="Correct spec.source.options.region",
         )
-    # An own server is reached by path as a rule, and AWS by bucket host name.
-    path_style = source.options.get("pathStyle", "true" if endpoint else "false")
-    if path_style not in {"true", "false"}:
-        raise SourceError(
-            attempted=f"read the options of {uri}",
-            reason=f"pathStyle is {path_style!r}",
-            remedy='Set spec.source.options.pathStyle to "true" or "false"',
-        )
+    for option in ("pathStyle", "requesterPays"):
+        if source.options.get(option, "true") not in {"true", "false"}:
+            raise SourceError(
+                attempted=f"read the options of {uri}",
+                reason=f"{option} is {source.options[option]!r}",
+                remedy=f'Set spec.source.options.{option} to "true" or "false"',
+            )
+    path_style = uses_path_style(source.options, bucket=parse_source_uri(uri).bucket)
     properties = {
-        "alluxio.underfs.s3.disable.dns.buckets": path_style,
+        "alluxio.underfs.s3.disable.dns.buckets": str(path_style).lower(),
         # Asking for the bucket's ACL needs a permission that readers seldom have, and its answer is not used.
         "alluxio.underfs.s3.inherit.acl": "false",
     }

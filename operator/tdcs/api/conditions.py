@@ -243,7 +243,6 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         "SecretForbidden",
         "SecretIncomplete",
         "SecretNotFound",
-        "SecretNotNamed",
         "SourceEmpty",
         "SourceNotAllowed",
         "SourceRefused",

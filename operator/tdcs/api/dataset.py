@@ -92,12 +92,6 @@ def _checked_region(region: str) -> str:
     return region
 
 
-KEYS_NEEDED = (
-    "name a Secret of the Dataset's namespace that holds accessKeyId and secretAccessKey; "
-    "public buckets without credentials are not supported yet"
-)
-
-
 class SourceOptions(Model):
     """How the object store is reached."""
 
@@ -140,7 +134,10 @@ class SourceOptions(Model):
     ) = None
     """Region of the bucket, such as us-east-1."""
     path_style: bool | None = None
-    """Whether the bucket stands in the path (http://store/bucket) and not in the host name."""
+    """Whether the bucket stands in the path (http://store/bucket) and not in the host name; left out, it does with an
+    endpoint, and with dots in the bucket's name, before which no certificate of Amazon's is valid."""
+    requester_pays: bool | None = None
+    """Whether the account of the keys pays for what is read, as buckets with requester pays ask for."""
 
 
 class SecretRef(Model):
@@ -154,7 +151,7 @@ class SecretRef(Model):
             json_schema_extra=rules(own_namespace_rule("a Secret of the Dataset's own namespace")),
         ),
     ]
-    """Its name. It holds the keys accessKeyId and secretAccessKey."""
+    """Its name. It holds the keys accessKeyId and secretAccessKey, and for temporary ones sessionToken."""
 
 
 class SourceSpec(Model):
@@ -169,8 +166,8 @@ class SourceSpec(Model):
     options: SourceOptions = defaulted(SourceOptions)
     """How the object store is reached. They cannot be changed later."""
     secret_ref: SecretRef | None = None
-    """The Secret with the keys of the store. Every s3 source needs one: without it the cache would read with the
-    credentials of its node. A file source has none."""
+    """The Secret with the keys of the store. Left out, an s3 source is read without keys, as public buckets can be, and
+    never with those of a node. A file source has none."""
     bandwidth: Bandwidth = None
     """The most bytes a second that all loads of the namespace together read from the store (the endpoint, or the file
     system), such as 1G; of several of its Datasets of a store the least counts, and for data that other namespaces
@@ -255,14 +252,16 @@ class DatasetSpec(Model):
         Field(
             json_schema_extra=rules(
                 rule(
-                    "!self.uri.startsWith('s3://') || has(self.secretRef)",
-                    KEYS_NEEDED,
+                    "!has(self.options.requesterPays) || !self.options.requesterPays || has(self.secretRef)",
+                    "with options.requesterPays the account of the keys pays: name a Secret of the Dataset's namespace "
+                    "that holds accessKeyId and secretAccessKey",
                     field=".secretRef",
                     reason="FieldValueRequired",
                 ),
                 rule(
                     "!self.uri.startsWith('file://') || (!has(self.secretRef) && "
-                    "!has(self.options.endpoint) && !has(self.options.region) && !has(self.options.pathStyle))",
+                    "!has(self.options.endpoint) && !has(self.options.region) && !has(self.options.pathStyle) && "
+                    "!has(self.options.requesterPays))",
                     "a file source has neither secretRef nor options: remove them",
                 ),
                 rule(

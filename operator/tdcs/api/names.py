@@ -181,6 +181,7 @@ VOLUME_TIERS: Final = "tiers"
 # Keys of a Dataset's Secret.
 SECRET_ACCESS_KEY_ID: Final = "accessKeyId"  # noqa: S105 - the key's name, not a secret
 SECRET_SECRET_ACCESS_KEY: Final = "secretAccessKey"  # noqa: S105 - the key's name, not a secret
+SECRET_SESSION_TOKEN: Final = "sessionToken"  # noqa: S105 - the key's name, not a secret
 
 # Ports of the extender: for kube-scheduler, and for the API server's admission of pods.
 EXTENDER_PORT: Final = 8900

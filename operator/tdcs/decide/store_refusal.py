@@ -309,9 +309,17 @@ _MEANINGS: Final[dict[Cause, tuple[str, str]]] = {
 }
 
 
-def judge(answer: StoreAnswer) -> Meaning:
-    """What an answer means."""
+_KEYS_WANTED: Final = (
+    "the source gives nothing to who has no keys",
+    "name a Secret with accessKeyId and secretAccessKey in spec.source.secretRef",
+)
+
+
+def judge(answer: StoreAnswer, *, keyless: bool = False) -> Meaning:
+    """What an answer means. `keyless`: it was asked for without keys, as a public bucket is."""
     cause = _cause(answer)
+    if keyless and cause in _OF_KEYS:
+        return Meaning(cause=cause, reason=_KEYS_WANTED[0], remedy=_KEYS_WANTED[1])
     reason, remedy = _MEANINGS[cause]
     if cause is Cause.REGION and answer.region:
         reason = f"the bucket is in the region {answer.region}"

@@ -150,6 +150,7 @@ class PageRequests:
                     await read_document(answer),
                     region=answer.headers.get("x-amz-bucket-region", ""),
                     retry_after=answer.headers.get("Retry-After", ""),
+                    keyless=is_keyless(self._source),
                 )
             length = 0
             async for part in answer.content.iter_any():
@@ -158,6 +159,10 @@ class PageRequests:
                     raise PageError(f"a page has more than {LARGEST_PAGE} bytes")
                 sink.add(part)
         return None
+
+
+def is_keyless(source: Source) -> bool:
+    return source.credentials is None or not source.credentials.access_key_id
 
 
 def in_region_of(refused: Refusal, source: Source) -> Source | None:

@@ -8,7 +8,7 @@ import aiohttp
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.namespace_share import NamespaceShare
-from tdcs.listing.page_requests import in_region_of, read_document
+from tdcs.listing.page_requests import in_region_of, is_keyless, read_document
 from tdcs.listing.store_answers import Refusal, error_of, refusal
 from tdcs.model.cache_engine import KeysRefusedError, Source
 
@@ -71,4 +71,5 @@ class SourceKeys:
             if answer.status == 200:
                 return None
             region = answer.headers.get("x-amz-bucket-region", "")
-            return refusal(answer.status, await read_document(answer), region=region)
+            document = await read_document(answer)
+            return refusal(answer.status, document, region=region, keyless=is_keyless(source))

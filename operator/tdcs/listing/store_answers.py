@@ -18,14 +18,16 @@ class Refusal:
     Attributes:
         answer: what the store said, and the bucket's region where it names another one than it was asked in.
         retry_after: seconds for which the store asks not to be asked again.
+        keyless: it was asked without keys.
     """
 
     answer: StoreAnswer
     retry_after: float = 0.0
+    keyless: bool = False
 
     @property
     def meaning(self) -> Meaning:
-        return judge(self.answer)
+        return judge(self.answer, keyless=self.keyless)
 
     @property
     def passes(self) -> bool:
@@ -33,9 +35,12 @@ class Refusal:
         return busy or self.meaning.cause is Cause.BUSY
 
 
-def refusal(status: int, text: bytes, *, region: str = "", retry_after: str = "") -> Refusal:
+def refusal(
+    status: int, text: bytes, *, region: str = "", retry_after: str = "", keyless: bool = False
+) -> Refusal:
     """An answer by its status, the beginning of its text, and two of its headers."""
     return Refusal(
+        keyless=keyless,
         answer=read_answer(status, text, region=region),
         retry_after=min(float(retry_after), 60.0) if retry_after.isdecimal() else 0.0,
     )
@@ -63,6 +68,8 @@ def _explained(refused: Refusal) -> tuple[str, str]:
     meaning = refused.meaning
     if refused.passes:
         return "the store is busy, or a part of it is away", "it is tried again; see the store if it goes on"
+    if refused.keyless and meaning.of_keys:
+        return meaning.reason, meaning.remedy
     match meaning.cause:
         case Cause.DENIED:
             return "the source refused the credentials", (

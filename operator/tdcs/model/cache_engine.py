@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, Self, runtime_checkable
+from typing import Final, Protocol, Self, runtime_checkable
 
 from tdcs.api.source_uri import canonical_endpoint, is_folder
 from tdcs.model.redaction import redact
@@ -42,6 +42,11 @@ class Credentials:
         )
 
 
+NO_KEYS: Final = Credentials(access_key_id="", secret_access_key="")
+"""The credentials of a bucket that is read without any. They are asked about as others are: a bucket that is public no
+more takes them no more."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """Where a dataset is at home.
@@ -51,7 +56,7 @@ class Source:
         options: The friendly names of a Dataset's `spec.source.options`: for S3 `endpoint` (URL), `region`,
             `pathStyle` and `requesterPays` ("true" or "false"). An engine refuses names it does not know, with the list
             of those it does.
-        credentials: The key pair, or None for a source that needs none.
+        credentials: The key pair, `NO_KEYS` for a public bucket, or None for a folder.
         address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
     """
 

@@ -89,7 +89,6 @@ BAD = [
     ("Dataset", "spec.source.uri", "s3://bucket/a/%2e%2E/b", "without '..'"),
     ("Dataset", "spec.source.uri", "s3://bucket/a/..%5C..%2fb", "percent signs that stand for them"),
     ("Dataset", "spec.source", ..., "spec.source: Required value"),
-    ("Dataset", "spec.source.secretRef", ..., "spec.source.secretRef: Required value: name a Secret"),
     ("Dataset", "spec.source.uri", "s3://bucket/a\u200bb", "cannot be seen"),
     ("Dataset", "spec.source.uri", "s3://bucket/a\u202eb", "cannot be seen"),
     ("Dataset", "spec.source.secretRef.name", "other/keys", "without 'namespace/'"),

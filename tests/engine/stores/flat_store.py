@@ -10,6 +10,7 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from email.message import Message
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -29,6 +30,8 @@ class Answers:
         """HTTP status and the URL before the path, with which every request is answered; None: none is."""
         self.requests: list[str] = []
         """Method and path of every request."""
+        self.headers: list[Message] = []
+        """Headers of every request, whatever the case of their names."""
 
 
 @contextmanager
@@ -74,6 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         self._answers.requests.append(f"{self.command} {self.path}")
+        self._answers.headers.append(self.headers)
         if self._answers.redirection is not None:
             status, there = self._answers.redirection
             self._send(status, b"", with_body=False, location=f"{there}{self.path}")

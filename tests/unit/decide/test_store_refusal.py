@@ -142,6 +142,13 @@ def test_the_region_is_the_one_that_the_store_names(document: str, header: str, 
     assert not region or region in judge(answer).reason
 
 
+def test_who_asks_without_keys_is_told_where_to_name_some() -> None:
+    meaning = judge(read_answer(403, xml("AccessDenied")), keyless=True)
+    assert "without keys" in meaning.reason or "no keys" in meaning.reason
+    assert "spec.source.secretRef" in meaning.remedy
+    assert meaning.of_keys
+
+
 @pytest.mark.parametrize("cause", ["InvalidAccessKeyId", "ExpiredToken", "AccessDenied"])
 def test_keys_that_are_refused_count_no_more(cause: str) -> None:
     assert judge(read_answer(403, xml(cause))).of_keys

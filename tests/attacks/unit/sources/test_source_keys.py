@@ -10,7 +10,7 @@ from tests.attacks.unit.sources.listed_store import KEYS, Store, listing
 from tests.support.waiting import eventually_async
 
 from tdcs.listing.source_keys import SourceKeys
-from tdcs.model.cache_engine import KeysRefusedError, Source
+from tdcs.model.cache_engine import NO_KEYS, KeysRefusedError, Source
 
 
 def asked(status: int, text: bytes = b"", **headers: str) -> bool:
@@ -119,3 +119,11 @@ async def test_slow_stores_of_one_namespace_keep_no_other_namespace_from_an_answ
         one.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     hung.close()
+
+
+def test_a_bucket_that_is_public_no_more_refuses_who_has_no_keys() -> None:
+    """A Dataset of which somebody takes the Secret's name away reads nothing on by the keys of others."""
+    with Store(page=lambda _: (403, {}, b"<Error><Code>AccessDenied</Code></Error>")) as store:
+        with pytest.raises(KeysRefusedError, match="no keys"):
+            asyncio.run(SourceKeys()(replace(store.source, credentials=NO_KEYS), namespace="n"))
+        assert "X-Amz-Signature" not in store.asked[0]

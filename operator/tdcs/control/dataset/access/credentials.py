@@ -3,32 +3,33 @@
 import base64
 import binascii
 from collections.abc import Mapping
+from typing import Final
 
 from tdcs.api import names
-from tdcs.api.dataset import KEYS_NEEDED, DatasetSpec
+from tdcs.api.dataset import DatasetSpec
 from tdcs.api.source_uri import is_folder
 from tdcs.control.context import Context, Settings
 from tdcs.decide.problem import RETRY_SOON, Refusal
 from tdcs.kube.errors import ForbiddenError
-from tdcs.model.cache_engine import Credentials
+from tdcs.model.cache_engine import NO_KEYS, Credentials
 from tdcs.model.kube_resources import SECRETS
+
+_TEMPORARY: Final = "ASIA"
+"""What Amazon's ids of temporary keys begin with."""
 
 
 async def read_credentials(
     *, context: Context, namespace: str, spec: DatasetSpec
 ) -> Credentials | Refusal | None:
-    """The keys of the store, from the Secret in the Dataset's own namespace; None for a file source.
+    """The keys of the store, from the Secret in the Dataset's own namespace; `NO_KEYS` where none is named, None for a
+    file source.
 
-    Without keys the cache would fall back on the credentials of its node, which are not the tenant's. A refusal when
-    none is named, there is no such Secret, a key is missing, or the operator may not read it.
+    A refusal when there is no such Secret, a key is missing, or the operator may not read it.
     """
     if is_folder(spec.source.uri):
         return None
     if spec.source.secret_ref is None:
-        return Refusal(
-            reason="SecretNotNamed",
-            message=f"spec.source.secretRef is missing: {KEYS_NEEDED}",
-        )
+        return NO_KEYS
     name = spec.source.secret_ref.name
     where = f"Secret {namespace}/{name} (spec.source.secretRef)"
     try:
@@ -53,15 +54,28 @@ async def read_credentials(
     found = {key: _value(data, key) for key in (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)}
     for key, value in found.items():
         if not value:
-            return Refusal(
-                reason="SecretIncomplete",
-                message=f"{where} has no usable value under the key {key}: add it",
-                retry_after=RETRY_SOON,
-            )
+            return _incomplete(f"{where} has no usable value under the key {key}: add it")
+    token, account = _value(data, names.SECRET_SESSION_TOKEN), found[names.SECRET_ACCESS_KEY_ID]
+    if not token and names.SECRET_SESSION_TOKEN in data:
+        return _incomplete(
+            f"{where} has no usable value under the key {names.SECRET_SESSION_TOKEN}: put the token there, or remove "
+            "the key"
+        )
+    if not token and account.startswith(_TEMPORARY):
+        return _incomplete(
+            f"{where} has temporary keys (an {names.SECRET_ACCESS_KEY_ID} that begins with {_TEMPORARY}) without the "
+            f"session token that belongs to them, and no store takes them alone: add it under the key "
+            f"{names.SECRET_SESSION_TOKEN}"
+        )
     return Credentials(
-        access_key_id=found[names.SECRET_ACCESS_KEY_ID],
+        access_key_id=account,
         secret_access_key=found[names.SECRET_SECRET_ACCESS_KEY],
+        session_token=token,
     )
+
+
+def _incomplete(message: str) -> Refusal:
+    return Refusal(reason="SecretIncomplete", message=message, retry_after=RETRY_SOON)
 
 
 def secrets_remedy(*, settings: Settings, namespace: str) -> str:

@@ -19,6 +19,7 @@ def source_of(*, spec: DatasetSpec, credentials: Credentials | None, address: st
         "endpoint": options.endpoint,
         "region": options.region,
         "pathStyle": None if options.path_style is None else str(options.path_style).lower(),
+        "requesterPays": "true" if options.requester_pays else None,
     }
     return Source(
         uri=canonical_uri(spec.source.uri),

@@ -50,6 +50,8 @@ from tdcs.node.agent.mount.store_failures import (
 )
 
 _log: Final = logging.getLogger(__name__)
+# It would log addresses, in which a signature and a session token stand.
+logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"

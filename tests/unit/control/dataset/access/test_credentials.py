@@ -15,7 +15,7 @@ from tdcs.control.operator.operator import Operator
 from tdcs.decide.problem import Problem
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError
-from tdcs.model.cache_engine import Credentials
+from tdcs.model.cache_engine import NO_KEYS, Credentials
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import Resource
 
@@ -57,11 +57,9 @@ async def refusal(
     return found
 
 
-async def test_a_source_without_a_secret_is_never_read_with_the_nodes_own_credentials() -> None:
-    cause = await refusal(None)
-    assert cause.reason == "SecretNotNamed"
-    assert "spec.source.secretRef is missing: name a Secret" in cause.message
-    assert "public buckets" in cause.message
+async def test_a_source_without_a_secret_is_read_without_keys() -> None:
+    found = await read_credentials(context=context(SecretApi(None)), namespace="n", spec=spec(secretRef=None))
+    assert found is NO_KEYS
 
 
 async def test_a_secret_that_is_missing_or_incomplete_is_named() -> None:
@@ -88,3 +86,25 @@ async def test_a_forbidden_secret_comes_with_the_command_that_allows_it() -> Non
         "kubectl create rolebinding tdcs-dataset-secrets --clusterrole=my-dataset-secrets "
         "--serviceaccount=home:my-operator -n n"
     )
+
+
+def secret(**values: str) -> Object:
+    return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}}
+
+
+async def test_a_session_token_belongs_to_the_keys() -> None:
+    answer = secret(accessKeyId="ASIAME", secretAccessKey="hidden", sessionToken="a-token")
+    found = await read_credentials(context=context(SecretApi(answer)), namespace="n", spec=spec(**NAMED))
+    assert isinstance(found, Credentials)
+    assert found.session_token == "a-token"
+    assert "a-token" in found.secrets
+    assert "a-token" not in repr(found)
+
+
+async def test_temporary_keys_without_their_token_are_refused_with_a_sentence() -> None:
+    found = await refusal(secret(accessKeyId="ASIAME", secretAccessKey="hidden"), **NAMED)
+    assert found.reason == "SecretIncomplete"
+    assert "sessionToken" in found.message
+    assert "hidden" not in found.message
+    empty = await refusal(secret(accessKeyId="AKIAME", secretAccessKey="hidden", sessionToken=" "), **NAMED)
+    assert "sessionToken" in empty.message

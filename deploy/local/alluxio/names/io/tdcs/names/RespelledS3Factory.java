@@ -12,7 +12,7 @@ public final class RespelledS3Factory implements UnderFileSystemFactory {
   @Override
   public UnderFileSystem create(String path, UnderFileSystemConfiguration conf) {
     String source = MountScheme.forSource(path);
-    return Respelled.of(plain.create(source, conf), source, conf, false);
+    return Respelled.of(StoreClient.withKeys(plain.create(source, conf), conf), source, conf, false);
   }
 
   @Override
