@@ -47,7 +47,8 @@ def columns(folder: Path, blocks: int) -> dict[str, Any]:
         found["block_slots"][part] = (numbers * 2654435761 >> 7) % slots.SLOTS
         found["block_lengths"][part] = LENGTH
     found["block_ids"] = found["block_lengths"]  # nobody looks them up here
-    return found
+    # Plain arrays over the files, as a manifest's columns are.
+    return {name: column.view(np.ndarray) for name, column in found.items()}
 
 
 def memory_mib() -> float:

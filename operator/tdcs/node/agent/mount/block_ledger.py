@@ -136,7 +136,8 @@ class Ledger:
         self._parts = {part.name: part for part in assignment.parts}
         selections = {part.paths for part in assignment.parts}
         self._sums = {
-            paths: self._sums.get(paths) or PathSums(self.manifest, paths) for paths in sorted(selections)
+            paths: self._sums.get(paths) or PathSums(self.manifest, paths, empty_files=self._rows.empty_files)
+            for paths in sorted(selections)
         }
         rows, masks = self._rows, {part.name: slots.mask_of(part.slots) for part in assignment.parts}
         wanted = {

@@ -68,6 +68,7 @@ class BlockRows:
         flags: what is known of each.
         slots, lengths: of each.
         codes, attempts, retry_at: why it failed, how often, and when it is tried again.
+        empty_files: how many files of the version have no blocks.
     """
 
     numbers: Numbers
@@ -81,7 +82,8 @@ class BlockRows:
     def __init__(self, manifest: Manifest) -> None:
         self._manifest: Final = manifest
         files = len(manifest.block_ends)
-        self._one_each: Final = files == manifest.blocks and not files_without_blocks(manifest, 0, files)
+        self.empty_files: Final = files_without_blocks(manifest, 0, files)
+        self._one_each: Final = files == manifest.blocks and not self.empty_files
         """Whether each file has one block."""
         self._all: dict[str, npt.NDArray[Any]] = {
             name: np.zeros(0, dtype=kind) for name, kind in _COLUMNS.items()

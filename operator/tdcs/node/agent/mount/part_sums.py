@@ -21,7 +21,8 @@ _IN_CACHE: Final = 1 << 16
 class PathSums:
     """The sums of one selection of paths (none: all files) over the rows of a mount."""
 
-    def __init__(self, manifest: Manifest, paths: tuple[str, ...]) -> None:
+    def __init__(self, manifest: Manifest, paths: tuple[str, ...], *, empty_files: int) -> None:
+        """`empty_files`: files of the version without blocks, which are counted here only of a part of it."""
         files = manifest.file_ranges(paths)
         ends = manifest.block_ends
         self.ranges: Final = [
@@ -29,7 +30,9 @@ class PathSums:
         ]
         self._all: Final = not paths
         self._bounds: Final = [bound for pair in self.ranges for bound in pair]
-        self._empty_files: Final = sum(files_without_blocks(manifest, begin, end) for begin, end in files)
+        self._empty_files: Final = (
+            sum(files_without_blocks(manifest, begin, end) for begin, end in files) if paths else empty_files
+        )
         self._zero()
 
     def _zero(self) -> None:
