@@ -110,6 +110,21 @@ def loss_of(
     return found
 
 
+_CHANGING_SHARE: Final = 100
+"""One in so many of the files of a folder may come or go while two nodes look through it."""
+
+
+def sees_more(witness: int, *, than: int) -> bool:
+    """Whether a node sees so many more files of a shared folder than another one that the other does not see all of it:
+    a part that is not mounted there looks empty.
+
+    Args:
+        witness: files that the one sees.
+        than: files that the other sees.
+    """
+    return witness - than > witness // _CHANGING_SHARE
+
+
 def _has_lost(*, before: SourcesSize, now: SourcesSize, percent: int) -> bool:
     if percent >= 100 or not before.files:
         return False

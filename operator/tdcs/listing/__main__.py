@@ -14,9 +14,11 @@ from pathlib import Path
 import msgspec
 
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_listing import FolderAgents
 from tdcs.listing.one_listing import list_both, list_mount, list_source
 from tdcs.listing.result import Failed, Listed, Request, source_of
 from tdcs.model.cache_engine import EngineError, Source
+from tdcs.trust.contexts import Contexts
 
 
 async def answer(request: Request) -> Listed | Failed:
@@ -24,7 +26,13 @@ async def answer(request: Request) -> Listed | Failed:
     try:
         source = source_of(request.source) if request.source is not None else None
         if source is not None and request.own_blocks:
-            return await list_source(source=source, path=request.path, folder=folder, limit=request.limit)
+            return await list_source(
+                source=source,
+                path=request.path,
+                folder=folder,
+                limit=request.limit,
+                agents=_agents(request),
+            )
         return await _with_master(request, folder, source)
     except EngineError as error:
         return Failed.of(error)
@@ -59,7 +67,13 @@ async def _with_master(request: Request, folder: ManifestFolder, source: Source 
             refresh=request.refresh,
             limit=request.limit,
             folder=folder,
+            agents=_agents(request),
         )
+
+
+def _agents(request: Request) -> FolderAgents:
+    identity = request.identity
+    return FolderAgents(urls=request.nodes, tls=Contexts(lambda: identity) if identity is not None else None)
 
 
 def _limit_memory(most: int) -> None:

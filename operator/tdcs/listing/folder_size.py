@@ -72,11 +72,11 @@ class FolderSize:
                 found = await self._agents.count(node=node, limit=asked)
             except AgentError as error:
                 if clock() - begin >= self._seconds:  # it would be as slow for the next one
-                    raise _slow(source, str(error), path=path) from error
+                    raise slow_folder(source, str(error), path=path) from error
                 unasked = str(error)
                 continue
             if found.failure or found.cut_off:
-                refused = refused or _refused(source, found, node=node, seconds=self._seconds, path=path)
+                refused = refused or refused_count(source, found, node=node, seconds=self._seconds, path=path)
                 slow += found.cut_off
                 if slow > 1:
                     break
@@ -109,11 +109,11 @@ class FolderSize:
         return [*nodes[first:], *nodes[:first]][:_NODES]
 
 
-def _refused(source: Source, found: FolderCount, *, node: str, seconds: float, path: str) -> SourceError:
+def refused_count(source: Source, found: FolderCount, *, node: str, seconds: float, path: str) -> SourceError:
     """Why what a node has counted is not all that is there."""
     if found.cut_off and not found.failure:
         seen = f"node {node} has seen {found.files} of them"
-        return _slow(source, f"{seen} after {seconds:.0f} s, and there are more", path=path)
+        return slow_folder(source, f"{seen} after {seconds:.0f} s, and there are more", path=path)
     return SourceError(
         attempted=f"count the files of {source.uri}",
         reason=f"{found.failure} (node {node})",
@@ -133,7 +133,7 @@ def _remedy(found: FolderCount) -> str:
     return "See what is wrong with the folder on that node"
 
 
-def _slow(source: Source, reason: str, *, path: str) -> SourceError:
+def slow_folder(source: Source, reason: str, *, path: str) -> SourceError:
     return SourceError(
         attempted=f"count the files of {source.uri}",
         reason=reason,

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -49,7 +49,8 @@ class ProcessLister:
         limit_seconds: how long a listing may take.
         secrets: the secrets of a path's source, hidden in every error.
         identify: gives the certificate that the process shows to the master; None: its connection is plain.
-        source_of: gives the source of a path that is listed at its store; None for those that the master lists.
+        source_of: gives the source of a path that TDCS lists; None for those that the master lists.
+        nodes: gives the URL of each agent by its node: they list folders, which the master does where there are none.
         blocks: who gives the ids of blocks of what is listed at its store: the master, or nobody, so that they are
             TDCS's own.
     """
@@ -65,8 +66,10 @@ class ProcessLister:
         secrets: Callable[[str], Iterable[str]] = lambda _path: (),
         identify: Identify | None = None,
         source_of: Callable[[str], Source | None] = lambda _path: None,
+        nodes: Callable[[], Mapping[str, str]] = dict,
         blocks: Literal["Master", "Own"] = "Master",
     ) -> None:
+        self._nodes: Final = nodes
         self._blocks: Final = blocks
         self._identify: Final = identify
         self._source_of: Final = source_of
@@ -79,9 +82,12 @@ class ProcessLister:
 
     async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         identity, source = None, self._source_of(path)
-        if source is not None and parse_source_uri(source.uri).scheme != "s3":
-            source = None
-        if self._identify is not None and (source is None or self._blocks == "Master"):
+        nodes: dict[str, str] = {}
+        if source is not None and parse_source_uri(source.uri).scheme == "file":
+            nodes = dict(self._nodes())
+            if not nodes and self._blocks == "Master":
+                source = None
+        if self._identify is not None and (nodes or source is None or self._blocks == "Master"):
             try:
                 identity = self._identify()
             except NoIdentityError as error:
@@ -97,6 +103,7 @@ class ProcessLister:
             # Through a pipe: it is written nowhere.
             identity=identity,
             source=access_of(source) if source is not None else None,
+            nodes=nodes,
             own_blocks=self._blocks == "Own",
         )
         async with self._gate or contextlib.nullcontext():

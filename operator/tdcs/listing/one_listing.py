@@ -1,4 +1,4 @@
-"""One listing in this process: through the cache's master, by TDCS itself from a bucket, or both beside each other."""
+"""One listing in this process: through the cache's master, by TDCS itself, or both beside each other."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
 from tdcs.listing.result import Listed
 from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError, Source
 from tdcs.model.listing_limit import LimitCount, ListingLimit
@@ -37,20 +39,27 @@ async def list_mount(
 
 
 async def list_source(
-    *, source: Source, path: str, folder: ManifestFolder, limit: ListingLimit | None = None
+    *,
+    source: Source,
+    path: str,
+    folder: ManifestFolder,
+    limit: ListingLimit | None = None,
+    agents: FolderAgents = NO_AGENTS,
 ) -> Listed:
-    """List a bucket without any engine, in this process.
+    """List a source without any engine, in this process.
 
     Args:
         source: with its keys.
         path: of the mount.
+        agents: list it if it is a folder.
 
     Raises:
-        EngineError: As `tdcs.listing.bucket_listing.BucketListing.run`, and when the disk is full.
+        EngineError: As `tdcs.listing.bucket_listing.BucketListing.run` or
+            `tdcs.listing.folder_listing.FolderListing.run`, and when the disk is full.
     """
     begun = time.monotonic()
     with _disk_errors(path=path, folder=folder):
-        filled = await _named_by_store(source, path, folder, limit)
+        filled = await _named(source, path, folder, limit, agents)
         found = await asyncio.to_thread(_written, filled, folder, begun=begun)
     # Folders were counted roughly while names came.
     LimitCount(limit, what=source.uri, path=path).add_size(found.size)
@@ -65,10 +74,11 @@ async def list_both(
     refresh: bool,
     folder: ManifestFolder,
     limit: ListingLimit | None = None,
+    agents: FolderAgents = NO_AGENTS,
 ) -> Listed:
-    """List a mounted bucket at its store, and ask the engine for nothing but the ids of its blocks.
+    """List a mounted source by TDCS itself, and ask the engine for nothing but the ids of its blocks.
 
-    Names, lengths and tags are the store's. The engine learns of a source only what the store has given whole, and no
+    Names, lengths and tags are the source's. The engine learns of it only when all of it was listed, and it is no
     more than the limit. A file that the engine does not know, or with another length, is incomplete.
 
     Args:
@@ -80,7 +90,7 @@ async def list_both(
     """
     begun = time.monotonic()
     with _disk_errors(path=path, folder=folder):
-        filled = await _named_by_store(source, path, folder, limit)
+        filled = await _named(source, path, folder, limit, agents)
         count = LimitCount(limit, what=source.uri, path=path)
         async for page in engine.files(path=path, refresh=refresh):
             count.add_page(page)
@@ -88,14 +98,18 @@ async def list_both(
         return await asyncio.to_thread(_written, filled, folder, begun=begun)
 
 
-async def _named_by_store(
-    source: Source, path: str, folder: ManifestFolder, limit: ListingLimit | None
+async def _named(
+    source: Source, path: str, folder: ManifestFolder, limit: ListingLimit | None, agents: FolderAgents
 ) -> ManifestBuilder:
-    """What the store of a bucket says that it has."""
+    """What a store says that it has, or agents of a folder."""
 
     def builder() -> ManifestBuilder:
         return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
 
+    if parse_source_uri(source.uri).scheme == "file":
+        return await FolderListing(
+            source=source, path=path, limit=limit, builder=builder, agents=agents
+        ).run()
     return await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
 
 

@@ -179,9 +179,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What a listing process is to do: list a mount of the master at `master`, or a bucket, into the folder.
 
     Attributes:
-        identity: what it shows to the master; None: its connection is plain.
+        identity: what it shows to the master and to agents; None: its connections are plain.
         confined: see `ManifestFolder`.
-        source: of the mount, when it is listed at its store; None: the master lists it.
+        source: of the mount, when it is listed at its store or by agents; None: the master lists it.
+        nodes: URL of each agent by its node: they list folders.
         own_blocks: whether blocks of what is listed at its store get ids of TDCS's own, and the master is not asked.
         memory: bytes that the process may allocate.
     """
@@ -195,5 +196,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity | None = None
     confined: bool = False
     source: SourceAccess | None = None
+    nodes: dict[str, str] = {}
     own_blocks: bool = False
     memory: int = LISTING_MEMORY

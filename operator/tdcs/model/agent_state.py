@@ -307,6 +307,24 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: bool = False
 
 
+PAGE_LENGTH_BYTES: Final = 4
+"""Before each page of a folder's listing stands in so many bytes, the lowest first, how long it is."""
+
+
+class FolderPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some files of a folder, in no order.
+
+    Attributes:
+        files: path below the folder, length, and tag as a manifest has it.
+        left_out: paths of what is no file, nor a link to one of the folder.
+        end: of the last page: what lies in the folder, or why that is not known. A listing without it was cut off.
+    """
+
+    files: list[tuple[bytes, int, bytes]] = []
+    left_out: list[bytes] = []
+    end: FolderCount | None = None
+
+
 class AgentError(Exception):
     """An agent cannot be reached, or refused. The text names node, call, reason and remedy."""
 

@@ -40,6 +40,7 @@ REQUESTS = (
     ("PUT", "/v1/assignments"),
     ("POST", "/v1/forget"),
     ("POST", "/v1/count"),
+    ("POST", "/v1/list"),
     ("GET", "/v1/manifests/{digest}"),
     ("GET", "/metrics"),
     ("GET", "/nowhere"),
@@ -88,7 +89,7 @@ async def answers(victim: Victim, context: ssl.SSLContext | bool) -> dict[str, i
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         for method, path in REQUESTS:
             url = victim.agent.url + path.replace("{digest}", digest)
-            body = msgspec.msgpack.encode(NO_FOLDER if path == "/v1/count" else [])
+            body = msgspec.msgpack.encode(NO_FOLDER if path in {"/v1/count", "/v1/list"} else [])
             try:
                 async with session.request(method, url, data=body) as answer:
                     found[path] = answer.status

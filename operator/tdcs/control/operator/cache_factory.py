@@ -63,6 +63,7 @@ def alluxio_caches(
                 secrets=lambda _path: engine.secrets,
                 identify=identify,
                 source_of=engine.source_of if list_buckets else lambda _path: None,
+                nodes=lambda: {node: state.url for node, state in agents.states().items() if state.url},
             ),
             connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
         )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
@@ -13,17 +11,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tdcs.engine.role_check import check_roles
 from tdcs.listing.transfer import manifest_routes
-from tdcs.model.agent_state import AgentState, Assignment, FolderLimit
+from tdcs.model.agent_state import AgentState, Assignment
 from tdcs.node.agent.agent import Agent
 from tdcs.node.agent.agent_metrics import registry_of
 from tdcs.node.agent.agent_settings import VersionError
-from tdcs.node.agent.mount.folder_count import count_folder
+from tdcs.node.agent.folder_routes import folder_routes
 from tdcs.trust.rights import CONTROL_REQUESTS
 
 MOST_WAIT_SECONDS: Final = 60.0
 _LARGEST_BODY: Final = 64 << 20
-_COUNTS: Final = 4
-"""Folders that are counted at a time."""
 _MSGPACK: Final = "application/msgpack"
 
 
@@ -85,21 +81,6 @@ def application(
         agent.forget(mounts)
         return _answer(agent.state)
 
-    # Threads of their own: those that read and check files stay free while a folder hangs.
-    counting = ThreadPoolExecutor(_COUNTS, thread_name_prefix="count")
-    free = asyncio.Semaphore(_COUNTS)
-
-    async def count(request: web.Request) -> web.Response:
-        try:
-            limit = msgspec.msgpack.decode(await request.read(), type=FolderLimit)
-        except msgspec.MsgspecError as error:
-            raise web.HTTPBadRequest(text="the body is no folder with its limits\n") from error
-        if free.locked():  # a folder that hangs keeps its place, and the others have other agents
-            raise web.HTTPServiceUnavailable(text=f"{_COUNTS} folders are counted here already\n")
-        async with free:
-            found = await asyncio.get_running_loop().run_in_executor(counting, count_folder, limit)
-        return web.Response(body=msgspec.msgpack.encode(found), content_type=_MSGPACK)
-
     app.add_routes(
         [
             web.get("/healthz", health),
@@ -107,7 +88,7 @@ def application(
             web.get("/v1/state", state),
             web.put("/v1/assignments", assign),
             web.post("/v1/forget", forget),
-            web.post("/v1/count", count),
+            *folder_routes(),
             *manifest_routes(agent.manifests, coming=agent.fetcher.fetches),
         ]
     )

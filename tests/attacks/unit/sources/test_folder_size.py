@@ -26,7 +26,7 @@ from tdcs.model.agent_state import AgentError, AgentState, FolderCount, FolderLi
 from tdcs.model.cache_engine import EngineUnavailableError, LimitExceededError, Source, SourceError
 from tdcs.model.file_folders import folder_count
 from tdcs.model.listing_limit import ListingLimit, SourcesSize, uncounted
-from tdcs.node.agent import agent_http
+from tdcs.node.agent import folder_routes
 from tdcs.node.agent.mount import folder_count as folder_counting
 from tdcs.node.agent.mount.folder_count import count_folder
 
@@ -286,7 +286,7 @@ async def test_folders_that_hang_keep_no_other_from_being_counted(
             goes_on.wait(60)
         return count_folder(limit)
 
-    monkeypatch.setattr(agent_http, "count_folder", hang)
+    monkeypatch.setattr(folder_routes, "count_folder", hang)
     client = HttpAgents(poll_seconds=1.0, call_seconds=5.0)
     async with running_agent(tmp_path / "a", node="a") as a, running_agent(tmp_path / "b", node="b") as b:
         client.connect({one: AgentAddress(url=at.url, blocks=at.address) for one, at in (("a", a), ("b", b))})

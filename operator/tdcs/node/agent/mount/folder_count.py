@@ -1,4 +1,4 @@
-"""Counts the files of a folder that this node sees, no further than it is asked: a cache's master keeps every name."""
+"""Lists and counts the files of a folder that this node sees, no further than it is asked."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Final
 
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
-from tdcs.model.agent_state import FolderCount, FolderLimit
+from tdcs.model.agent_state import FolderCount, FolderLimit, FolderPage
 from tdcs.model.file_blocks import NO_LARGE_FILE, block_count, large_file
 from tdcs.model.file_folders import folder_count
 
 _LOOK: Final = 1_000
-"""Names between two looks at the clock."""
+"""Names in a page, and between two looks at the clock."""
 _EMPTY: Final = frozenset({errno.ENOENT, errno.ENAMETOOLONG})
 """Of a folder that has nothing for anybody who asks."""
 _UNREADABLE: Final = frozenset({errno.EACCES, errno.EPERM})
@@ -28,53 +28,80 @@ _Entry = tuple[bytes, os.DirEntry[str]]
 
 
 def count_folder(limit: FolderLimit) -> FolderCount:
-    """The files and folders below a folder, until one of them is too many or the time is over.
+    """See `list_folder`; without the names."""
+    *_, last = list_folder(limit)
+    return last.end or FolderCount()
 
-    A symbolic link counts as a file, with the length of the file of this folder that it leads to, as for a cache's
-    master, which does not follow those to folders or elsewhere either. A folder that is gone is empty; one that may not
-    be read ends the count, for the master, which runs as the same user, would leave its files out.
+
+def list_folder(limit: FolderLimit) -> Iterator[FolderPage]:
+    """The files below a folder in pages, until one of them is too many or the time is over; the last page has the end.
+
+    A symbolic link is a file, with the length of the file of this folder that it leads to, as for a cache's master,
+    which does not follow those to folders or elsewhere either. A folder that is gone is empty; one that may not be read
+    ends the listing: a Dataset without the files there would not be what its folder is.
     """
     try:
         root = open_plain_folder(os.fsencode(limit.folder))
     except OSError as error:
-        if error.errno in _EMPTY:
-            return FolderCount()
-        if error.errno in _UNREADABLE:
-            return _unreadable(limit.folder)
-        refused = error.errno in {errno.ELOOP, errno.ENOTDIR}
-        return FolderCount(failure=f"{limit.folder}: {error.strerror}", refused=refused)
+        yield FolderPage(end=_unopened(limit.folder, error))
+        return
     try:
         with closing(_entries(root)) as entries:
-            return _count(entries, limit, root=root)
+            yield from _pages(entries, limit, root=root)
     except _UnreadableError as error:
-        return _unreadable(os.path.normpath(f"{limit.folder}/{error}"))
+        yield FolderPage(end=_unreadable(os.path.normpath(f"{limit.folder}/{error}")))
     except OSError as error:
-        return FolderCount(failure=f"below {limit.folder}: {error.strerror}")
+        yield FolderPage(end=FolderCount(failure=f"below {limit.folder}: {error.strerror}"))
     finally:
         os.close(root)
 
 
-def _count(entries: Iterable[_Entry], limit: FolderLimit, *, root: int) -> FolderCount:
+def _unopened(folder: str, error: OSError) -> FolderCount:
+    if error.errno in _EMPTY:
+        return FolderCount()
+    if error.errno in _UNREADABLE:
+        return _unreadable(folder)
+    refused = error.errno in {errno.ELOOP, errno.ENOTDIR}
+    return FolderCount(failure=f"{folder}: {error.strerror}", refused=refused)
+
+
+def _pages(entries: Iterable[_Entry], limit: FolderLimit, *, root: int) -> Iterator[FolderPage]:
     until, files, counted, folders, size = time.monotonic() + limit.seconds, 0, 0, 0, 0
-    largest, cut_off = NO_LARGE_FILE, False
+    largest, cut_off, top = NO_LARGE_FILE, False, os.fsencode(limit.folder)
+    named: list[tuple[bytes, int, bytes]] = []
+    left_out: list[bytes] = []
     for seen, (path, entry) in enumerate(entries):
-        if seen % _LOOK == 0 and time.monotonic() > until:
-            cut_off = True
-            break
+        if seen % _LOOK == 0:
+            if named or left_out:
+                yield FolderPage(files=named, left_out=left_out)
+                named, left_out = [], []
+            if time.monotonic() > until:
+                cut_off = True
+                break
+        name = path.removeprefix(b"./")
         if _is_folder(entry):
-            folders += folder_count(len(path.removeprefix(b"./")))
+            folders += folder_count(len(name))
         else:
-            length = _length(entry, path, folder=os.fsencode(limit.folder), root=root)
+            try:
+                found = _file_of(entry, path, folder=top, root=root)
+            except FileNotFoundError:
+                continue  # it has gone since it was seen
+            length = found.st_size if found is not None else 0
+            if found is not None:
+                named.append((name, length, b"mtime-ms:%d" % (found.st_mtime_ns // 1_000_000)))
+            else:
+                left_out.append(name)
             files += 1
             counted += block_count(length)
             size += length
             if length > largest.size:
-                largest = large_file(length, path.decode("utf-8", "replace").removeprefix("./"))
+                largest = large_file(length, name.decode("utf-8", "replace"))
         if counted + folders > limit.files or (limit.bytes is not None and size > limit.bytes):
             break
-    return FolderCount(
+    end = FolderCount(
         files=files, counted=counted, largest=largest, folders=folders, bytes=size, cut_off=cut_off
     )
+    yield FolderPage(files=named, left_out=left_out, end=end)
 
 
 class _UnreadableError(Exception):
@@ -155,22 +182,28 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False)
 
 
-def _length(entry: os.DirEntry[str], path: bytes, *, folder: bytes, root: int) -> int:
-    """Bytes of a file, or of the file of the same folder that a link leads to; 0 of what is neither."""
+def _file_of(entry: os.DirEntry[str], path: bytes, *, folder: bytes, root: int) -> os.stat_result | None:
+    """A file, or the file of the same folder that a link leads to; None of what is neither.
+
+    Raises:
+        OSError: It is gone, or the file system does not say what it is: that it is no file is not known then.
+    """
+    found = entry.stat(follow_symlinks=False)
+    if not stat.S_ISLNK(found.st_mode):
+        return found if stat.S_ISREG(found.st_mode) else None
+    # Not by the link itself: what lies elsewhere is no business of who made it.
+    folder = os.path.normpath(folder)
+    there = os.path.realpath(os.path.join(folder, path))
+    if not there.startswith(os.path.join(folder, b"")):
+        return None
     try:
-        found = entry.stat(follow_symlinks=False)
-        if not stat.S_ISLNK(found.st_mode):
-            return found.st_size
-        # Not by the link itself: what lies elsewhere is no business of who made it.
-        folder = os.path.normpath(folder)
-        there = os.path.realpath(os.path.join(folder, path))
-        if not there.startswith(os.path.join(folder, b"")):
-            return 0
         opened = open_beneath(root, os.path.relpath(there, folder), os.O_PATH | os.O_NOFOLLOW)
-        try:
-            found = os.fstat(opened)
-        finally:
-            os.close(opened)
-    except OSError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    except OSError as error:
+        if error.errno in _EMPTY | _UNREADABLE | _REPLACED:
+            return None
+        raise
+    try:
+        found = os.fstat(opened)
+    finally:
+        os.close(opened)
+    return found if stat.S_ISREG(found.st_mode) else None
