@@ -195,6 +195,12 @@ class Settings:
         default="FairShare",
         chart="operator.queueOrder",
     )
+    queue_aging_seconds: int = option(
+        "Seconds of waiting after which a TrainingJob counts as one of the next higher priority that waits, at most "
+        "twice; 0: never.",
+        default=86400,
+        chart="operator.queueAgingSeconds",
+    )
     preemption: bool = option(
         "Let a TrainingJob whose PriorityClass has the preemptionPolicy PreemptLowerPriority take the place of running "
         "ones of lower priority: these are suspended, and queue again.",

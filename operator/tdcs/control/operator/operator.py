@@ -160,6 +160,7 @@ class Operator:
             patience=settings.gang_patience_seconds,
             fair=settings.queue_order == "FairShare",
             preempts=settings.preemption,
+            aging=settings.queue_aging_seconds,
             timed=self.metrics.timed_schedule,
         )
         self._handlers = EventHandlers(

@@ -9,6 +9,7 @@ freely, because that wait has its own bound, the readiness timeout.
 """
 
 import heapq
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,7 @@ from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
 from tdcs.decide.queue.kept_shares import KeptShares, shortage
 from tdcs.decide.queue.namespace_quota import Allowances
+from tdcs.decide.queue.occupants import Occupant, seconds_until_room
 from tdcs.decide.queue.passes import Passes
 from tdcs.decide.queue.pod_admission import MAX_PASSES, nodes_to_set_aside
 from tdcs.decide.queue.queued_job import DemandKey, Order, QueuedJob, Shortage
@@ -109,6 +111,7 @@ def schedule(
     places: Places | None = None,
     running: Sequence[QueuedJob] = (),
     shares: Shares | None = None,
+    occupants: Sequence[Occupant] = (),
 ) -> Schedule:
     """Admit all jobs that fit, from the first to the last.
 
@@ -122,6 +125,8 @@ def schedule(
         places: who reads which Dataset; jobs that are admitted are added here.
         running: the jobs that were admitted before and have not ended, with all their pods.
         shares: of the namespaces; None: jobs of all of them come by priority and age.
+        occupants: the jobs with pods on nodes, and when these are gone: jobs that end before may use nodes that are set
+            aside.
     """
     return _Pass(
         waiting=waiting,
@@ -132,6 +137,7 @@ def schedule(
         places=places or Places(),
         running=running,
         shares=shares,
+        occupants=occupants,
     ).run(holder=holder, aside=frozenset(aside))
 
 
@@ -153,6 +159,7 @@ class _Pass:
         places: Places,
         running: Sequence[QueuedJob],
         shares: Shares | None,
+        occupants: Sequence[Occupant],
     ) -> None:
         self._nodes = nodes
         self._max_passes = max_passes
@@ -178,6 +185,8 @@ class _Pass:
         self._workers: dict[str, int] = {}
         self._leave: dict[str, NodesToLeave] = {}
         self._running = running
+        self._occupants = occupants
+        self._room_comes_in: float | None = None
         self._nodes_left: NodesLeft | None = None
         self._window = {job.uid: job for job in self._jobs[:LOOKED_AT] if not job.runs}
         self._holder: QueuedJob | None = None
@@ -237,7 +246,7 @@ class _Pass:
             self._kept.keep(job, self._allowances)
             return
         job = self._with_shortage(job)
-        urgent = holder is not None and job.priority > holder.priority
+        urgent = holder is not None and (job.priority > holder.priority or self._ends_in_time(job, holder))
         off_aside = holder is not None and not urgent
         if job.ready and job.runs and self._fits(job, off_aside=off_aside):
             self._grow(job, off_aside=off_aside)
@@ -248,6 +257,17 @@ class _Pass:
         self._wait_on(job)
         if self._passes.wait(job):
             self._starves(job)
+
+    def _ends_in_time(self, job: QueuedJob, holder: QueuedJob) -> bool:
+        """Whether a job is over before the one that nodes are set aside for could use them, as far as deadlines tell:
+        it may run there meanwhile (backfill)."""
+        if job.runs or math.isinf(job.lasts):
+            return False
+        if self._room_comes_in is None:
+            self._room_comes_in = seconds_until_room(
+                room=self._room, groups=holder.groups, scarce=holder.scarce, occupants=self._occupants
+            )
+        return not math.isinf(self._room_comes_in) and job.lasts <= self._room_comes_in
 
     def _wait_on(self, job: QueuedJob) -> None:
         self._left_over.append(job)
@@ -267,6 +287,7 @@ class _Pass:
 
     def _hold_for(self, job: QueuedJob | None, *, kept: frozenset[str] = frozenset()) -> None:
         self._holder = job
+        self._room_comes_in = None
         self._aside = self._set_aside(job, kept=kept) if job is not None else frozenset()
         self._aside_rows = self._room.mask(self._aside) if self._aside else None
         self._fitted = {key: fitted for key, fitted in self._fitted.items() if not key[1]}
@@ -300,7 +321,7 @@ class _Pass:
             job: which is ready.
             queue: those that were not looked at yet.
             off_aside: whether nodes that are set aside are not for it.
-            urgent: whether it has a higher priority than the job that nodes are set aside for.
+            urgent: whether nodes that are set aside for a job are for it as well.
         """
         key = (job.demand_key, off_aside)
         if not self._fitted.get(key, True):

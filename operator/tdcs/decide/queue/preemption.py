@@ -71,11 +71,16 @@ def with_preemption(schedule: Schedule, *, occupants: Sequence[Occupant]) -> Sch
     )
 
 
+def _priority_of(job: QueuedJob) -> int:
+    """That of its class: a long wait makes nobody yield."""
+    return job.priority if job.own_priority is None else job.own_priority
+
+
 def _said(by: QueuedJob, victim: Occupant) -> str:
     """What is said to a job that gives way."""
     return (
-        f"{'/'.join(by.key)} took its place, which has priority {by.priority} (this job has {victim.priority}): its "
-        "pods were ended, and it queues again with its age"
+        f"{'/'.join(by.key)} took its place, which has priority {_priority_of(by)} (this job has {victim.priority}): "
+        "its pods were ended, and it queues again with its age"
     )
 
 
@@ -105,7 +110,7 @@ def _preemption_by(job: QueuedJob, schedule: Schedule, occupants: Sequence[Occup
             for each in sorted(occupants, key=lambda each: each.key, reverse=True)
             if each.may_yield
             and not each.leaves
-            and each.priority < job.priority
+            and each.priority < _priority_of(job)
             and each.reload_seconds < waits
         ),
         key=lambda each: (each.priority, -each.started),

@@ -1,5 +1,6 @@
 """A job as the queue sees it: how many pods it asks for, and what they need."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,9 @@ class QueuedJob:
         growth: what an elastic job asks for beyond that.
         runs: whether it was admitted before, and waits for more workers only.
         pauses: whether it is tried again only later: until then others leave it what it was passed too often for.
+        own_priority: that of its class, where it counts as more important because it has waited for long.
+        waited: how long it has waited, in seconds.
+        lasts: seconds after which its pods are gone at the latest, once they start; infinite when nobody knows.
         may_preempt: whether it may take the place of running jobs of lower priority.
         turn: the place that its namespace's share gives it; 0 where shares do not count.
         rank: its place among those of its namespace and priority, as its owner wishes: smaller is first.
@@ -86,6 +90,9 @@ class QueuedJob:
     growth: Growth | None = None
     runs: bool = False
     pauses: bool = False
+    own_priority: int | None = None
+    waited: float = 0.0
+    lasts: float = math.inf
     may_preempt: bool = False
     turn: int = 0
     rank: int = 0

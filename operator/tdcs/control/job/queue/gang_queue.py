@@ -27,6 +27,7 @@ from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import admission_of, waiting_admission
+from tdcs.kube.events import utc_now
 from tdcs.kube.informer import backoff
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object
@@ -56,6 +57,7 @@ class GangQueue:
         patience: seconds that the pods of a job that was admitted have to get their nodes.
         fair: whether namespaces take turns by their shares.
         preempts: whether jobs may take the place of running ones of lower priority.
+        aging: seconds of waiting after which a job counts as of the next higher priority; 0: never.
         timed: measures a pass over the queue.
 
     Attributes:
@@ -72,15 +74,18 @@ class GangQueue:
         patience: float = PLACEMENT_SECONDS,
         fair: bool = True,
         preempts: bool = False,
+        aging: float = 0.0,
         timed: Callable[[], AbstractContextManager[None]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], str] = utc_now,
     ) -> None:
-        self.turns = Turns()
+        self.turns = Turns(clock=clock, now=now)
         self.requeues = Requeues(patience=patience, turns=self.turns)
         self._stores = stores
         self._max_passes = max_passes
         self._fair = fair
         self._preempts = preempts
+        self._aging = aging
         self._queue = queue
         self._timed = timed
         self._clock = clock
@@ -372,7 +377,11 @@ class GangQueue:
         """In a thread: the queue as it is in these copies, with every job admitted that fits."""
         entries = collector.collect()
         return entries, entries.schedule(
-            room=self._room.at(stores), max_passes=self._max_passes, fair=self._fair, preempts=self._preempts
+            room=self._room.at(stores),
+            max_passes=self._max_passes,
+            fair=self._fair,
+            preempts=self._preempts,
+            aging=self._aging,
         )
 
     def _is_stale(self, job: QueuedJob, stores: Stores, live: Mapping[Key, Object]) -> bool:

@@ -16,6 +16,7 @@ from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue import job_places
+from tdcs.decide.queue.aging import aged
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.job_rank import in_rank_order
@@ -65,6 +66,7 @@ class Entries:
         max_passes: int = MAX_PASSES,
         fair: bool = True,
         preempts: bool = False,
+        aging: float = 0.0,
     ) -> Schedule:
         """The queue with every job admitted that fits. What quotas and datasets allow is used up by that.
 
@@ -73,6 +75,7 @@ class Entries:
             max_passes: how often a job may be passed before nodes are set aside for it.
             fair: whether namespaces take turns.
             preempts: whether jobs may take the place of others.
+            aging: seconds of waiting after which a job counts as of the next higher priority; 0: never.
         """
         nodes = Nodes(free={}, capacity={})
         if self.waiting:
@@ -80,7 +83,8 @@ class Entries:
                 free=room.free(), capacity=room.capacity(), lasting=room.lasting(), empty=room.empty
             )
         found = schedule(
-            waiting=in_rank_order(self.waiting),
+            waiting=in_rank_order(aged(self.waiting, period=aging)),
+            occupants=self.occupants,
             reserved=self.reserved,
             nodes=nodes,
             holder=self.holder,
@@ -249,6 +253,10 @@ class Collector:
             else (),
             access=places,
             rank=spec.scheduling.rank,
+            waited=_waited(obj, now=turns.now()),
+            lasts=ends_in(
+                started=None, deadline=spec.run_policy.active_deadline_seconds, grace=demand.grace, now=0.0
+            ),
             may_preempt=spec.scheduling.gang and self._demands.may_preempt(spec),
             growth=None
             if pauses or by_kueue or is_stopped
@@ -305,6 +313,18 @@ class Collector:
             known = (_admitted_workers(obj) or found["Worker"]) if admitted else spec.elastic.min_replicas
             found["Worker"] = min(found["Worker"], max(granted or 0, known))
         return found
+
+
+def _waited(obj: Object, *, now: str) -> float:
+    """Seconds that a job has waited: since it was created, resumed, or lost its place."""
+    conditions = {each.get("type"): each for each in (obj.get("status") or {}).get("conditions") or ()}
+    times = [
+        str(conditions[kind].get("lastTransitionTime") or "")
+        for kind in (names.ADMITTED, names.SUSPENDED)
+        if conditions.get(kind, {}).get("status") == "False"
+    ]
+    since = max([str(obj["metadata"].get("creationTimestamp") or ""), *times])
+    return max(seconds_between(since, now), 0.0) if since else 0.0
 
 
 def share_weights(namespaces: Mapping[Key, Object]) -> dict[str, float]:
