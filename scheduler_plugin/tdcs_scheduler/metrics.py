@@ -51,8 +51,8 @@ class Metrics:
         )
         reviews = Counter(
             f"{_PREFIX}_reviews",
-            "New pods with a claim that the API server asked the webhook about, by whether they are to be placed by "
-            "their data.",
+            "Pods with a claim that the API server asked the webhook about, by whether it changed them so that they "
+            "are placed by their data: their scheduler, or their node affinity.",
             ["placed_by_data"],
             registry=self.registry,
         )

@@ -1,19 +1,36 @@
-"""The API server's question about a new pod, and the answer: whether the scheduler of TDCS is to place it.
+"""The API server's question about a pod, and the answer: who is to place it by its data, and how.
 
-The chart's admission policy says the same in CEL (``tdcs.placeByDataConditions``); one test asks both.
+A new pod that names no scheduler gets that of TDCS; the chart's admission policy says the same in CEL
+(``tdcs.placeByDataConditions``), and one test asks both. A pod that another scheduler places, or that asks for it, gets
+node affinity to its data; while it has scheduling gates each change of it renews that, the last one when it loses them.
 """
 
 import base64
-from collections.abc import Container
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from tdcs.api import names
-from tdcs_scheduler.protocol import claims_of, is_opted_out
+from tdcs.decide.place.node_score import node_scores
+from tdcs.decide.place.pod_affinity import DataAffinity, with_data
+from tdcs_scheduler.protocol import (
+    BadAnnotationError,
+    DatasetReference,
+    claims_of,
+    decode_annotation,
+    index_of,
+    is_opted_out,
+    read_by,
+    with_claims,
+)
+from tdcs_scheduler.view import DatasetView
 
 UNNAMED: Final = frozenset({"", "default-scheduler"})
 """Schedulers of a pod that names none: the API server fills in the default one before anybody can see the pod."""
+
+WAYS: Final[Mapping[str, DataAffinity]] = {"preferred": "preferred", "required": "required"}
+"""Values of the annotation `tdcs.io/data-affinity`."""
 
 
 class BadReviewError(ValueError):
@@ -30,12 +47,15 @@ class _Volume(msgspec.Struct):
 
 class _Metadata(msgspec.Struct):
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
 
 
 class _Spec(msgspec.Struct):
     scheduler: str = msgspec.field(name="schedulerName", default="")
     node: str = msgspec.field(name="nodeName", default="")
     volumes: list[_Volume] | None = None
+    affinity: dict[str, Any] | None = None
+    gates: list[Any] | None = msgspec.field(name="schedulingGates", default=None)
 
 
 class _Pod(msgspec.Struct):
@@ -44,11 +64,13 @@ class _Pod(msgspec.Struct):
 
 
 class Question(msgspec.Struct):
-    """A pod that is about to be created; its own metadata may lack the namespace."""
+    """A pod that is about to be created or changed; its own metadata may lack the namespace."""
 
     uid: str
     pod: _Pod = msgspec.field(name="object")
     namespace: str = ""
+    operation: str = "CREATE"
+    before: _Pod | None = msgspec.field(name="oldObject", default=None)
 
 
 class _Review(msgspec.Struct):
@@ -63,30 +85,69 @@ def decode_review(body: bytes | bytearray) -> Question:
     try:
         return _reviews.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadReviewError(f"this is no AdmissionReview of a new pod: {error}") from error
+        raise BadReviewError(f"this is no AdmissionReview of a pod: {error}") from error
 
 
-def is_placed_by_data(question: Question, *, known: Container[str]) -> bool:
-    """Whether a new pod is to be placed by its data: it mounts the claim of a Dataset, and nothing says otherwise.
+def patch_of(question: Question, *, view: DatasetView, scheduler_name: str) -> list[dict[str, Any]]:
+    """What is to be changed of a pod so that it is placed by its data, as a JSON patch; nothing for most pods.
 
     Args:
         question: the pod.
-        known: the Datasets that there are, as `namespace/name`.
+        view: the Datasets that there are, and what of them lies where.
+        scheduler_name: what pods that name no scheduler get.
     """
     labels, spec = question.pod.metadata.labels or {}, question.pod.spec
     if is_opted_out(labels.get(names.LABEL_PLACE_BY_DATA)) or names.LABEL_TRAINING_JOB in labels:
-        return False  # the operator has decided about the pods of TrainingJobs
-    if spec.node or spec.scheduler not in UNNAMED:
-        return False
-    mounted = [each.claim.name for each in spec.volumes or () if each.claim is not None]
-    return any(claim in known for claim in claims_of(mounted, namespace=question.namespace))
+        return []  # the operator has decided about the pods of TrainingJobs
+    if spec.node or not any(claim in view for claim in _claims(question)):
+        return []
+    asked = (question.pod.metadata.annotations or {}).get(names.ANNOTATION_DATA_AFFINITY)
+    if spec.scheduler in UNNAMED and asked is None:
+        if question.operation != "CREATE":
+            return []
+        return [{"op": "add", "path": "/spec/schedulerName", "value": scheduler_name}]
+    if spec.scheduler == scheduler_name:
+        return []  # that one asks the extender
+    return _affinity(question, view=view, way=WAYS.get(asked or "preferred", "preferred"))
 
 
-def encode_answer(*, uid: str, scheduler_name: str | None) -> bytes:
-    """The AdmissionReview that lets a pod in, with this scheduler unless it is None."""
+def _affinity(question: Question, *, view: DatasetView, way: DataAffinity) -> list[dict[str, Any]]:
+    before = question.before
+    # Afterwards the API server takes no other preferences, and no wider requirements even before.
+    changeable = way == "preferred" and before is not None and bool(before.spec.gates)
+    if question.operation != "CREATE" and not changeable:
+        return []
+    references = read_by(_references(question, view=view), index=_index(question))
+    found = [view.find(dataset=each.dataset, copy=each.copy) for each in references]
+    scores = node_scores([copy for copy in found if copy is not None])
+    given = question.pod.spec.affinity or {}
+    affinity = with_data(given, scores=scores, way=way)
+    return [{"op": "add", "path": "/spec/affinity", "value": affinity}] if affinity != given else []
+
+
+def _claims(question: Question) -> tuple[str, ...]:
+    mounted = [each.claim.name for each in question.pod.spec.volumes or () if each.claim is not None]
+    return claims_of(mounted, namespace=question.namespace)
+
+
+def _references(question: Question, *, view: DatasetView) -> list[DatasetReference]:
+    text = (question.pod.metadata.annotations or {}).get(names.ANNOTATION_DATASETS)
+    try:
+        named = [] if text is None else decode_annotation(text=text)
+    except BadAnnotationError:
+        named = []  # its claims still count
+    return with_claims(named, claims=_claims(question), known=view)
+
+
+def _index(question: Question) -> int | None:
+    metadata, key = question.pod.metadata, names.ANNOTATION_COMPLETION_INDEX
+    return index_of((metadata.annotations or {}).get(key) or (metadata.labels or {}).get(key))
+
+
+def encode_answer(*, uid: str, patch: list[dict[str, Any]]) -> bytes:
+    """The AdmissionReview that lets a pod in, with these changes."""
     response: dict[str, Any] = {"uid": uid, "allowed": True}
-    if scheduler_name is not None:
-        patch = [{"op": "add", "path": "/spec/schedulerName", "value": scheduler_name}]
+    if patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode()
     answer = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

@@ -159,7 +159,7 @@ async def serve(
             scores = HttpServer(app.handle, most_bytes=MAX_BODY_BYTES)
             await serving.enter_async_context(scores.serving(listeners))
             if admission.listener is not None and admission.certificate is not None:
-                webhook = Webhook(known=view, scheduler_name=scheduler_name, metrics=app.metrics)
+                webhook = Webhook(view=view, scheduler_name=scheduler_name, metrics=app.metrics)
                 reviews = HttpServer(webhook.handle, most_bytes=MAX_REVIEW_BYTES)
                 await serving.enter_async_context(
                     reviews.serving([admission.listener], tls=admission.certificate.context)

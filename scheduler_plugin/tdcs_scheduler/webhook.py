@@ -1,22 +1,22 @@
-"""The webhook that the API server calls for new pods which mount a claim, over HTTPS: POST /pods.
+"""The webhook that the API server calls for pods which mount a claim, over HTTPS: POST /pods.
 
-It changes nothing but the scheduler's name of a pod, and the API server goes on without it when it does not answer
-(failurePolicy Ignore): such a pod is placed by the default scheduler, without regard to its data. The chart's
-admission policy says the same as the answer in CEL (``tdcs.placeByDataConditions``); one test asks both.
+It changes nothing but the scheduler's name of a pod, or its node affinity, and the API server goes on without it when
+it does not answer (failurePolicy Ignore): such a pod is placed without regard to its data. The chart's admission policy
+says the same as the first in CEL (``tdcs.placeByDataConditions``); one test asks both.
 """
 
 import logging
 import time
-from collections.abc import Container
 from typing import Final
 
 from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics
-from tdcs_scheduler.pod_review import BadReviewError, decode_review, encode_answer, is_placed_by_data
+from tdcs_scheduler.pod_review import BadReviewError, decode_review, encode_answer, patch_of
+from tdcs_scheduler.view import DatasetView
 
 _log: Final = logging.getLogger(__name__)
 
-# A Pod has at most 1.5 MB, and a review holds it once (a creation has no old object).
+# A Pod has at most 1.5 MB, and a review holds it twice at most.
 MAX_REVIEW_BYTES: Final = 4 * 2**20
 
 PATH: Final = "/pods"
@@ -25,11 +25,11 @@ PATH: Final = "/pods"
 class Webhook:
     """What answers the API server.
 
-    `known`: the Datasets that there are, as `namespace/name`. `scheduler_name`: what pods with their claims get.
+    `view`: the Datasets that there are, and where they lie. `scheduler_name`: what pods with their claims get.
     """
 
-    def __init__(self, *, known: Container[str], scheduler_name: str, metrics: Metrics) -> None:
-        self._known: Final = known
+    def __init__(self, *, view: DatasetView, scheduler_name: str, metrics: Metrics) -> None:
+        self._view: Final = view
         self._scheduler_name: Final = scheduler_name
         self._metrics: Final = metrics
 
@@ -47,8 +47,8 @@ class Webhook:
         except BadReviewError as error:
             _log.warning("a review was refused: %s", error)
             return Answer(400, f"{error}\n".encode())
-        ours = is_placed_by_data(question, known=self._known)
-        answer = encode_answer(uid=question.uid, scheduler_name=self._scheduler_name if ours else None)
-        self._metrics.reviews[ours].inc()
+        patch = patch_of(question, view=self._view, scheduler_name=self._scheduler_name)
+        answer = encode_answer(uid=question.uid, patch=patch)
+        self._metrics.reviews[bool(patch)].inc()
         self._metrics.review_seconds.observe(time.perf_counter() - started)
         return Answer(200, answer, "application/json")

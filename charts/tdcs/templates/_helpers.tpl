@@ -127,6 +127,12 @@ extenders:
 {{- end }}
 {{- end }}
 
+{{/* Whether the extender serves the webhook: for new pods, or for the affinity of those that other schedulers place. */}}
+{{- define "tdcs.servesWebhook" -}}
+{{- $how := include "tdcs.placeByData" . }}
+{{- if or (eq $how "Webhook") (and (eq $how "Policy") .Values.placeByAffinity) }}true{{ end }}
+{{- end }}
+
 {{/* Which new pods may be placed by their data, in CEL; tdcs_scheduler.pod_review says the same. */}}
 {{- define "tdcs.placeByDataConditions" -}}
 # A pod that names no scheduler has the default one's name by now.
@@ -134,6 +140,9 @@ extenders:
   expression: object.spec.?schedulerName.orValue("") in ["", "default-scheduler"] && object.spec.?nodeName.orValue("") == ""
 - name: is-not-opted-out
   expression: object.metadata.?labels["tdcs.io/place-by-data"].orValue("") != "false"
+# It keeps its scheduler, and gets node affinity.
+- name: asks-for-no-affinity
+  expression: '!object.metadata.?annotations["tdcs.io/data-affinity"].hasValue()'
 # The operator has decided about those.
 - name: is-of-no-training-job
   expression: '!object.metadata.?labels["tdcs.io/training-job"].hasValue()'

@@ -57,6 +57,9 @@ ANNOTATION_DATASETS: Final = "tdcs.io/datasets"
 ANNOTATION_LEAVE_NODES: Final = "tdcs.io/leave-nodes"
 """On a pod: ``{"nodes": ["n1"], "until": "2026-01-01T00:00:00Z"}``, nodes that larger pods wait for; until then the
 extender places the pod there only when it has no other candidate."""
+ANNOTATION_DATA_AFFINITY: Final = "tdcs.io/data-affinity"
+"""On a pod that mounts a Dataset's claim: its own scheduler places it, and it gets node affinity to its data, as
+``preferred`` or ``required``."""
 ANNOTATION_PREDICTED: Final = "tdcs.io/predicted-seconds"
 """On a TrainingJob: how long it runs, as `tdcs plan` predicted. Its status says in the end how wrong that was."""
 ANNOTATION_SPEC_DIGEST: Final = "tdcs.io/spec-digest"

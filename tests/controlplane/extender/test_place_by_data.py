@@ -4,7 +4,7 @@ kube-scheduler and the real extender."""
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import yaml
 from tests.controlplane.extender_world import (
@@ -29,10 +29,12 @@ from tests.controlplane.pod_admission import (
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
 from tests.support.kube import Kube, Object
-from tests.support.kube.claimed_pods import CLAIM, NEW_PODS
+from tests.support.kube.claimed_pods import CLAIM, NEW_PODS, volumes
 from tests.support.kube.describe import describe
+from tests.support.report import Measured
 from tests.support.waiting import eventually
 
+from tdcs.decide.place.pod_affinity import PREFERRED, named_node
 from tdcs_local import programs
 
 __all__ = ["extender"]
@@ -220,3 +222,113 @@ def test_the_policy_brings_pods_with_a_claim_and_no_others(
     kube.delete("ConfigMap", "tdcs-claims", namespace=namespace)
     pod = held_back(unnamed("no-list", namespace=namespace, set_="away"))
     assert kube.create(pod)["spec"]["schedulerName"] == "default-scheduler"
+
+
+def bytes_on_nodes(kube: Kube, *, namespace: str, held: Mapping[str, Mapping[str, int]], set_: str) -> int:
+    """The bytes of each pod's Dataset that its node holds, over all pods of a set."""
+    pods = [
+        pod
+        for pod in kube.list("Pod", namespace=namespace)
+        if pod["metadata"].get("labels", {}).get("set") == set_
+    ]
+    claims = [
+        (volume["persistentVolumeClaim"]["claimName"], pod["spec"]["nodeName"])
+        for pod in pods
+        for volume in pod["spec"]["volumes"]
+        if "persistentVolumeClaim" in volume
+    ]
+    return sum(held[claim].get(node, 0) for claim, node in claims)
+
+
+def test_the_stock_scheduler_reaches_nearly_the_same_bytes_by_the_affinity_that_pods_get(
+    control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes, measured: Measured
+) -> None:
+    """200 pods on 32 nodes, which read four Datasets: each lies on ten nodes, in unequal parts."""
+    nodes = fake_nodes(count=32, gpus=8)
+    held = {
+        f"data-{number}": {
+            nodes[(number * 8 + place) % 32]: GB * (10 if place < 6 else 4) for place in range(10)
+        }
+        for number in range(4)
+    }
+    with extender_with_webhook(control_plane, namespace=namespace) as extender:
+        for name, where in held.items():
+            put_dataset(extender, kube, namespace=namespace, held=where, name=name)
+            put_claim(kube, namespace=namespace, name=name)
+        tries = iter(range(1000))
+        eventually(
+            lambda: affinity_of(kube, namespace=namespace, claim="data-0", tries=tries),
+            deadline=60,
+            describe=extender.process.tail,
+        )
+        found = {}
+        for set_, scheduler in (("ours", SCHEDULER), ("stock", "default-scheduler")):
+            for number in range(200):
+                claimed = {"volumes": volumes(f"data-{number % 4}"), "schedulerName": scheduler}
+                pod = unnamed(f"{set_}-{number}", namespace=namespace, set_=set_, **claimed)
+                if set_ == "stock":
+                    pod["metadata"]["annotations"] = {"tdcs.io/data-affinity": "preferred"}
+                kube.create(pod)
+            landed(kube, namespace=namespace, count=200, labels={"set": set_})
+            found[set_] = bytes_on_nodes(kube, namespace=namespace, held=held, set_=set_)
+            for number in range(200):
+                kube.delete("Pod", f"{set_}-{number}", namespace=namespace)
+
+    share = found["stock"] / found["ours"]
+    measured(f"bytes on node, stock scheduler over ours: {share:.2f} ({found})")
+    assert share >= 0.9
+
+
+def affinity_of(kube: Kube, *, namespace: str, claim: str, tries: Iterator[int]) -> Object:
+    """The affinity that a new pod of another scheduler gets; empty while the webhook is not called."""
+    spec = {"volumes": volumes(claim), "schedulerName": "volcano"}
+    pod = kube.create(unnamed(f"other-{next(tries)}", namespace=namespace, set_="tried", **spec))
+    return dict(pod["spec"].get("affinity") or {})
+
+
+def test_a_gated_pod_of_another_scheduler_goes_by_what_holds_when_its_gate_goes(
+    control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=3)
+    with extender_with_webhook(control_plane, namespace=namespace) as extender:
+        put_dataset(extender, kube, namespace=namespace, held={nodes[0]: GB}, name=CLAIM)
+        put_claim(kube, namespace=namespace, name=CLAIM)
+        tries = iter(range(1000))
+        eventually(
+            lambda: affinity_of(kube, namespace=namespace, claim=CLAIM, tries=tries),
+            deadline=60,
+            describe=extender.process.tail,
+        )
+        made = kube.create(
+            held_back(unnamed("gated", namespace=namespace, set_="g", schedulerName="volcano"))
+        )
+        assert preferred_nodes(made) == [nodes[0]]
+
+        copies = [{"id": "0", "nodes": [{"name": nodes[2], "bytes": GB}]}]
+        kube.patch(
+            "Dataset", CLAIM, {"status": {"copies": copies}}, namespace=namespace, subresource="status"
+        )
+        eventually(
+            lambda: (
+                preferred_nodes(
+                    kube.create(
+                        held_back(
+                            unnamed(
+                                f"again-{next(tries)}", namespace=namespace, set_="g", schedulerName="volcano"
+                            )
+                        )
+                    )
+                )
+                == [nodes[2]]
+            ),
+            deadline=60,
+        )
+        kube.patch("Pod", "gated", {"spec": {"schedulingGates": None}}, namespace=namespace)
+
+        assert preferred_nodes(kube.get("Pod", "gated", namespace=namespace)) == [nodes[2]]
+
+
+def preferred_nodes(pod: Object) -> list[str]:
+    """The nodes that a pod prefers by their names."""
+    node = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    return [name for term in node.get(PREFERRED) or () for name in named_node(term["preference"])]

@@ -18,10 +18,13 @@ class NewPod:
 
     ours: bool
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, *, name: str, namespace: str) -> Object:
         pod = gpu_pod(name=name, namespace=namespace, labels=self.labels, spec=self.spec)
+        if self.annotations:
+            pod["metadata"]["annotations"] = dict(self.annotations)
         if "schedulerName" not in self.spec:
             del pod["spec"]["schedulerName"]
         return pod
@@ -49,6 +52,7 @@ NEW_PODS: Mapping[str, NewPod] = {
     "mounts-another-claim": NewPod(ours=False, spec={"volumes": volumes("checkpoints")}),
     "mounts-no-claim": NewPod(ours=False, spec={"volumes": [{"name": "tmp", "emptyDir": {}}]}),
     "mounts-nothing": NewPod(ours=False),
+    "asks-for-affinity": NewPod(ours=False, annotations={"tdcs.io/data-affinity": "preferred"}, spec=MOUNTED),
     "has-a-node": NewPod(ours=False, spec={**MOUNTED, "nodeName": "somewhere"}),
     "is-of-a-training-job": NewPod(ours=False, labels={"tdcs.io/training-job": "train"}, spec=MOUNTED),
 }

@@ -10,6 +10,7 @@ from tests.unit.cli.builders import held, node, pod
 from tdcs.cli.console import Console
 from tdcs.cli.explain.explain_command import show_pod
 from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
+from tdcs.decide.place.pod_affinity import with_data
 from tdcs.model.kube_objects import Object
 
 KNOWN = {"team/pictures": held(a=60, b=30)["pictures"]}
@@ -64,6 +65,20 @@ def test_a_pod_of_a_scheduler_that_does_not_know_the_data_is_told_the_remedy() -
     assert "placed by default-scheduler, which does not know where the data is" in report.place.sentence
     other = explained(mounting("pictures", scheduler="volcano")).headline
     assert other.startswith("volcano places it, which ranks nodes by data only if it asks the extender")
+    assert "it has no node affinity to its data" in other
+
+
+def test_a_pod_with_node_affinity_is_said_to_be_placed_by_that() -> None:
+    pod = mounting("pictures", scheduler="volcano")
+    pod["spec"]["affinity"] = with_data({}, scores={"a": 10, "b": 4}, way="preferred")
+    assert explained(pod).headline.startswith(
+        "volcano places it, by preferred node affinity to 2 nodes that held its data when it was made"
+    )
+    pod["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    assert "renewed until it has no scheduling gate" in explained(pod).headline
+
+    pod["spec"]["affinity"] = with_data({}, scores={"a": 10}, way="required")
+    assert "by required node affinity to 1 node that held its data" in explained(pod).headline
 
 
 def test_a_pod_that_was_created_with_its_node_was_chosen_by_no_scheduler() -> None:

@@ -19,14 +19,17 @@ from tdcs.trust.roles import Role
 from tdcs_scheduler.claim_list import ClaimList, claim_keys
 from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics
+from tdcs_scheduler.view import DatasetView
 from tdcs_scheduler.webhook import Webhook
 from tdcs_scheduler.webhook_certificate import CertificateError, CertificateFiles
 
 
 def webhook() -> tuple[Webhook, Metrics]:
     metrics = Metrics(view_age_seconds=lambda: 0.0, datasets=lambda: 0.0, waiting_pods=lambda: 0.0)
-    known = {f"team/{CLAIM}", "other/checkpoints"}
-    return Webhook(known=known, scheduler_name="tdcs-scheduler", metrics=metrics), metrics
+    view = DatasetView()
+    for key in (("team", CLAIM), ("other", "checkpoints")):
+        view.on_change(key, {"status": {}})
+    return Webhook(view=view, scheduler_name="tdcs-scheduler", metrics=metrics), metrics
 
 
 def review(pod: Object) -> bytes:
@@ -65,7 +68,7 @@ async def test_what_is_no_review_is_refused_with_a_sentence(body: bytes) -> None
     app, _ = webhook()
     answer = post(app, body)
     assert answer.status == 400
-    assert answer.body.decode().startswith("this is no AdmissionReview of a new pod: ")
+    assert answer.body.decode().startswith("this is no AdmissionReview of a pod: ")
 
 
 async def test_a_review_without_end_is_refused_and_other_paths_are_not_served() -> None:

@@ -8,6 +8,8 @@ from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.explain.explained_job import DEFAULT_SCHEDULER, PodPlace, place
 from tdcs.cli.explain.explained_room import Placer, free_room, names_its_node
 from tdcs.decide.place.data_location import held
+from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, named_node
+from tdcs.model.humanize import counted
 from tdcs.model.job_pods import pod_view
 from tdcs.model.kube_objects import ENDED_POD_PHASES, Object
 from tdcs_scheduler.demand import Demand
@@ -93,7 +95,9 @@ def explain_pod(world: PodWorld) -> PodReport:
     return PodReport(
         pod=request.pod,
         scheduler=scheduler,
-        headline=_headline(request, scheduler, reads=bool(reads), unreadable=ranking.unreadable, named=named),
+        headline=_headline(
+            request, pod, scheduler, reads=bool(reads), unreadable=ranking.unreadable, named=named
+        ),
         datasets=tuple(
             broken.get(name) or described(name, known.get(name), reads=copy) for name, copy in reads.items()
         ),
@@ -122,8 +126,33 @@ def _named(request: PrioritizeRequest) -> list[DatasetReference]:
         return []
 
 
+def _affinity_to(pod: Object) -> str:
+    """The node affinity by which a scheduler without the extender finds the data of a pod; empty when it has none."""
+    node = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    needed = {name for term in required for name in named_node(term)}
+    if needed:
+        return (
+            f"required node affinity to {counted(len(needed), 'node')} that held its data when it was made: it runs on "
+            "no other one"
+        )
+    wanted = {name for term in node.get(PREFERRED) or () for name in named_node(term.get("preference") or {})}
+    if not wanted:
+        return ""
+    gated = pod["spec"].get("schedulingGates")
+    since = (
+        "now, and renewed until it has no scheduling gate"
+        if gated
+        else "when it was made, or lost its last gate"
+    )
+    return (
+        f"preferred node affinity to {counted(len(wanted), 'node')} that held its data {since}: one preference among "
+        "those of that scheduler"
+    )
+
+
 def _headline(
-    request: PrioritizeRequest, scheduler: str, *, reads: bool, unreadable: str, named: bool
+    request: PrioritizeRequest, pod: Object, scheduler: str, *, reads: bool, unreadable: str, named: bool
 ) -> str:
     if named:
         return (
@@ -137,6 +166,8 @@ def _headline(
         return f"It mounts no Dataset's claim, and its annotation names none: {scheduler} places it.{wrong}"
     if scheduler == names.SCHEDULER_NAME:
         return f"{scheduler} places it, by its data: a preference and no must.{wrong}"
+    if near := _affinity_to(pod):
+        return f"{scheduler} places it, by {near}.{wrong}"
     if scheduler == DEFAULT_SCHEDULER:
         return (
             f"{scheduler} places it, which does not know where its data is. Set schedulerName to "
@@ -144,6 +175,7 @@ def _headline(
             f"(chart value placeByData), and create it anew.{wrong}"
         )
     return (
-        f"{scheduler} places it, which ranks nodes by data only if it asks the extender of TDCS, as "
-        f"{names.SCHEDULER_NAME} does.{wrong}"
+        f"{scheduler} places it, which ranks nodes by data only if it asks the extender of TDCS, and it has no node "
+        "affinity to its data: that was on no node when it was made, or the webhook was away or is off (chart value "
+        f"placeByAffinity).{wrong}"
     )

@@ -12,14 +12,17 @@ from tdcs_scheduler.main import command as extender_command
 
 POLICY = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
 NAME = "tdcs-place-by-data"
+SCHEDULER_HOOK = "pods.place-by-data.tdcs.io"
+AFFINITY_HOOK = "affinity.place-by-data.tdcs.io"
 
 
 def how(rendered: Rendered) -> str:
     """Policy, Webhook or Off."""
-    kinds = {"MutatingAdmissionPolicy": "Policy", "MutatingWebhookConfiguration": "Webhook"}
-    found = [word for kind, word in kinds.items() if rendered.all(kind)]
-    assert len(found) <= 1
-    return found[0] if found else "Off"
+    hooks = [hook["name"] for obj in rendered.all("MutatingWebhookConfiguration") for hook in obj["webhooks"]]
+    by_hook, by_policy = SCHEDULER_HOOK in hooks, bool(rendered.all("MutatingAdmissionPolicy"))
+    assert not (by_hook and by_policy)
+    assert (AFFINITY_HOOK in hooks) is (by_hook or by_policy)
+    return "Webhook" if by_hook else "Policy" if by_policy else "Off"
 
 
 def options(rendered: Rendered) -> dict[str, str]:
@@ -81,12 +84,26 @@ def test_the_policy_reads_the_list_that_the_extender_keeps(helm: Helm) -> None:
     policy = rendered.one("MutatingAdmissionPolicy", NAME)["spec"]
     assert policy["failurePolicy"] == "Ignore"
     assert 'schedulerName: "other"' in policy["mutations"][0]["applyConfiguration"]["expression"]
-    assert "webhook-port" not in options(rendered)
+    assert "webhook-port" in options(rendered), "for the affinity of pods of other schedulers"
+    without = helm.template({"placeByData": '"Policy"', "placeByAffinity": "false"})
+    assert "webhook-port" not in options(without)
+    assert not without.all("MutatingWebhookConfiguration")
+
+
+def test_the_affinity_of_pods_of_other_schedulers_is_renewed_while_they_are_gated(helm: Helm) -> None:
+    rendered = helm.template({"placeByData": '"Policy"', "scheduler.name": '"other"'})
+    (hook,) = rendered.one("MutatingWebhookConfiguration", NAME)["webhooks"]
+    assert (hook["name"], hook["failurePolicy"]) == (AFFINITY_HOOK, "Ignore")
+    assert hook["rules"][0]["operations"] == ["CREATE", "UPDATE"]
+    conditions = {each["name"]: each["expression"] for each in hook["matchConditions"]}
+    assert '"other"' in conditions["names-another-scheduler-or-asks"]
+    assert names.ANNOTATION_DATA_AFFINITY in conditions["names-another-scheduler-or-asks"]
+    assert "oldObject.spec.?schedulingGates" in conditions["is-new-or-was-gated"]
 
 
 def test_the_webhook_leads_to_the_extender(helm: Helm) -> None:
     rendered = helm.template({"placeByData": '"Webhook"'})
-    (hook,) = rendered.one("MutatingWebhookConfiguration", NAME)["webhooks"]
+    hook, _ = rendered.one("MutatingWebhookConfiguration", NAME)["webhooks"]
     assert (hook["failurePolicy"], hook["sideEffects"]) == ("Ignore", "None")
     called = hook["clientConfig"]["service"]
     service = rendered.one("Service", called["name"])["spec"]
@@ -127,6 +144,7 @@ def test_policy_and_webhook_have_the_same_conditions_but_for_the_claim(helm: Hel
     assert by_webhook.pop("mounts-a-claim")
     assert by_webhook.pop("is-not-of-kubernetes") == '!request.namespace.startsWith("kube-")'
     assert by_policy == by_webhook
-    assert len(by_policy) == 3
+    assert len(by_policy) == 4
+    assert names.ANNOTATION_DATA_AFFINITY in by_policy["asks-for-no-affinity"]
     assert names.LABEL_PLACE_BY_DATA in by_policy["is-not-opted-out"]
     assert names.LABEL_TRAINING_JOB in by_policy["is-of-no-training-job"]

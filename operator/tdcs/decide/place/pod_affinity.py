@@ -1,0 +1,83 @@
+"""Where the data lies, as node affinity of a pod that a scheduler without the extender places.
+
+Nodes are named by `metadata.name`, which every node has: the label `kubernetes.io/hostname` may be another name, or of
+several nodes. A term names one node, as the API allows it for this field.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from tdcs.decide.place.node_score import MAX_SCORE
+from tdcs.model.kube_objects import Object
+
+DataAffinity = Literal["preferred", "required"]
+
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+MAX_WEIGHT: Final = 100
+"""The largest weight of a preferred term."""
+
+MOST_NODES: Final = 100
+"""Of so many nodes, the best ones, a pod names the data: each is a term that its scheduler compares with each node."""
+
+MOST_TERMS: Final = 200
+"""Required terms of one pod: each one that it has already, for each node."""
+
+
+def with_data(affinity: Mapping[str, Any] | None, *, scores: Mapping[str, int], way: DataAffinity) -> Object:
+    """The affinity of a pod with that to its data; unchanged when no node holds any of it.
+
+    Args:
+        affinity: what the pod has. Preferred terms of an earlier call are replaced.
+        scores: of the nodes that hold data, see `tdcs.decide.place.node_score.node_scores`.
+        way: `preferred`: by weight, behind the pod's own terms. `required`: no other node will do; the pod's own
+            requirements still hold.
+    """
+    given = dict(affinity or {})
+    node = dict(given.get("nodeAffinity") or {})
+    best = sorted(scores, key=lambda name: (-scores[name], name))[:MOST_NODES]
+    own = [term for term in node.get(PREFERRED) or () if not _is_of_data(term)]
+    if way == "preferred":
+        terms = [
+            *own,
+            *({"weight": scores[name] * MAX_WEIGHT // MAX_SCORE, "preference": _at(name)} for name in best),
+        ]
+        node = {**node, PREFERRED: terms} if terms else {key: node[key] for key in node if key != PREFERRED}
+    elif best:
+        asked = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+        names = best[: max(MOST_TERMS // len(asked), 1)]
+        both = [
+            {**term, "matchFields": [*(term.get("matchFields") or ()), *_at(name)["matchFields"]]}
+            for term in asked
+            for name in names
+        ]
+        node = {**node, REQUIRED: {"nodeSelectorTerms": both}}
+    return (
+        {**given, "nodeAffinity": node}
+        if node
+        else {key: given[key] for key in given if key != "nodeAffinity"}
+    )
+
+
+def _at(name: str) -> Object:
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+
+
+def _is_of_data(term: Mapping[str, Any]) -> bool:
+    """Whether a preferred term names one node by its name, as those of an earlier call do."""
+    preference = term.get("preference") or {}
+    return (
+        preference.keys() == {"matchFields"}
+        and len(preference["matchFields"]) == len(named_node(preference)) == 1
+    )
+
+
+def named_node(term: Mapping[str, Any]) -> list[str]:
+    """The nodes that a term of a node selector names by their names: one at most, as the API has it."""
+    return [
+        str(name)
+        for each in term.get("matchFields") or ()
+        if each.get("key") == "metadata.name"
+        for name in each.get("values") or ()
+    ]

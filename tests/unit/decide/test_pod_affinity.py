@@ -1,0 +1,69 @@
+"""Node affinity of a pod to its data."""
+
+from typing import Any
+
+from tdcs.decide.place.pod_affinity import MOST_NODES, MOST_TERMS, PREFERRED, REQUIRED, named_node, with_data
+
+ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+RACK = {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}
+
+
+def weights(affinity: dict[str, Any]) -> dict[str, int]:
+    """What each node counts that a preferred term names."""
+    terms = affinity["nodeAffinity"][PREFERRED]
+    return {name: term["weight"] for term in terms for name in named_node(term["preference"])}
+
+
+def test_nodes_are_preferred_by_their_scores_behind_what_the_pod_prefers_itself() -> None:
+    own = {"weight": 7, "preference": ZONE}
+    given = {"podAffinity": {}, "nodeAffinity": {PREFERRED: [own], REQUIRED: {"nodeSelectorTerms": [RACK]}}}
+
+    found = with_data(given, scores={"n1": 10, "n2": 4}, way="preferred")
+
+    assert weights(found) == {"n1": 100, "n2": 40}
+    assert found["nodeAffinity"][PREFERRED][0] == own
+    assert found["nodeAffinity"][REQUIRED] == {"nodeSelectorTerms": [RACK]}
+    assert found["podAffinity"] == {}
+
+
+def test_terms_of_an_earlier_call_are_replaced() -> None:
+    own = {"weight": 7, "preference": ZONE}
+    before = with_data({"nodeAffinity": {PREFERRED: [own]}}, scores={"n1": 10}, way="preferred")
+
+    after = with_data(before, scores={"n2": 10}, way="preferred")
+
+    assert weights(after) == {"n2": 100}
+    assert after["nodeAffinity"][PREFERRED][0] == own
+    assert with_data(with_data({}, scores={"n1": 10}, way="preferred"), scores={}, way="preferred") == {}
+
+
+def test_required_terms_hold_beside_those_of_the_pod() -> None:
+    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE, RACK]}}}
+
+    terms = with_data(given, scores={"n1": 10, "n2": 1}, way="required")["nodeAffinity"][REQUIRED]
+
+    found = [(term.get("matchExpressions"), named_node(term)) for term in terms["nodeSelectorTerms"]]
+    assert found == [
+        (ZONE["matchExpressions"], ["n1"]),
+        (ZONE["matchExpressions"], ["n2"]),
+        (RACK["matchExpressions"], ["n1"]),
+        (RACK["matchExpressions"], ["n2"]),
+    ]
+
+
+def test_without_data_a_pod_stays_as_it_is() -> None:
+    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE]}}}
+
+    assert with_data(given, scores={}, way="required") == given
+    assert with_data(None, scores={}, way="preferred") == {}
+
+
+def test_terms_are_bounded_and_the_best_nodes_stay() -> None:
+    scores = {f"n{number:04}": 10 if number == 999 else 1 for number in range(1000)}
+
+    preferred = weights(with_data({}, scores=scores, way="preferred"))
+    assert (len(preferred), preferred["n0999"]) == (MOST_NODES, 100)
+    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE] * 50}}}
+    terms = with_data(given, scores=scores, way="required")["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert len(terms) <= MOST_TERMS
+    assert named_node(terms[0]) == ["n0999"]

@@ -1,0 +1,97 @@
+"""Pods that another scheduler places get node affinity to their data."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, named_node
+from tdcs_scheduler.pod_review import decode_review, patch_of
+from tdcs_scheduler.view import DatasetView
+
+VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "images"}}]
+
+
+def view_of(**held: int) -> DatasetView:
+    """A Dataset team/images, with these bytes on these nodes."""
+    view = DatasetView()
+    nodes = [{"name": name, "bytes": size} for name, size in held.items()]
+    view.on_change(
+        ("team", "images"), {"status": {"totalBytes": 100, "copies": [{"id": "0", "nodes": nodes}]}}
+    )
+    return view
+
+
+def patch(
+    view: DatasetView,
+    *,
+    scheduler: str = "volcano",
+    annotations: dict[str, str] | None = None,
+    operation: str = "CREATE",
+    before: dict[str, Any] | None = None,
+    **spec: Any,
+) -> list[dict[str, Any]]:
+    """What the webhook changes of a pod."""
+    pod = {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {"schedulerName": scheduler, "volumes": VOLUMES, **spec},
+    }
+    request = {"uid": "u", "namespace": "team", "operation": operation, "object": pod}
+    if before is not None:
+        request["oldObject"] = {"metadata": {}, "spec": before}
+    question = decode_review(msgspec.json.encode({"request": request}))
+    return patch_of(question, view=view, scheduler_name="tdcs-scheduler")
+
+
+def preferred(patch: list[dict[str, Any]]) -> dict[str, int]:
+    """The weights of the nodes in a patch."""
+    ((path, value),) = ((each["path"], each["value"]) for each in patch)
+    assert path == "/spec/affinity"
+    terms = value["nodeAffinity"][PREFERRED]
+    return {name: term["weight"] for term in terms for name in named_node(term["preference"])}
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "yunikorn", "my-scheduler"])
+def test_a_pod_of_another_scheduler_prefers_the_nodes_with_its_data_by_bytes(scheduler: str) -> None:
+    assert preferred(patch(view_of(n1=100, n2=30), scheduler=scheduler)) == {"n1": 100, "n2": 30}
+
+
+def test_a_pod_that_asks_for_it_keeps_the_default_scheduler() -> None:
+    asked = {"tdcs.io/data-affinity": "preferred"}
+
+    assert preferred(patch(view_of(n1=100), scheduler="default-scheduler", annotations=asked)) == {"n1": 100}
+
+
+def test_an_annotation_has_the_affinity_required() -> None:
+    ((change),) = patch(view_of(n1=100, n2=1), annotations={"tdcs.io/data-affinity": "required"})
+
+    terms = change["value"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [named_node(term) for term in terms] == [["n1"], ["n2"]]
+
+
+def test_a_gated_pod_gets_what_holds_when_its_gate_goes() -> None:
+    gates = [{"name": "kueue.x-k8s.io/admission"}]
+    (created,) = patch(view_of(n1=100), schedulingGates=gates)
+
+    changed = patch(
+        view_of(n2=100),
+        operation="UPDATE",
+        affinity=created["value"],
+        before={"schedulingGates": gates},
+        volumes=VOLUMES,
+    )
+
+    assert preferred(changed) == {"n2": 100}
+
+
+def test_a_pod_without_gates_is_not_changed_any_more() -> None:
+    assert patch(view_of(n1=100), operation="UPDATE", before={}) == []
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [{"nodeName": "n9"}, {"scheduler": "tdcs-scheduler"}, {"volumes": []}],
+    ids=["has a node", "asks the extender", "mounts nothing"],
+)
+def test_others_are_left_alone(pod: dict[str, Any]) -> None:
+    assert patch(view_of(n1=100), **pod) == []
