@@ -4,6 +4,7 @@ plain sentences.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -52,19 +53,25 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
     properties["alluxio.user.block.size.bytes.default"] = f"{block_size}B"
     if source.credentials is not None:
         pays = source.options.get("requesterPays") == "true"
-        properties |= _keys(source.credentials, requester_pays=pays)
+        properties |= _keys(source.credentials, requester_pays=pays, ca_bundle=source.ca_bundle)
     text = json.dumps([uri, sorted(properties.items())])
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return properties | {DIGEST_PROPERTY: digest, _STORE_PROPERTY: store_of(source.options)}
 
 
-def _keys(keys: Credentials, *, requester_pays: bool) -> dict[str, str]:
+def _keys(keys: Credentials, *, requester_pays: bool, ca_bundle: str) -> dict[str, str]:
     """The key pair of a mount. What Alluxio knows nothing of stands behind the secret, on lines of their own: a session
-    token, and who pays. It shows that value to nobody, and `io.tdcs.names.StoreClient` takes it apart."""
-    if not keys.access_key_id:
-        return {"s3a.accessKeyId": NO_KEYS_MARK, "s3a.secretKey": NO_KEYS_MARK}
-    lines = [keys.secret_access_key, keys.session_token, "requester-pays" if requester_pays else ""]
-    return {"s3a.accessKeyId": keys.access_key_id, "s3a.secretKey": "\n".join(lines).rstrip("\n")}
+    token, who pays, and authorities. It shows that value to nobody, and `io.tdcs.names.StoreClient` takes it apart."""
+    lines = [
+        keys.secret_access_key or NO_KEYS_MARK,
+        keys.session_token,
+        "requester-pays" if requester_pays else "",
+        base64.b64encode(ca_bundle.encode()).decode(),
+    ]
+    return {
+        "s3a.accessKeyId": keys.access_key_id or NO_KEYS_MARK,
+        "s3a.secretKey": "\n".join(lines).rstrip("\n"),
+    }
 
 
 def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
@@ -165,7 +172,7 @@ _REMEDIES = (
     (
         r"PKIX path|certification path|match any of the subject alternative names|SSLHandshake|CertificateException",
         "the endpoint shows no certificate of its name that the cache trusts",
-        "Check the host in spec.source.options.endpoint; an authority of your own must be in the cache's image",
+        "Check the host in spec.source.options.endpoint; spec.sources[].caBundle of the CacheCluster names authorities",
     ),
     (
         _KEYS_REFUSED,

@@ -2,6 +2,7 @@
 sources they may use."""
 
 import re
+import ssl
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -243,6 +244,20 @@ def _checked_bucket(bucket: str) -> str:
         raise ValueError(f"bucket {bucket!r}: {error}; write BUCKET or BUCKET/PREFIX") from error
 
 
+CA_BUNDLE_PATTERN: Final = r"^\s*-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s-]+-----END CERTIFICATE-----\s*$"
+"""PEM of certificates and nothing else: no private key fits."""
+
+
+def _checked_bundle(bundle: str) -> str:
+    if "PRIVATE KEY" in bundle:
+        raise ValueError("it holds a private key, and needs none: remove it")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=bundle)
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError(f"it is no PEM of certificates: {error}") from error
+    return bundle
+
+
 class SourceRule(Model):
     """Sources that some namespaces may use. A source is allowed when one rule allows it."""
 
@@ -288,3 +303,13 @@ class SourceRule(Model):
     ] = Field(default=[])
     """Folders, the same on every cache node (an NFS mount, say), for file:// URIs in and below them. The cache's pods
     mount them read-only; a change restarts them."""
+    ca_bundle: (
+        Annotated[
+            str,
+            AfterValidator(_checked_bundle),
+            Field(min_length=1, max_length=65_536, pattern=CA_BUNDLE_PATTERN),
+        ]
+        | None
+    ) = None
+    """Certificates of authorities in PEM that are trusted for these stores beside the public ones, by all that speaks
+    to them: the operator, agents, and Alluxio's master and workers."""

@@ -22,11 +22,13 @@ class SourceVerdict:
         refusal: None when the source may be used.
         host: the host that the store's requests go to; empty for Amazon S3 and for folders.
         named: whether a rule names the endpoint, so that it may be inside the cluster.
+        ca_bundle: authorities that the rules which allow it trust for its store, in PEM.
     """
 
     refusal: Refusal | None = None
     host: str = ""
     named: bool = False
+    ca_bundle: str = ""
 
 
 def judge_source(
@@ -116,8 +118,8 @@ def _judge_bucket(
             f"namespace {namespace} may not use the endpoint {endpoint} (spec.source.options.endpoint) by {where}: "
             f"{ask}",
         )
-    if any(_holds_bucket(rule, bucket) for rule in named):
-        return SourceVerdict(host=host, named=True)
+    if allowing := [rule for rule in named if _holds_bucket(rule, bucket)]:
+        return SourceVerdict(host=host, named=True, ca_bundle=_bundle(allowing))
     inside = internal_name(endpoint.host) or (
         plain_address(endpoint.host) is not None and internal_kind(endpoint.host, internal=())
     )
@@ -127,14 +129,19 @@ def _judge_bucket(
             f"the endpoint {endpoint} (spec.source.options.endpoint) is inside the cluster or this machine, and no "
             f"rule of {where} names it for namespace {namespace}: {ask}",
         )
-    if any(_holds_bucket(rule, bucket) for rule in open_ones):
-        return SourceVerdict(host=host)
+    if allowing := [rule for rule in open_ones if _holds_bucket(rule, bucket)]:
+        return SourceVerdict(host=host, ca_bundle=_bundle(allowing))
     allowed = sorted({each for rule in (*named, *open_ones) for each in rule.buckets})
     return _refused(
         "BucketNotAllowed",
         f"namespace {namespace} may not use {uri} (spec.source.uri) at {endpoint} by {where}: it may use "
         f"{', '.join(allowed)}. Name one of these, or ask the administrator of the CacheCluster for a rule",
     )
+
+
+def _bundle(rules: Sequence[SourceRule]) -> str:
+    bundles = dict.fromkeys(rule.ca_bundle.strip() for rule in rules if rule.ca_bundle)
+    return "\n".join(bundles)
 
 
 def _endpoints(rule: SourceRule) -> set[str]:

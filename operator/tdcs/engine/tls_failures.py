@@ -1,8 +1,9 @@
-"""What is wrong with a store's certificate, in words, from what TLS libraries call it."""
+"""Whom is trusted of stores' certificates, and what is wrong with one, in words."""
 
 from __future__ import annotations
 
 import re
+import ssl
 from typing import Final
 
 _WORDS: Final = (
@@ -22,6 +23,13 @@ _WORDS: Final = (
     (r"BadEncoding|bad encoding", "its certificate cannot be read"),
 )
 _LONGEST: Final = 120
+
+
+def trusting(ca_bundle: str) -> ssl.SSLContext:
+    """A context that trusts these authorities in PEM beside the public ones. Raises ssl.SSLError."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(cadata=ca_bundle)
+    return context
 
 
 def explain_certificate(text: str) -> str:

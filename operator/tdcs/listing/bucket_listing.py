@@ -87,7 +87,7 @@ class BucketListing:
             OSError: The disk does not take what was found.
         """
         timeout = aiohttp.ClientTimeout(total=_PAGE_SECONDS, sock_connect=_CONNECT_SECONDS)
-        async with open_session(timeout, connections=self.lanes) as session:
+        async with open_session(timeout, connections=self.lanes, ca_bundle=self.source.ca_bundle) as session:
             builder = self.builder()
             try:
                 await self._in_ranges(session, builder)

@@ -17,18 +17,25 @@ from yarl import URL
 
 from tdcs.api.source_uri import DEFAULT_REGION, SourceUri, uses_path_style
 from tdcs.engine.signed_request import object_url
+from tdcs.engine.tls_failures import trusting
 from tdcs.model.cache_engine import Source
 
 
 @asynccontextmanager
 async def open_session(
-    limits: aiohttp.ClientTimeout, *, connections: int = 1
+    limits: aiohttp.ClientTimeout, *, connections: int = 1, ca_bundle: str = ""
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session with one store, with at most so many connections; what takes longer than its limits fails."""
+    """A session with one store, with at most so many connections; what takes longer than its limits fails.
+
+    Args:
+        ca_bundle: authorities in PEM that are trusted beside the public ones.
+    """
     resolver = _Resolver()
     try:
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=resolver, limit=connections),
+            connector=aiohttp.TCPConnector(
+                resolver=resolver, limit=connections, ssl=trusting(ca_bundle) if ca_bundle else True
+            ),
             timeout=limits,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,

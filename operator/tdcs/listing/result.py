@@ -124,6 +124,7 @@ def access_of(source: Source) -> SourceAccess:
         access_key_id=keys.access_key_id if keys is not None else "",
         secret_access_key=keys.secret_access_key if keys is not None else "",
         session_token=keys.session_token if keys is not None else "",
+        ca_bundle=source.ca_bundle,
     )
 
 
@@ -134,7 +135,12 @@ def source_of(access: SourceAccess) -> Source:
         secret_access_key=access.secret_access_key,
         session_token=access.session_token,
     )
-    return Source(uri=access.uri, options=access.options, credentials=keys if access.access_key_id else None)
+    return Source(
+        uri=access.uri,
+        options=access.options,
+        credentials=keys if access.access_key_id else None,
+        ca_bundle=access.ca_bundle,
+    )
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

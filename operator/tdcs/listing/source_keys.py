@@ -67,7 +67,10 @@ class SourceKeys:
     async def _refusal(self, source: Source) -> Refusal | None:
         """Why a store gives no page; None when it does."""
         url = page_url(source, parse_source_uri(source.uri), names=1)
-        async with open_session(self._timeout) as session, ask(session, url) as answer:
+        async with (
+            open_session(self._timeout, ca_bundle=source.ca_bundle) as session,
+            ask(session, url) as answer,
+        ):
             if answer.status == 200:
                 return None
             region = answer.headers.get("x-amz-bucket-region", "")

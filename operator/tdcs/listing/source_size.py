@@ -105,7 +105,7 @@ class SourceSize:
     async def _count(self, source: Source, uri: SourceUri, counted: list[LimitCount]) -> None:
         """Put the count after each page in place of the one before: of a page that is asked for again counts only what
         came in the end."""
-        async with open_session(self._timeout) as session:
+        async with open_session(self._timeout, ca_bundle=source.ca_bundle) as session:
             requests = PageRequests(session, source, uri, path=counted[-1].path)
             token, empty = "", 0
             folders = FolderCounter(below=_below(uri))

@@ -38,6 +38,7 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
         uri: canonical, `s3://bucket/prefix` or `file:///folder`.
         options: `endpoint`, `region`, `pathStyle`, `requesterPays` as in `tdcs.model.cache_engine.Source`.
         session_token: of a key pair that is temporary.
+        ca_bundle: authorities in PEM that are trusted for its store beside the public ones.
     """
 
     uri: str
@@ -45,6 +46,7 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
     access_key_id: str = ""
     secret_access_key: str = ""
     session_token: str = ""
+    ca_bundle: str = ""
 
     def __repr__(self) -> str:
         return f"SourceAccess({self.uri})"

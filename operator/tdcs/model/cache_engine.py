@@ -58,12 +58,14 @@ class Source:
             of those it does.
         credentials: The key pair, `NO_KEYS` for a public bucket, or None for a folder.
         address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
+        ca_bundle: Authorities in PEM that are trusted for its store beside the public ones.
     """
 
     uri: str
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     credentials: Credentials | None = field(default=None, repr=False)
     address: str = ""
+    ca_bundle: str = field(default="", repr=False)
 
     @property
     def reached_options(self) -> dict[str, str]:

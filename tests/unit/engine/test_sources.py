@@ -1,15 +1,19 @@
 """From a Dataset's source to Alluxio's mount properties, and from Alluxio's complaints to sentences."""
 
+import base64
+from dataclasses import replace
+
 import pytest
 
 from tdcs.alluxio.mount_properties import (
+    NO_KEYS_MARK,
     explain,
     mount_properties,
     mounted_digest,
     plain_reason,
     refuses_keys,
 )
-from tdcs.model.cache_engine import Credentials, Source, SourceError
+from tdcs.model.cache_engine import NO_KEYS, Credentials, Source, SourceError
 
 PAIR = Credentials(access_key_id="id", secret_access_key="secret")
 
@@ -36,6 +40,26 @@ def test_without_an_endpoint_it_is_aws_by_host_name() -> None:
         "alluxio.underfs.s3.disable.dns.buckets": "false",
         "alluxio.underfs.s3.inherit.acl": "false",
     }
+
+
+def test_a_bucket_whose_name_no_certificate_fits_is_reached_by_path() -> None:
+    source = Source(uri="s3://my.data.set/x", credentials=PAIR)
+    assert mount_properties(source)["alluxio.underfs.s3.disable.dns.buckets"] == "true"
+
+
+def test_what_alluxio_knows_nothing_of_stands_behind_the_secret() -> None:
+    def keys(credentials: Credentials, bundle: str = "", **options: str) -> tuple[str, list[str]]:
+        source = Source(uri="s3://b/d", options=options, credentials=credentials, ca_bundle=bundle)
+        found = mount_properties(source)
+        return found["s3a.accessKeyId"], found["s3a.secretKey"].split("\n")
+
+    temporary = replace(PAIR, session_token="token")
+    assert keys(PAIR) == ("id", ["secret"])
+    assert keys(temporary) == ("id", ["secret", "token"])
+    assert keys(PAIR, requesterPays="true") == ("id", ["secret", "", "requester-pays"])
+    assert keys(PAIR, "PEM") == ("id", ["secret", "", "", base64.b64encode(b"PEM").decode()])
+    account, lines = keys(NO_KEYS)
+    assert account == lines[0] == NO_KEYS_MARK, "never the credentials of the node"
 
 
 def test_a_file_of_up_to_a_gibibyte_is_one_block_unless_told_otherwise() -> None:

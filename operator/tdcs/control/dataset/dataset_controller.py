@@ -147,7 +147,9 @@ class DatasetController:
         origin = None
         if not isinstance(keys, Refusal) and doubt is None:
             address = pinned_address(use, answer=answer)
-            origin = mount_identity.source_of(spec=spec, credentials=keys, address=address)
+            origin = mount_identity.source_of(
+                spec=spec, credentials=keys, address=address, ca_bundle=use.verdict.ca_bundle
+            )
         # What serves goes on while the source is in doubt: nothing is mounted, listed or assigned to be read meanwhile.
         trouble = doubt or (keys if isinstance(keys, Refusal) else None)
         # Neither a status nor a volume alone is an authority: whoever could write it would read another's data.

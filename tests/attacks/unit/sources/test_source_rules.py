@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trustme
 from pydantic import ValidationError
 
 from tdcs.alluxio.mount_properties import mount_properties
@@ -280,3 +281,44 @@ def test_a_region_that_would_end_a_hosts_name_is_refused(region: str) -> None:
 def test_addresses_are_judged_in_their_plain_form(address: str, kind: str) -> None:
     assert internal_kind(address, internal=parse_networks(["10.0.0.0/8"])) == kind
     assert bool(forbidden_kind(address)) == (kind in {"link-local or metadata", "no address"})
+
+
+def authority(name: str) -> str:
+    return trustme.CA(organization_name=name).cert_pem.bytes().decode()
+
+
+def test_authorities_are_trusted_for_the_stores_of_their_own_rule_only() -> None:
+    """A team whose rule trusts an authority of its own does not lower the trust of others, nor of other stores."""
+    own, others = authority("own"), authority("others")
+    rules = [
+        {"name": "own", "endpoints": ["https://store.example"], "caBundle": own},
+        {
+            "name": "others",
+            "endpoints": ["https://store.example"],
+            "namespaceSelector": {"matchLabels": {"team": "others"}},
+            "caBundle": others,
+        },
+        {"name": "rest", "endpoints": ["*"]},
+    ]
+    assert judged(rules=rules, endpoint="https://store.example").ca_bundle == own.strip()
+    assert judged(rules=rules, endpoint="https://elsewhere.example").ca_bundle == ""
+    assert judged(rules=rules).ca_bundle == ""
+    both = judged(rules=rules, endpoint="https://store.example", labels={"team": "others"}).ca_bundle
+    assert own.strip() in both
+    assert others.strip() in both
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [
+        "nonsense",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+        "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----",
+        trustme.CA().cert_pem.bytes().decode()
+        + trustme.CA().issue_cert("a").private_key_pem.bytes().decode(),
+        "",
+    ],
+)
+def test_a_bundle_that_is_no_certificates_is_refused(bundle: str) -> None:
+    with pytest.raises(ValidationError, match="caBundle"):
+        CacheClusterSpec.model_validate({"sources": [{"name": "a", "caBundle": bundle}]})

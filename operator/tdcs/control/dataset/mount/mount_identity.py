@@ -9,11 +9,19 @@ from tdcs.model.cache_engine import Credentials, Source
 from tdcs.model.source_paths import canonical_uri
 
 Mark = tuple[str, tuple[tuple[str, str], ...], str, str]
-"""What tells one source from another: its URI, its options, a digest of the credentials, and its address."""
+"""What tells one source from another: its URI, its options, a digest of the credentials, and its address with a digest
+of the authorities that are trusted for it."""
 
 
-def source_of(*, spec: DatasetSpec, credentials: Credentials | None, address: str = "") -> Source:
-    """The engine's view of a Dataset's source; `address`: the only one at which its store is to be asked."""
+def source_of(
+    *, spec: DatasetSpec, credentials: Credentials | None, address: str = "", ca_bundle: str = ""
+) -> Source:
+    """The engine's view of a Dataset's source.
+
+    Args:
+        address: the only one at which its store is to be asked.
+        ca_bundle: authorities that are trusted for its store.
+    """
     options = spec.source.options
     given = {
         "endpoint": options.endpoint,
@@ -26,6 +34,7 @@ def source_of(*, spec: DatasetSpec, credentials: Credentials | None, address: st
         options={key: value for key, value in given.items() if value is not None},
         credentials=credentials,
         address=address,
+        ca_bundle=ca_bundle,
     )
 
 
@@ -40,7 +49,9 @@ def engine_path(*, source: Source) -> str:
 
 def mark(source: Source) -> Mark:
     """What tells one source from another, without its secrets."""
-    return source.uri, tuple(sorted(source.options.items())), digest(source), source.address
+    bundle = hashlib.sha256(source.ca_bundle.encode()).hexdigest() if source.ca_bundle else ""
+    reached = f"{source.address} {bundle}".rstrip()
+    return source.uri, tuple(sorted(source.options.items())), digest(source), reached
 
 
 def digest(source: Source) -> str:

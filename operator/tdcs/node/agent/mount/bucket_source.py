@@ -32,6 +32,7 @@ from tdcs.api.source_uri import (
 )
 from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, StoreAnswer, read_answer
 from tdcs.engine.signed_request import object_url
+from tdcs.engine.tls_failures import trusting
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.file_ids import is_etag, same_etag
 from tdcs.node.agent.mount.source_pieces import (
@@ -80,7 +81,10 @@ class BucketReader:
         self._access: Final = access
         self._secrets: Final = (access.secret_access_key, access.session_token, access.access_key_id)
         self._plain_http: Final = PoolManager(
-            timeout=Timeout(connect=10, read=30), maxsize=_CONNECTIONS, retries=False
+            timeout=Timeout(connect=10, read=30),
+            maxsize=_CONNECTIONS,
+            retries=False,
+            ssl_context=trusting(access.ca_bundle) if access.ca_bundle else None,
         )
         self._prefix: Final = f"{source.path}/" if source.path else ""
         self._moving: Final = threading.Lock()
@@ -98,13 +102,15 @@ class BucketReader:
                 keys["session_token"] = access.session_token
         if self._pays:
             keys["request_payer"] = True
+        client: Any = {"root_certificate": access.ca_bundle} if access.ca_bundle else {}
         endpoint = self._endpoint or amazon_endpoint(region)
         return S3Store(
             self._source.bucket,
             region=region,
             endpoint=endpoint if self._path_style else _bucket_host(self._source.bucket, endpoint),
             virtual_hosted_style_request=not self._path_style,
-            client_options={
+            client_options=client
+            | {
                 "allow_http": endpoint.startswith("http://"),
                 # A store may answer with a redirection to any host, and the client would follow it: every host but
                 # the store's own is asked through a proxy that is not there.
