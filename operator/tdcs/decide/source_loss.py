@@ -95,7 +95,7 @@ def loss_of(
         clock: seconds that only grow.
         last: what was found the last time; None when it had lost nothing then.
     """
-    if version in rule.accepted or not _has_lost(before=before, now=now, percent=rule.percent):
+    if version in rule.accepted or not has_lost(before=before, now=now, percent=rule.percent):
         return None
     same = (
         last is not None
@@ -125,7 +125,8 @@ def sees_more(witness: int, *, than: int) -> bool:
     return witness - than > witness // _CHANGING_SHARE
 
 
-def _has_lost(*, before: SourcesSize, now: SourcesSize, percent: int) -> bool:
+def has_lost(*, before: SourcesSize, now: SourcesSize, percent: int) -> bool:
+    """Whether a source lacks more than that share of its files, or of their bytes, or all."""
     if percent >= 100 or not before.files:
         return False
     if not now.files or (before.bytes and not now.bytes):

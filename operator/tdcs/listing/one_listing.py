@@ -6,13 +6,16 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from tdcs.api.source_uri import parse_source_uri
+from tdcs.decide.source_loss import has_lost
 from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
 from tdcs.listing.result import Listed
 from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError, Source
-from tdcs.model.listing_limit import LimitCount, ListingLimit
+from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_builder import ManifestBuilder
 
 
@@ -59,7 +62,7 @@ async def list_source(
     """
     begun = time.monotonic()
     with _disk_errors(path=path, folder=folder):
-        filled = await _named(source, path, folder, limit, agents)
+        filled, _ = await _named(source, path, folder, limit, agents)
         found = await asyncio.to_thread(_written, filled, folder, begun=begun)
     # Folders were counted roughly while names came.
     LimitCount(limit, what=source.uri, path=path).add_size(found.size)
@@ -79,7 +82,8 @@ async def list_both(
     """List a mounted source by TDCS itself, and ask the engine for nothing but the ids of its blocks.
 
     Names, lengths and tags are the source's. The engine learns of it only when all of it was listed, and it is no
-    more than the limit. A file that the engine does not know, or with another length, is incomplete.
+    more than the limit, nor less than `ListingLimit.loss` says: what an engine does not find any more it forgets. A
+    file that the engine does not know, or with another length, is incomplete.
 
     Args:
         source: with its keys.
@@ -90,7 +94,11 @@ async def list_both(
     """
     begun = time.monotonic()
     with _disk_errors(path=path, folder=folder):
-        filled = await _named(source, path, folder, limit, agents)
+        filled, size = await _named(source, path, folder, limit, agents)
+        loss = limit.loss if limit is not None else None
+        if loss is not None and has_lost(before=loss.before, now=size, percent=loss.percent):
+            found = await asyncio.to_thread(_written, filled, folder, begun=begun)
+            return msgspec.structs.replace(found, names_only=True)
         count = LimitCount(limit, what=source.uri, path=path)
         async for page in engine.files(path=path, refresh=refresh):
             count.add_page(page)
@@ -100,17 +108,17 @@ async def list_both(
 
 async def _named(
     source: Source, path: str, folder: ManifestFolder, limit: ListingLimit | None, agents: FolderAgents
-) -> ManifestBuilder:
-    """What a store says that it has, or agents of a folder."""
+) -> tuple[ManifestBuilder, SourcesSize]:
+    """What a store says that it has, or agents of a folder, and how much that is."""
 
     def builder() -> ManifestBuilder:
         return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
 
     if parse_source_uri(source.uri).scheme == "file":
-        return await FolderListing(
-            source=source, path=path, limit=limit, builder=builder, agents=agents
-        ).run()
-    return await BucketListing(source=source, path=path, limit=limit, builder=builder).run()
+        folders = FolderListing(source=source, path=path, limit=limit, builder=builder, agents=agents)
+        return await folders.run()
+    bucket = BucketListing(source=source, path=path, limit=limit, builder=builder)
+    return await bucket.run(), bucket.size
 
 
 def _written(builder: ManifestBuilder, folder: ManifestFolder, *, begun: float) -> Listed:

@@ -35,6 +35,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         size: the same as limits count it.
         skipped_count: entries of the source that cannot be files of a folder tree; `skipped` are the first of them.
         incomplete: files of which the engine's master does not know all blocks: they are read through it alone.
+        names_only: whether the engine was not asked, because too much is gone (`ListingLimit.loss`): no version.
     """
 
     digest: str
@@ -44,6 +45,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     skipped: tuple[Skipped, ...] = ()
     incomplete: int = 0
     seconds: float = 0.0
+    names_only: bool = False
 
 
 def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:

@@ -29,28 +29,6 @@ class ManifestBound(NamedTuple):
 ANY_MANIFEST: Final = ManifestBound(LARGEST_MANIFEST, "no manifest has more")
 
 
-class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """What one listing may give.
-
-    Attributes:
-        files: at most so many files and folders, which count as often as `block_count` and `folder_count` say.
-        bytes: of all files together; None: any.
-        files_field: where the number of files was set, for people: a field of a CacheCluster.
-        bytes_field: the same of the bytes.
-    """
-
-    files: int
-    bytes: int | None = None
-    files_field: str = "spec.limits"
-    bytes_field: str = "spec.limits.bytesPerDataset"
-
-    def exceeds(self, other: "ListingLimit") -> bool:
-        """Whether it allows more files, or more bytes, than another limit."""
-        return self.files > other.files or (
-            other.bytes is not None and (self.bytes is None or self.bytes > other.bytes)
-        )
-
-
 class SourcesSize(msgspec.Struct, frozen=True, kw_only=True):
     """Files and bytes of sources, as far as these have been counted or listed.
 
@@ -65,6 +43,42 @@ class SourcesSize(msgspec.Struct, frozen=True, kw_only=True):
     folders: int = 0
     bytes: int = 0
     largest: LargeFile = NO_LARGE_FILE
+
+
+class LossLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a source may have lost that a cache's master is to learn of.
+
+    Attributes:
+        before: how large it was in its last version.
+        percent: what it may lack of that, see `tdcs.decide.source_loss`.
+    """
+
+    before: SourcesSize
+    percent: int
+
+
+class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What one listing may give.
+
+    Attributes:
+        files: at most so many files and folders, which count as often as `block_count` and `folder_count` say.
+        bytes: of all files together; None: any.
+        files_field: where the number of files was set, for people: a field of a CacheCluster.
+        bytes_field: the same of the bytes.
+        loss: where it lists less than that, it tells no cache of it; None: it may be anything.
+    """
+
+    files: int
+    bytes: int | None = None
+    files_field: str = "spec.limits"
+    bytes_field: str = "spec.limits.bytesPerDataset"
+    loss: LossLimit | None = None
+
+    def exceeds(self, other: "ListingLimit") -> bool:
+        """Whether it allows more files, or more bytes, than another limit."""
+        return self.files > other.files or (
+            other.bytes is not None and (self.bytes is None or self.bytes > other.bytes)
+        )
 
 
 class CheckSize(Protocol):

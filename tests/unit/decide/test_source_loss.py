@@ -104,7 +104,15 @@ def test_pauses_between_listings_that_change_nothing_double_up_to_the_most() -> 
 
 @pytest.mark.parametrize(
     ("witness", "than", "more"),
-    [(1, 0, True), (0, 0, False), (20, 5, True), (100, 99, False), (100, 98, True), (5, 20, False), (10**6, 990_000, False)],
+    [
+        (1, 0, True),
+        (0, 0, False),
+        (20, 5, True),
+        (100, 99, False),
+        (100, 98, True),
+        (5, 20, False),
+        (10**6, 990_000, False),
+    ],
 )
 def test_a_node_that_sees_more_than_changes_meanwhile_is_right(witness: int, than: int, more: bool) -> None:
     assert sees_more(witness, than=than) is more

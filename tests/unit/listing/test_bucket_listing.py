@@ -22,7 +22,7 @@ from tdcs.listing.one_listing import list_both, list_source
 from tdcs.listing.page_requests import PageError
 from tdcs.listing.result import Listed
 from tdcs.model.cache_engine import KeysRefusedError, LimitExceededError, SourceError
-from tdcs.model.listing_limit import ListingLimit
+from tdcs.model.listing_limit import ListingLimit, LossLimit, SourcesSize
 from tdcs.model.manifest import Manifest
 
 ODD = [
@@ -288,6 +288,26 @@ async def test_a_bucket_is_listed_at_its_store_and_the_engine_gives_its_blocks_a
         file = manifest.file_at(name.encode())
         assert file is not None
         assert manifest.block_ids[manifest.blocks_of(file)].tolist() == ids[name]
+
+
+async def test_an_engine_does_not_learn_of_a_bucket_that_has_lost_too_much(folder: ManifestFolder) -> None:
+    keys = names(10, files=5)
+    engine = await mounted({key.removeprefix(b"data/").decode(): 5 for key in keys})
+    asked: list[str] = []
+
+    async def before(operation: Operation) -> None:
+        asked.append(operation.name)
+
+    engine.before = before
+    store = BucketStore(keys=keys[:2])
+    before_it = SourcesSize(files=len(keys), bytes=len(keys))
+    async with serving(store):
+        for percent, known in ((90, False), (100, True)):
+            limit = ListingLimit(files=1000, loss=LossLimit(before=before_it, percent=percent))
+            found = await list_both(
+                engine=engine, source=store.source, path=MOUNT, refresh=True, folder=folder, limit=limit
+            )
+            assert (found.totals.files, found.names_only, bool(asked)) == (2, not known, known)
 
 
 async def test_an_engine_is_not_asked_about_a_bucket_that_its_store_does_not_list(

@@ -22,6 +22,7 @@ from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.model.cache_engine import WorkerInfo
+from tdcs.model.listing_limit import uncounted
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
 from tdcs.trust.rights import OPERATOR_REQUESTS
@@ -55,7 +56,8 @@ def alluxio_caches(
         return Cache(
             engine=engine,
             agents=agents,
-            check_size=FolderSize(agents, others=check_size),
+            # Its listing counts a bucket itself then, before the master learns of it.
+            check_size=FolderSize(agents, others=uncounted if list_buckets else check_size),
             check_keys=check_keys,
             lister=ProcessLister(
                 master=master,

@@ -8,7 +8,7 @@ from tdcs.api.conditions import SOURCE_SHRUNK
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.decide.problem import Problem
 from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text
-from tdcs.model.listing_limit import SourcesSize
+from tdcs.model.listing_limit import LossLimit, SourcesSize
 
 
 class SourceLossError(Exception):
@@ -51,6 +51,13 @@ class LossGuard:
         """Go by this rule from now on; whether what was found before may be believed by it."""
         changed, self._rule = rule != self._rule, rule
         return changed and self.loss is not None
+
+    @property
+    def limit(self) -> LossLimit | None:
+        """What a listing may lack before a cache learns of it; None: anything."""
+        if not self._version or self._version in self._rule.accepted:
+            return None
+        return LossLimit(before=self._size, percent=self._rule.percent)
 
     def check(self, size: SourcesSize) -> None:
         """Compare a source with its last version.

@@ -99,7 +99,8 @@ class MountManifests:
         caches: manifests that are there.
         published: says of a digest which version it is; None: of no mount.
         lister: lists the mount.
-        count: counts the source before the cache is to learn its names anew; raises as `CheckSize`.
+        count: counts the source before the cache is to learn its names anew, where a listing does not do that itself;
+            raises as `CheckSize`.
         pause: seconds before a listing that failed is tried again.
         now: the time of day.
         on_done: called when a listing has ended.
@@ -315,10 +316,14 @@ class MountManifests:
         """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,
         and what was left then was left to all of them."""
         self._asked = limit()
-        found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
+        asked = msgspec.structs.replace(self._asked, loss=self._guard.limit)
+        found = await self.lister.list(path=self.path, refresh=refresh, limit=asked)
+        self._guard.check(found.size)
+        if found.names_only:  # it has lost much, and is believed: the cache may learn of that
+            found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
+            self._guard.check(found.size)
         self._asked = limit()
         LimitCount(self._asked, what=self.path, path=self.path).add_size(found.size)
-        self._guard.check(found.size)
         self.size = found.size
         return found
 

@@ -89,8 +89,10 @@ class Strays:
             for begin in range(0, len(rows), _AT_ONCE):
                 part = rows[begin : begin + _AT_ONCE]
                 gone = np.zeros(len(part), dtype=np.bool_)
-                await self._remove_own(part, gone, threads)
-                await self._remove_registered(part, gone)
+                # The worker takes its time for each, and the disk has others to do meanwhile.
+                await asyncio.gather(
+                    self._remove_own(part, gone, threads), self._remove_registered(part, gone)
+                )
                 self._inventory.removed(part[gone])
                 removed += int(np.count_nonzero(gone))
         self._until = self._clock() + _PAUSE_SECONDS

@@ -15,7 +15,7 @@ from tdcs.api import names
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.dataset.mount.listing_gate import ListingGate
 from tdcs.control.dataset.mount.source_versions import MountManifests
-from tdcs.decide.source_loss import PLAIN_RULE, LossRule
+from tdcs.decide.source_loss import PLAIN_RULE, LossRule, has_lost
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Listed
 from tdcs.model.kube_resources import DATASETS, EVENTS
@@ -236,15 +236,37 @@ async def test_a_loss_that_is_accepted_while_the_source_is_listed_is_taken_at_on
     assert versions.listed.digest == SECOND
 
 
+async def test_a_listing_that_counts_by_itself_tells_no_cache_of_a_loss_that_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    versions = ShrinkingSource(tmp_path, counted=False)
+    await versions.look(PLAIN_RULE)
+    versions.kept = 1
+    await versions.look(PLAIN_RULE)
+    assert (versions.listed.digest, versions.learned) == (FIRST, [50])
+    accepted = LossRule(accepted=frozenset({versions.listed.digest}))
+    await versions.look(accepted)
+    assert (versions.listed.digest, versions.learned) == (SECOND, [50, 1])
+
+
 FIRST, SECOND = "a" * 32, "b" * 32
 
 
 class ShrinkingSource:
-    """The versions of a mount whose source has fifty files, and then as many as `kept` says."""
+    """The versions of a mount whose source has fifty files, and then as many as `kept` says.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        counted: whether the source is counted before it is listed.
+
+    Attributes:
+        learned: how many files a cache was told of by each listing that told it of any.
+    """
+
+    def __init__(self, folder: Path, *, counted: bool = True) -> None:
         self.now = 0.0
         self.kept = 50
+        self.learned: list[int] = []
+        self._counted = counted
         self._manifests = MountManifests(
             path="/datasets/1f",
             caches=CachePool(make=self._no_cache, folder=ManifestFolder(folder)),
@@ -288,13 +310,15 @@ class ShrinkingSource:
         return version
 
     async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+        size = SourcesSize(files=self.kept, bytes=self.kept)
+        loss = limit.loss if limit is not None else None
+        lost = loss is not None and has_lost(before=loss.before, now=size, percent=loss.percent)
+        self.learned += [] if lost else [self.kept]
         digest = FIRST if self.kept == 50 else SECOND
-        return Listed(
-            digest=digest, totals=totals_of(1000), size=SourcesSize(files=self.kept, bytes=self.kept)
-        )
+        return Listed(digest=digest, totals=totals_of(1000), size=size, names_only=lost)
 
-    async def _count(self, limit: ListingLimit) -> SourcesSize:
-        return SourcesSize(files=self.kept, bytes=self.kept)
+    async def _count(self, limit: ListingLimit) -> SourcesSize | None:
+        return SourcesSize(files=self.kept, bytes=self.kept) if self._counted else None
 
     def _no_cache(self, cluster: str) -> Cache:
         raise AssertionError(cluster)
