@@ -29,6 +29,10 @@ class Scenario:
             scheme `tdcs`; 0 for no limit.
         clones: whether a further copy is made for jobs beyond that (`onLimit: Clone`); else they wait.
         clone_idle_seconds: how long such a copy stays that no job needs.
+        auto_placement: whether owners leave it to the operator on how many nodes a dataset lies (`spec.placement.mode`
+            Auto without `nodeCount`), in the scheme `tdcs`; else each says so many that it takes a bounded share of a
+            node's cache.
+        grows: whether, with that, a copy grows onto the nodes of jobs that its own have no room for.
         fair_share: whether tenants take turns by their shares of the GPUs; else jobs come by priority and age.
     """
 
@@ -43,6 +47,8 @@ class Scenario:
     jobs_per_copy: int = 0
     clones: bool = False
     clone_idle_seconds: float = 600.0
+    auto_placement: bool = False
+    grows: bool = False
     fair_share: bool = False
 
     @property

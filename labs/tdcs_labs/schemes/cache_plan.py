@@ -8,6 +8,7 @@ not among it.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,8 +21,10 @@ from tdcs.decide.cache.eviction_order import lru
 from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant, grant
 from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, DatasetUse, standing
 from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone, of_dataset
-from tdcs.decide.place.copy_nodes import CacheNode
+from tdcs.decide.place.copy_nodes import CacheNode, Mode
+from tdcs.decide.place.data_meeting import MeetingInput, Way, weigh
 from tdcs.decide.place.gang_fit import most_that_fit
+from tdcs.decide.place.placement_input import ReadOn
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO, Candidate
 from tdcs.decide.place.wanted_clones import clones
 from tdcs.decide.queue.copy_places import PlaceRequest
@@ -43,6 +46,9 @@ read over their links alone: with 1 / 8 a burst of 400 GPUs on ImageNet waited f
 
 CANDIDATES_KEPT = 1 << 16
 """Nodes, as datasets see them, that are remembered."""
+
+GROWN_SECONDS = 600.0
+"""So long a copy stays on the nodes of jobs that have ended (the default of `spec.scaling.scaleDownDelay`)."""
 
 NAMESPACE = "n"
 COPY = "0"
@@ -154,37 +160,40 @@ class CachePlan(Scheme):
 
     def _take_grant(self, first: Cached, found: MountGrant) -> None:
         """Hold what was granted of each copy of a dataset."""
+        whole = any(copy.mode is Mode.REPLICATE for one in found.placements for copy in one.copies)
         if not first.clones and len(found.placements) < 2:
-            self._take(first, {node: float(held) for node, held in found.node_bytes.items() if held})
+            nodes = {node: float(held) for node, held in found.node_bytes.items() if held}
+            self._take(first, nodes, replicated=whole)
             return
         granted: dict[str, dict[str, float]] = {"": {}}
         for one in found.placements:
             copy = one.want.ids[0] if one.want.beside else ""
             held = {node: float(one.bytes_for(node)) for node in one.nodes}
             granted[copy] = {node: size for node, size in held.items() if size}
-        self._take(first, granted[""])
+        self._take(first, granted[""], replicated=whole)
         for copy, nodes in granted.items():
             if copy and nodes and copy not in first.clones:
                 made = replace(first, nodes={}, filled=0.0, shown=0.0, rate=0.0, demand=0.0, away=0.0)
                 made.copy, made.clones, made.scores, made.waiting = copy, {}, None, 0
+                made.on_node, made.growing = {}, {}
                 first.clones[copy] = self.cached[made.reads] = made
         for copy, clone in list(first.clones.items()):
-            self._take(clone, granted.get(copy, {}))
+            self._take(clone, granted.get(copy, {}), replicated=whole)
             if not clone.nodes and clone.reads not in self.cluster.readers:
                 del first.clones[copy], self.cached[clone.reads]
                 self._changed.discard(clone.reads)
 
-    def _take(self, cached: Cached, nodes: dict[str, float]) -> None:
+    def _take(self, cached: Cached, nodes: dict[str, float], *, replicated: bool) -> None:
         """Hold what was granted: what more there is now is loaded, what is less has left."""
         if nodes == cached.nodes:
             return
         name, before = cached.reads, cached.planned
-        cached.nodes = nodes
+        cached.place(nodes, replicated=replicated)
         cached.scores = None
         if cached.planned < before:
             self.evictions += 1
             cached.filled = min(cached.filled, cached.planned)
-        if cached.planned - cached.filled > 1.0:
+        if cached.planned - cached.filled > 1.0 or cached.behind > 1.0:
             self.loading[name] = cached
         else:
             cached.filled = cached.planned
@@ -195,6 +204,10 @@ class CachePlan(Scheme):
     def _demand(self, cached: Cached, *, now: float) -> MountDemand:
         name = cached.dataset.name
         readers = self.active(name)
+        if cached.growing or cached.read_on.last:
+            known = cached.read_on if cached.read_on.last else ReadOn.at_first(cached.nodes, now=now)
+            grown = {node for nodes in cached.growing.values() for node in nodes}
+            cached.read_on = known.then(grown, now=now, delay=GROWN_SECONDS)
         claimant = Claimant(
             dataset=cached.obj,
             created=cached.created,
@@ -216,6 +229,7 @@ class CachePlan(Scheme):
             wants=wants,
             totals={(): cached.totals},
             candidates=self._candidates(copies),
+            readers={_key_of(cached): cached.read_on.nodes} if cached.read_on.last else {},
             tier=stands.tier,
             value=stands.value,
             held_before={
@@ -245,6 +259,10 @@ class CachePlan(Scheme):
         capacity = int(self.scenario.cache_bytes)
         held: dict[str, int] = {}
         for one in copies:
+            for node, size in one.on_node.items():
+                held[node] = held.get(node, 0) + int(size)
+            if one.replicated:
+                continue
             loaded = one.filled / one.planned if one.planned else 0.0
             for node, size in one.nodes.items():
                 held[node] = held.get(node, 0) + int(size * loaded)
@@ -254,6 +272,35 @@ class CachePlan(Scheme):
                 for name, gpus in self.cluster.free.items()
             ]
         )
+
+    def _grow(self, job: SimJob, *, now: float) -> None:
+        """Have the copy come to the nodes of a job that starts, where that costs it less than reading remotely."""
+        cached = self.cached[job.reads]
+        if not self.scenario.grows or cached.copy:
+            return
+        held, _ = cached.held
+        coming = {node: size for node, size in cached.nodes.items() if node not in job.nodes}
+        meeting = weigh(
+            MeetingInput(
+                size=cached.totals.block_bytes,
+                held={node: int(max(held.get(node, 0), coming.get(node, 0))) for node in {*held, *coming}},
+                pods=Counter(job.nodes),
+                room=self._room_for(cached, set(job.nodes)),
+                peer_rate=self.scenario.nic_rate,
+            )
+        )
+        if meeting.way is Way.GROW:
+            cached.growing[job.number] = job.nodes
+            self._plan_at = now
+
+    def _room_for(self, mine: Cached, nodes: set[str]) -> dict[str, int]:
+        """Bytes that the caches of some nodes could hold of a dataset beside those of others that are in use."""
+        room = dict.fromkeys(nodes, float(usable_bytes(self.scenario)))
+        for other in self.cached.values():
+            if other is not mine and (other.waiting > 0 or other.reads in self.cluster.readers):
+                for node in nodes & other.nodes.keys():
+                    room[node] -= other.nodes[node]
+        return {node: int(size) for node, size in room.items()}
 
     def _waits(self, job: SimJob, *, now: float) -> None:
         cached = self.cached[job.dataset.name]
@@ -277,11 +324,12 @@ def _key_of(cached: Cached) -> str:
 def spec_of(dataset: Dataset, *, scenario: Scenario) -> dict[str, object]:
     """The spec with which its owner applies a dataset: on so many nodes that it takes a bounded share of each."""
     count = math.ceil(dataset.size_bytes / max(scenario.cache_bytes * LARGEST_SHARE, 1.0))
+    partition = {"mode": "Partition", "nodeCount": min(max(count, 1), scenario.nodes)}
     limit = scenario.jobs_per_copy
     access = {"maxConcurrentJobs": limit, "onLimit": "Clone" if scenario.clones else "Suspend"}
     return {
         "source": {"uri": "s3://bucket/" + dataset.name.replace("/", "-").lower()},
-        "placement": {"mode": "Partition", "nodeCount": min(max(count, 1), scenario.nodes)},
+        "placement": {"mode": "Auto"} if scenario.auto_placement else partition,
         **({"access": access} if limit else {}),
     }
 

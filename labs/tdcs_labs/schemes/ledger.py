@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from tdcs.api.dataset import Dataset as DatasetObject
+from tdcs.decide.place.placement_input import ReadOn
 from tdcs.model.manifest_format import Totals
 from tdcs_labs.workload import Dataset
 
@@ -31,6 +32,11 @@ class Cached:
         copy: which further copy of the dataset it is; empty for the first.
         clones: its further copies, by their ids.
         idle_since: of a further copy, since when no job needs it; None while one does.
+        replicated: whether each of its nodes shall have all of it.
+        on_node: of a replicated copy, the bytes that are on each node; what one has the others get over their links.
+        growing: by job, the nodes onto which the copy grows for it.
+        read_on: those, and the nodes of earlier jobs for a while.
+        shown_near: the bytes on all nodes that jobs know of.
     """
 
     dataset: Dataset
@@ -52,6 +58,11 @@ class Cached:
     copy: str = ""
     clones: dict[str, "Cached"] = field(default_factory=dict)
     idle_since: str | None = None
+    replicated: bool = False
+    on_node: dict[str, float] = field(default_factory=dict)
+    growing: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    read_on: ReadOn = field(default_factory=ReadOn)
+    shown_near: float = 0.0
 
     @property
     def reads(self) -> str:
@@ -61,12 +72,47 @@ class Cached:
     @property
     def is_there(self) -> bool:
         """Whether all of it is loaded that has a place."""
-        return bool(self.nodes) and self.planned - self.filled <= 1.0
+        return bool(self.nodes) and self.planned - self.filled <= 1.0 and self.behind <= 1.0
 
     @property
     def planned(self) -> float:
         """Bytes of the dataset that have a place."""
+        if self.replicated:
+            return max(self.nodes.values(), default=0.0)
         return sum(self.nodes.values())
+
+    @property
+    def behind(self) -> float:
+        """The most bytes that a node of a replicated copy lacks of what is in the cache."""
+        if not self.replicated:
+            return 0.0
+        return max(
+            (min(size, self.filled) - self.on_node[node] for node, size in self.nodes.items()), default=0.0
+        )
+
+    @property
+    def held(self) -> tuple[dict[str, float], float]:
+        """Bytes on each node, and the bytes that they are a part of."""
+        if self.replicated:
+            return self.on_node, max(self.filled, 1.0)
+        return self.nodes, self.planned
+
+    def place(self, nodes: dict[str, float], *, replicated: bool) -> None:
+        """Lie on these nodes from now on. What lay on others stays in the cache until the new ones have it."""
+        before = self.on_node if self.replicated else self._part()
+        self.nodes, self.replicated = nodes, replicated
+        self.on_node = (
+            {node: min(before.get(node, 0.0), size) for node, size in nodes.items()} if replicated else {}
+        )
+
+    def follow(self, *, most: float) -> None:
+        """Nodes of a replicated copy get up to so many bytes of what is in the cache."""
+        for node, size in self.nodes.items() if self.replicated else ():
+            self.on_node[node] = min(self.on_node[node] + most, size, max(self.filled, self.on_node[node]))
+
+    def _part(self) -> dict[str, float]:
+        loaded = self.filled / self.planned if self.planned else 0.0
+        return {node: size * loaded for node, size in self.nodes.items()}
 
 
 def client_rate(*, local: float, native: float, fuse: float) -> float:

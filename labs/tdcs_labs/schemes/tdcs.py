@@ -33,6 +33,7 @@ class Tdcs(CachePlan):
             cached.filled += loaded
             if not cached.copy:
                 self.loaded_bytes += loaded  # further copies come from the nodes of the first
+            cached.follow(most=self.scenario.nic_rate * passed)
 
     def arrived(self, job: SimJob, *, now: float) -> None:
         """A dataset that is new to the cache is granted its part at once."""
@@ -49,9 +50,15 @@ class Tdcs(CachePlan):
         """The extender's scores of the nodes."""
         cached = self.cached[job.reads]
         if cached.scores is None:
-            held = {node: int(size) for node, size in cached.nodes.items()}
-            total = int(job.dataset.size_bytes)
-            cached.scores = node_score.node_scores([CopyOnNodes(total_bytes=total, node_bytes=held)])
+            there = cached.on_node if cached.replicated else cached.nodes
+            held = {node: int(size) for node, size in there.items()}
+            coming = {node: int(size) - held[node] for node, size in cached.nodes.items()}
+            copy = CopyOnNodes(
+                total_bytes=int(job.dataset.size_bytes),
+                node_bytes=held,
+                arriving={node: size for node, size in coming.items() if size > 0},
+            )
+            cached.scores = node_score.node_scores([copy])
         return cached.scores
 
     def started(self, job: SimJob, *, now: float) -> None:
@@ -62,6 +69,7 @@ class Tdcs(CachePlan):
         if self.active(job.dataset.name) == 1:
             first.last_used = time_at(now)
         self._show_new(job, cached=cached, now=now)
+        self._grow(job, now=now)
         if cached.planned < job.dataset.size_bytes - 1.0:
             self._plan_soon(now)
 
@@ -69,6 +77,7 @@ class Tdcs(CachePlan):
         """What the job read may leave once no job reads it."""
         cached = self.cached[job.reads]
         cached.demand = max(cached.demand - job.compute, 0.0)
+        cached.growing.pop(job.number, None)
         cached.away = max(cached.away - job.compute * job.cache_hit * (1.0 - job.cache_local), 0.0)
         if job.reads not in self.cluster.readers:
             cached.demand = cached.away = 0.0
@@ -90,8 +99,12 @@ class Tdcs(CachePlan):
             if full:
                 cached.filled = cached.planned
                 cached.rate = 0.0
+            if full and cached.behind <= 1.0:
                 del self.loading[name]
-            if full or cached.filled - cached.shown >= STEP * cached.dataset.size_bytes * (1 - 1e-9):
+                self._changed.add(name)
+            step = STEP * cached.dataset.size_bytes * (1 - 1e-9)
+            near = sum(cached.on_node.values()) - cached.shown_near
+            if cached.filled - cached.shown >= step or near >= step:
                 self._changed.add(name)
         changed: list[SimJob] = []
         for name in sorted(self._changed):
@@ -103,7 +116,7 @@ class Tdcs(CachePlan):
         """The datasets that are being loaded; bytes are counted in parts of the store."""
         found = []
         for name, cached in self.loading.items():
-            if cached.copy:
+            if cached.copy or cached.planned - cached.filled <= 1.0:
                 continue
             jobs = cached.waiting + self.active(name)
             saved = load_order.saved_per_byte(size_bytes=cached.dataset.size_bytes, demand=float(jobs))
@@ -131,6 +144,9 @@ class Tdcs(CachePlan):
                 step = STEP * cached.dataset.size_bytes - (cached.filled - cached.shown)
                 left = min(max(step, 1.0), cached.planned - cached.filled)
                 change = min(change, now + max(left / cached.rate, 1e-3))
+            if (behind := cached.behind) > 1.0:
+                left = min(STEP * cached.dataset.size_bytes, behind)
+                change = min(change, now + max(left / self.scenario.nic_rate, 1e-3))
         return change
 
     def client_rate(self, *, local: float) -> float:
@@ -150,7 +166,8 @@ class Tdcs(CachePlan):
     def _show_new(self, job: SimJob, *, cached: Cached, now: float) -> None:
         """Set what a job that starts sees; the others see a change only when links become scarce."""
         hit = reading_speed.no_evict_hit_ratio(fraction=cached.shown / cached.dataset.size_bytes)
-        local = links.share_on_nodes(job, held=cached.nodes, total=cached.planned)
+        held, total = cached.held
+        local = links.share_on_nodes(job, held=held, total=total)
         cached.away += job.compute * hit * (1.0 - local)
         self.see(job, now=now, hit=hit, local=local)
         factor = links.supply_factor(
@@ -162,10 +179,13 @@ class Tdcs(CachePlan):
     def _show(self, cached: Cached, *, now: float) -> list[SimJob]:
         """Set what all jobs of a dataset see of it: the cached part, and what the holders' links give."""
         cached.shown = cached.filled
+        cached.shown_near = sum(cached.on_node.values())
+        if cached.replicated:
+            cached.scores = None
         readers = list(self.cluster.readers.get(cached.reads, {}).values())
         hit = reading_speed.no_evict_hit_ratio(fraction=cached.filled / cached.dataset.size_bytes)
-        held, planned = cached.nodes, cached.planned
-        locals_ = [links.share_on_nodes(job, held=held, total=planned) for job in readers]
+        held, total = cached.held
+        locals_ = [links.share_on_nodes(job, held=held, total=total) for job in readers]
         cached.away = links.away_rate(readers, hits=[hit] * len(readers), locals_=locals_)
         cached.factor = links.supply_factor(
             away=cached.away, holders=len(held), nic_rate=self.scenario.nic_rate

@@ -44,6 +44,40 @@ class PodPlacement(Model):
     """Bytes of the job's datasets on that node when the pod was first seen there."""
 
 
+MEETING_NODES = 128
+"""Nodes onto which a copy grows for one job at most."""
+
+
+class DataMeeting(Model):
+    """Where the job and the dataset meet: chosen when the job is admitted, by what each way is expected to cost it, and
+    again when its pods are placed otherwise than was expected."""
+
+    way: Literal["Near", "Grow", "Wait", "Remote"]
+    """Near: its pods go to nodes with the data. Grow: these had no room, and the copy is brought to the nodes that the
+    job gets, before its pods start. Remote: its pods read from other nodes as long as they run."""
+    reason: Literal["SpecFixesNodes", "NoRoomInCache", "CostsLess"] | None = None
+    """Why they read from other nodes. SpecFixesNodes: the Dataset's spec says on how many nodes a copy lies
+    (placement.nodeCount or a mode other than Auto), or nothing is preloaded. NoRoomInCache: the caches of its nodes are
+    full of data that is in use. CostsLess: the job ends before it would gain from it."""
+    nodes: list[str] = Field(default=[])
+    """The nodes that the choice is for: those that its pods are expected on, then those that they are on; the first 128
+    by name."""
+    bytes: int | None = None
+    """Grow: bytes that these nodes lacked."""
+    bytes_per_node: int | None = None
+    """Grow: the same of one of them."""
+    grow_seconds: int | None = None
+    """What growing was expected to cost the job, beyond its time beside its data; absent where a copy may not grow."""
+    remote_seconds: int | None = None
+    """What reading from other nodes was expected to cost it."""
+    expected_seconds: int | None = None
+    """Grow: how long that was expected to take, from decidedTime."""
+    decided_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When it was chosen."""
+    met_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """Grow: when its nodes had the copy. Compare with expectedSeconds."""
+
+
 class CopyUse(Model):
     """Which copy of a dataset the job reads."""
 
@@ -51,6 +85,8 @@ class CopyUse(Model):
     """The Dataset."""
     copy_id: Annotated[str, Field(alias="copy")]
     """The copy's id."""
+    meeting: DataMeeting | None = None
+    """Where the job and the dataset meet."""
 
 
 class NodeFailures(Model):

@@ -287,3 +287,38 @@ def test_pods_of_a_suspended_job_and_pods_on_their_way_out_are_told_in_the_past(
     assert leaving.pods[0].sentence.startswith("was on a, which now holds")
     unplaced = explain(World(job=job(state="Suspended"), datasets=held(a=60), own_pods=[pod("p0")]))
     assert unplaced.pods[0].sentence == "never had a node"
+
+
+@pytest.mark.parametrize(
+    ("meeting", "sentence"),
+    [
+        (
+            {
+                "way": "Grow",
+                "nodes": ["b"],
+                "bytes": 60,
+                "expectedSeconds": 6,
+                "growSeconds": 5,
+                "remoteSeconds": 90,
+            },
+            (
+                "so the copy grows onto b: 60 bytes, expected to take 6 s and to cost the job 5 s; reading from "
+                "other nodes was expected to cost 90 s. It is on its way."
+            ),
+        ),
+        ({"way": "Grow", "nodes": ["b"], "metTime": "2026-01-01T00:00:07Z"}, "It took 7 s."),
+        (
+            {"way": "Remote", "nodes": ["b"], "reason": "SpecFixesNodes", "remoteSeconds": 90},
+            (
+                "It reads Dataset pictures from other nodes (expected to cost 90 s): its spec "
+                "says on how many nodes a copy lies"
+            ),
+        ),
+    ],
+)
+def test_where_the_job_and_its_data_meet_is_said_with_what_was_expected_and_what_came(
+    meeting: Object, sentence: str
+) -> None:
+    told = {"dataset": "pictures", "copy": "0", "meeting": {"decidedTime": "2026-01-01T00:00:00Z", **meeting}}
+    report = explain(World(job=job(state="Running", copies=[told]), datasets=held(a=60)))
+    assert any(sentence in text for text in report.remarks), report.remarks

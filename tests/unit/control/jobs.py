@@ -29,6 +29,7 @@ from tdcs.kube.events import EventRecorder, utc_now
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (
+    CACHE_CLUSTERS,
     DATASETS,
     EVENTS,
     JOBS,
@@ -147,6 +148,7 @@ class Jobs:
         api = cast("KubeApi", self.operator)
         usage = Usage()
         stores = Stores(
+            cache_clusters=server.store(CACHE_CLUSTERS),
             datasets=server.store(DATASETS),
             training_jobs=server.store(TRAINING_JOBS),
             nodes=server.store(NODES),

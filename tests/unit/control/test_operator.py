@@ -243,6 +243,24 @@ async def test_a_changed_dataset_concerns_the_jobs_that_read_it(operator: Operat
     assert await waiting(operator) == ["Dataset n/pictures", "TrainingJob n/reader"]
 
 
+async def test_where_a_job_and_its_data_meet_concerns_the_dataset(operator: Operator) -> None:
+    def admitted(*nodes: str) -> Object:
+        meeting = {"way": "Grow", "nodes": list(nodes)}
+        status = {
+            "conditions": [{"type": "Admitted", "status": "True"}],
+            "copies": [{"dataset": "pictures", "copy": "0", "meeting": meeting}],
+        }
+        return {**job("train", "pictures"), "status": status}
+
+    operator.seen(TRAINING_JOBS, job("train", "pictures"), deleted=False)
+    operator.seen(TRAINING_JOBS, admitted("a"), deleted=False)
+    assert "Dataset n/pictures" in await waiting(operator)
+    operator.seen(TRAINING_JOBS, admitted("a"), deleted=False)
+    assert "Dataset n/pictures" not in await waiting(operator)
+    operator.seen(TRAINING_JOBS, admitted("b"), deleted=False)
+    assert "Dataset n/pictures" in await waiting(operator)
+
+
 async def test_a_lost_worker_concerns_the_datasets_of_its_cluster(operator: Operator) -> None:
     operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
     operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)

@@ -9,6 +9,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import READING_ROLES, ROLES, Role, TrainingJob
 from tdcs.api.trainingjob_status import DataStall, TrainingJobStatus
 from tdcs.cli.explain.explained_dataset import described, readable
+from tdcs.cli.explain.explained_meeting import meeting_sentence
 from tdcs.cli.explain.explained_room import Placer, free_room, why_not
 from tdcs.decide.place.data_location import held, wanted_near
 from tdcs.decide.place.dataset_copies import CopyOnNodes
@@ -319,8 +320,12 @@ def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
 
 def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[str]:
     found = []
+    meetings = {use.dataset: use.meeting for use in status.copies if use.meeting is not None}
     if status.locality_percent is not None:
-        found.append(f"When its pods were placed, its locality was {status.locality_percent}.")
+        grew = any(one.way == "Grow" for one in meetings.values())
+        when = "With the copies that come to its nodes" if grew else "When its pods were placed"
+        found.append(f"{when}, its locality {'is' if grew else 'was'} {status.locality_percent}.")
+    found += [text for name, one in meetings.items() if (text := meeting_sentence(name, one))]
     if status.data_stall is not None:
         found.append(_waits(status.data_stall))
     named = _named_nodes(job)

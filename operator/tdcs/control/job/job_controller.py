@@ -16,9 +16,10 @@ from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import JobState, TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
-from tdcs.control.job import ended_job, job_children, job_status
+from tdcs.control.job import data_meetings, ended_job, job_children, job_status
 from tdcs.control.job.admitter import PodNodes
 from tdcs.control.job.admitters import Admitters
+from tdcs.control.job.data_meetings import DataMeetings
 from tdcs.control.job.ended_job import is_settled
 from tdcs.control.job.framework_rendezvous import too_long
 from tdcs.control.job.job_restarts import EARLIER_JOBS_CHECK, JobRestarts
@@ -93,6 +94,7 @@ class TrainingJobController:
         self._services: dict[Key, tuple[str, float]] = {}
         self._context = context
         self._admitters = Admitters(context=context, gangs=gangs)
+        self._meetings = DataMeetings(stores=context.stores, expected=gangs.expected_nodes)
         self._restarts = JobRestarts(context=context)
         self._pace = StatusPace(seconds=context.settings.progress_seconds, clock=clock)
         self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
@@ -173,6 +175,7 @@ class TrainingJobController:
             decision = turn.decide(now=now, over=outcome is not None)
             if decision is None:
                 return None  # its admitter has not looked at it yet, and wakes it when it has
+            decision = replace(decision, meetings=self._meetings.of(obj, seen, decision, now=now))
             if decisions.says_more(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 admits = decision.admitted and not seen.was_admitted
@@ -200,6 +203,8 @@ class TrainingJobController:
         again = _soonest(again, held or None)
         if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
             again = _soonest(again, LOOK_SECONDS)
+        if outcome is None:
+            again = _soonest(again, data_meetings.due(decision.meetings))
         # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
         return 0.0 if outcome is not None else _soonest(again, turn.due(now=now), self._due(seen, now=now))
 

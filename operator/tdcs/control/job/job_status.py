@@ -17,6 +17,7 @@ from tdcs.api.trainingjob_status import (
     ReplicaStatus,
     TrainingJobStatus,
 )
+from tdcs.control.job.data_meetings import is_under_way
 from tdcs.control.job.job_children import selector_of
 from tdcs.control.job.stalled_reads import status_of_stall
 from tdcs.decide.job.failure_message import is_told
@@ -256,7 +257,7 @@ def status_of(
         (each.pod, each.node) for each in known.placement
     ]
     near, share = known.locality, known.local_share
-    if moved:
+    if moved or is_under_way(known.copies):
         near, share = _nearness(seen, places.nodes)
     shown = headline(seen, decision=decision, outcome=outcome)
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
@@ -279,7 +280,10 @@ def status_of(
         locality=None if near is None else round(near, 4),
         locality_percent=None if near is None else f"{math.floor(near * 100 + 1e-9)}%",
         local_share=None if share is None else round(share, 4),
-        copies=[CopyUse(dataset=name, copy_id=copy) for name, copy in decision.copies.items()],
+        copies=[
+            CopyUse(dataset=name, copy_id=copy, meeting=decision.meetings.get(name))
+            for name, copy in decision.copies.items()
+        ],
         queue_name=decision.queue or None,
         passed=decision.passed or None,
         queue=decision.record,

@@ -11,7 +11,7 @@ from tdcs.control.context import WorkKey
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
-from tdcs.decide.cache.dataset_demand import datasets_of, stage_of
+from tdcs.decide.cache.dataset_demand import datasets_of, grown_nodes, stage_of
 from tdcs.decide.queue.job_places import readable_copies
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object
@@ -143,7 +143,8 @@ class EventHandlers:
             self._add(resource, key)
         if resource is TRAINING_JOBS:
             self._gangs.touch()
-            if stage_of(before) != stage_of(None if deleted else obj):
+            after = None if deleted else obj
+            if stage_of(before) != stage_of(after) or grown_nodes(before) != grown_nodes(after):
                 for name in {*datasets_of(before), *datasets_of(obj)}:
                     self._add(DATASETS, (key[0], name))
         if resource is DATASETS:

@@ -49,6 +49,18 @@ def stage_of(job: Object | None) -> str:
     return "" if (found.get(names.ADMITTED) or {}).get("reason") == "InvalidSpec" else "Waiting"
 
 
+def grown_nodes(job: Object | None) -> dict[str, list[str]]:
+    """The nodes onto which copies grow for a job that was admitted and has not ended, by the Dataset."""
+    if job is None or stage_of(job) != "Active":
+        return {}
+    uses = ((job.get("status") or {}).get("copies")) or ()
+    return {
+        str(use.get("dataset")): list(use["meeting"].get("nodes") or ())
+        for use in uses
+        if (use.get("meeting") or {}).get("way") == "Grow"
+    }
+
+
 def use_of(
     *,
     status: DatasetStatus | None,

@@ -357,8 +357,9 @@ class MountPass:
         for user in self.users:
             key = user.own_want
             known = before.read_on.get(key)
+            grown = mount_readers.nodes_grown_to(stores=self.stores, user=user)
             follows = scaling.follow_jobs or claimants.has_elastic_job(self.stores, claims[key])
-            if not follows and (known is None or not known.last):
+            if not follows and not grown and (known is None or not known.last):
                 continue
             if known is None:
                 own = {
@@ -367,8 +368,8 @@ class MountPass:
                     if want.dataset == key and want.key in held_before
                 }
                 known = ReadOn.at_first(placement_input.nodes_of(own), now=now)
-            nodes = mount_readers.nodes_read_on(stores=self.stores, users=[user]) if follows else ()
-            after = known.then(nodes, now=now, delay=scaling.delay_seconds)
+            read = mount_readers.nodes_read_on(stores=self.stores, users=[user]) if follows else frozenset()
+            after = known.then(read | grown, now=now, delay=scaling.delay_seconds)
             if follows or after.last:
                 found[key] = after
         return found
@@ -384,6 +385,7 @@ class MountPass:
         for user in self.users if report.read_on else ():
             read_on = report.read_on.get(user.own_want)
             nodes = mount_readers.nodes_read_on(stores=self.stores, users=[user])
+            nodes |= mount_readers.nodes_grown_to(stores=self.stores, user=user)
             left += [
                 when + delay
                 for node, when in (read_on.last if read_on is not None else {}).items()

@@ -13,6 +13,7 @@ from tdcs.api.source_uri import canonical_source_uri, is_folder
 from tdcs.control.context import Stores, WorkKey
 from tdcs.control.job_index import indexed
 from tdcs.decide.cache import wants
+from tdcs.decide.cache.dataset_demand import grown_nodes
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.dataset_copies import FIRST_COPY
 from tdcs.model.cache_engine import Source
@@ -265,6 +266,16 @@ def nodes_read_on(*, stores: Stores, users: Iterable[Reader]) -> frozenset[str]:
     return frozenset[str]().union(
         *(stores.usage.nodes_of((user.key.namespace, user.key.name)) for user in users)
     )
+
+
+def nodes_grown_to(*, stores: Stores, user: Reader) -> frozenset[str]:
+    """The nodes onto which copies of a Dataset grow for jobs that run, as these jobs' statuses say; none where its spec
+    says itself on how many nodes a copy lies."""
+    placement = user.dataset.spec.placement
+    if placement.mode != "Auto" or placement.node_count is not None:
+        return frozenset()
+    reading = indexed(stores.training_jobs).reading((user.key.namespace, user.key.name))
+    return frozenset(node for job in reading.values() for node in grown_nodes(job).get(user.key.name, ()))
 
 
 def holding_nodes(*, users: Sequence[Reader]) -> frozenset[str]:

@@ -100,6 +100,7 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
         [mount_readers.nodes_read_on(stores=world.context.stores, users=[user]) for user in users]
         if mount.report is not None and mount.report.read_on
         else None,
+        [mount_readers.nodes_grown_to(stores=world.context.stores, user=user) for user in users],
         [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
         [
             ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")

@@ -20,6 +20,7 @@ from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.job.queue.queue_entries import Collector, Entries, queues
 from tdcs.control.job.queue.turns import Turns
+from tdcs.decide.place import data_meeting
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place_most, room_for
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.gang_turn import Schedule
@@ -297,6 +298,25 @@ class GangQueue:
                     place_most(groups=reserved, free=free, scarce=names.GPU_RESOURCE)
             found[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
         return found
+
+    def expected_nodes(self, obj: Object, *, scores: Mapping[str, int]) -> dict[str, int]:
+        """How many of a job's pods that read data each node will get, by the scores that its extender gives."""
+        demand = self._demands.of(obj)
+        if demand is None:
+            return {}
+        replicas = self._collector.replicas(obj, demand.spec)
+        groups = [
+            PodGroup(
+                count=min(_readers(demand.spec, role), replicas[role]),
+                request=demand.requests[role],
+                nodes=self._room.eligible(each.template["spec"]),
+            )
+            for role, each in demand.spec.by_role().items()
+            if role in READING_ROLES
+        ]
+        return data_meeting.expected_nodes(
+            groups=groups, free=self._room.free(), scores=scores, scarce=names.GPU_RESOURCE
+        )
 
     def worker_room(self, obj: Object) -> dict[str, int]:
         """How many further workers of a job each node has room for that they may run on."""

@@ -275,6 +275,10 @@ async def test_no_job_is_dealt_out_to_what_preloads_brought_but_it_counts_as_nea
         await jobs.until(lambda: jobs.status("first").get("locality") == 1.0)
 
 
+def copies_read(jobs: Jobs, name: str) -> dict[str, str]:
+    return {use["dataset"]: use["copy"] for use in jobs.status(name)["copies"]}
+
+
 async def test_jobs_are_dealt_out_to_the_copies_that_have_room_and_then_fewest_readers() -> None:
     async with Jobs(gpus={"a": 4, "b": 4, "c": 4, "d": 4}) as jobs:
         await pictures(jobs, {"a": 50, "b": 50}, {"c": 50, "d": 50})
@@ -282,7 +286,7 @@ async def test_jobs_are_dealt_out_to_the_copies_that_have_room_and_then_fewest_r
         await jobs.create("first", workers=6, **READS)
         await jobs.until(lambda: jobs.bound("first") == 6)
         # Near copy 0 there is room for four pods only.
-        assert jobs.status("first")["copies"] == [{"dataset": "pictures", "copy": "1"}]
+        assert copies_read(jobs, "first") == {"pictures": "1"}
         assert annotated(jobs, "first") == "1"
         await jobs.create("second", workers=1, **READS)
         await jobs.until(lambda: jobs.bound("second") == 1)
@@ -309,5 +313,5 @@ async def test_a_job_that_waits_reads_no_copy_yet_and_one_that_goes_on_keeps_its
         await jobs.until(lambda: not jobs.pods("runs"))
         await jobs.change("runs", runPolicy={"suspend": False})
         await jobs.until(lambda: jobs.bound("runs") == 2)
-        assert jobs.status("runs")["copies"] == [{"dataset": "pictures", "copy": "1"}]
+        assert copies_read(jobs, "runs") == {"pictures": "1"}
         assert annotated(jobs, "runs") == "1"

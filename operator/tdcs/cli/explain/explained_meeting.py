@@ -1,0 +1,35 @@
+"""Where a job and a dataset meet, in words: what was chosen, what it was expected to cost, and what came of it."""
+
+from tdcs.api.durations import seconds_between
+from tdcs.api.trainingjob_status import DataMeeting
+from tdcs.model.humanize import human
+
+NODES_NAMED = 3
+
+_WHY_REMOTE = {
+    "SpecFixesNodes": "its spec says on how many nodes a copy lies; leave placement.nodeCount out, with placement.mode "
+    "Auto and preload.enabled, to have the copy come to its jobs",
+    "NoRoomInCache": "the caches of the job's nodes are full of data that is in use",
+    "CostsLess": "the job's activeDeadlineSeconds ends it before it would gain from a copy there",
+}
+
+
+def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
+    """What is to be said of a meeting; empty where the job is beside its data."""
+    remote = f"expected to cost {meeting.remote_seconds or 0} s"
+    if meeting.way == "Remote":
+        why = _WHY_REMOTE.get(meeting.reason or "", "that costs less")
+        return f"It reads Dataset {dataset} from other nodes ({remote}): {why}."
+    if meeting.way != "Grow":
+        return ""
+    shown = ", ".join(meeting.nodes[:NODES_NAMED])
+    more = f" and {len(meeting.nodes) - NODES_NAMED} more" if len(meeting.nodes) > NODES_NAMED else ""
+    text = (
+        f"The nodes with Dataset {dataset} had no room for it, so the copy grows onto {shown}{more}: "
+        f"{human(meeting.bytes or 0)}, expected to take {meeting.expected_seconds or 0} s and to cost the job "
+        f"{meeting.grow_seconds or 0} s; reading from other nodes was {remote}"
+    )
+    if meeting.met_time is None:
+        return f"{text}. It is on its way."
+    took = round(seconds_between(meeting.decided_time, meeting.met_time))
+    return f"{text}. It took {took} s."

@@ -1,0 +1,161 @@
+"""Where a job and its data meet when the nodes of the data have no room for the job.
+
+There are three ways, besides that there is room: to wait for a place at the data, to let the copy grow onto the nodes
+that the job gets, or to read from other nodes for as long as the job runs. :func:`weigh` estimates what each of them
+costs the job, in seconds beyond its time beside its data, and takes the least.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tdcs.decide.place.gang_fit import Amounts, PodGroup, room_for
+
+PEER_RATE = 200e6
+"""Bytes a second that a node gets from others of the cache, as long as nothing was measured: two thirds of what a link
+of 2.5 Gbit/s carries, the slowest one that clouds give to GPU nodes."""
+
+LOCAL_RATE = 1.5e9
+"""Bytes a second that pods read from their node's own disk (NVMe)."""
+
+PASSES = 10
+"""So often a job reads all of its data, where nothing says how long it runs: epochs are tens to hundreds."""
+
+BEGIN_SECONDS = 5.0
+"""So long it takes until a copy begins to grow: decisions, assignments and reports of agents."""
+
+WHOLE = 0.999
+"""A node that has so much of what it is to have counts as having it: files that cannot be had are left out."""
+
+
+class Way(StrEnum):
+    """How a job comes to a dataset's bytes; the first of equal costs is taken."""
+
+    NEAR = "Near"
+    GROW = "Grow"
+    WAIT = "Wait"
+    REMOTE = "Remote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeetingInput:
+    """A job that may start now, and one of its datasets.
+
+    Attributes:
+        size: bytes of one copy that are wanted in the cache.
+        held: bytes of it on each node, and what is on its way there already.
+        pods: how many pods that read it each node gets.
+        room: bytes of it that the cache of each of these nodes could hold beside what is in use there.
+        grows: whether the Dataset leaves it to the operator on how many nodes a copy lies.
+        peer_rate: bytes a second that a node gets from others of the cache, as measured.
+        run_seconds: how long the job runs at most, or has run; None: nobody knows.
+        wait_seconds: until there is room for all of its pods at the data; None: nobody knows.
+    """
+
+    size: int
+    held: Mapping[str, int]
+    pods: Mapping[str, int]
+    room: Mapping[str, int] = field(default_factory=dict)
+    grows: bool = True
+    peer_rate: float = PEER_RATE
+    run_seconds: float | None = None
+    wait_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """What was chosen.
+
+    Attributes:
+        way: the choice.
+        costs: seconds that each possible way costs the job.
+        missing_bytes: what travels to the job's nodes when the copy grows.
+        expected_seconds: until the job's nodes have what they are to have, or there is room; None: never.
+        share: of its bytes the part that the pods read from their own nodes, at first.
+        without_room: nodes whose cache has no room for the copy.
+    """
+
+    way: Way
+    costs: Mapping[Way, float]
+    missing_bytes: int = 0
+    expected_seconds: float | None = None
+    share: float = 0.0
+    without_room: tuple[str, ...] = ()
+
+
+def weigh(given: MeetingInput) -> Meeting:
+    """Choose how a job and a dataset meet."""
+    pods = sum(given.pods.values())
+    most = max((*given.held.values(), 0))
+    if given.size <= 0 or not pods:
+        return Meeting(way=Way.NEAR, costs={Way.NEAR: 0.0}, expected_seconds=0.0, share=1.0)
+    share = _share(given, given.held)
+    best = min(most / given.size, 1.0)
+    if best and share >= best * WHOLE:
+        # No node has more of it: a copy that is spread over nodes is as near as it can be.
+        return Meeting(way=Way.NEAR, costs={Way.NEAR: 0.0}, expected_seconds=0.0, share=share)
+    loss = 1.0 - min(given.peer_rate / LOCAL_RATE, 1.0)
+    costs = {Way.REMOTE: (remote := _remote(given, 1.0 - share, loss=loss))}
+    fitting = [node for node in given.pods if given.room.get(node, 0) >= given.size]
+    lacks = {node: max(given.size - given.held.get(node, 0), 0) for node in fitting}
+    travel = BEGIN_SECONDS + max(lacks.values(), default=0) / max(given.peer_rate, 1.0)
+    if given.grows and any(lacks.values()) and travel < (given.run_seconds or math.inf):
+        then = _share(given, {**given.held, **dict.fromkeys(fitting, given.size)})
+        # Until it is there the job reads as it would for good.
+        costs[Way.GROW] = min(travel * (1.0 - share) * loss + _remote(given, 1.0 - then, loss=loss), remote)
+    if given.wait_seconds is not None:
+        costs[Way.WAIT] = given.wait_seconds
+    way = min(costs, key=lambda one: (costs[one], list(Way).index(one)))
+    expected = {Way.GROW: travel, Way.WAIT: given.wait_seconds}.get(way)
+    return Meeting(
+        way=way,
+        costs=costs,
+        missing_bytes=sum(lacks.values()) if way is Way.GROW else 0,
+        expected_seconds=expected,
+        share=share,
+        without_room=tuple(sorted(given.pods.keys() - set(fitting))),
+    )
+
+
+def _share(given: MeetingInput, held: Mapping[str, int]) -> float:
+    """The part of the bytes that pods read from their own nodes, the mean over the pods."""
+    near = sum(count * min(held.get(node, 0), given.size) for node, count in given.pods.items())
+    return near / (given.size * sum(given.pods.values()))
+
+
+def _remote(given: MeetingInput, part: float, *, loss: float) -> float:
+    """What it costs to read this part from other nodes until the job ends. Its nodes read at the same time."""
+    if given.run_seconds is not None:
+        return given.run_seconds * part * loss
+    slower = max(1.0 / max(given.peer_rate, 1.0) - 1.0 / LOCAL_RATE, 0.0)
+    return PASSES * given.size / len(given.pods) * part * slower
+
+
+def has_met(*, size: int, held: Mapping[str, int], nodes: Iterable[str]) -> bool:
+    """Whether all of these nodes have what they were to get."""
+    return all(held.get(node, 0) >= size * WHOLE for node in nodes)
+
+
+def expected_nodes(
+    *, groups: Iterable[PodGroup], free: Mapping[str, Amounts], scores: Mapping[str, int], scarce: str
+) -> dict[str, int]:
+    """How many pods each node will get, as kube-scheduler places them with the extender: one by one where the score is
+    best, and among equals on the fullest node. What finds no room is left out."""
+    left = {name: dict(amounts) for name, amounts in free.items()}
+    found: dict[str, int] = {}
+    for group in sorted(groups, key=lambda group: -group.request.get(scarce, 0)):
+        usable = left.keys() if group.nodes is None else group.nodes & left.keys()
+        ranked = sorted(usable, key=lambda node: (-scores.get(node, 0), left[node].get(scarce, 0), node))
+        missing = group.count
+        for node in ranked:
+            count = min(room_for(request=group.request, free=left[node]), missing)
+            if count <= 0:
+                continue
+            found[node] = found.get(node, 0) + count
+            for name, asked in group.request.items():
+                left[node][name] = left[node].get(name, 0) - count * asked
+            missing -= count
+            if not missing:
+                break
+    return found

@@ -1,0 +1,134 @@
+"""Where a job and its data meet, from its admission to the time at which its nodes have the data."""
+
+from typing import Any
+
+import pytest
+from tests.unit.control.jobs import Jobs
+
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS
+
+SIZE = 55_000_000
+READS = [{"name": "pictures", "mountPath": "/data"}]
+
+
+def cache(jobs: Jobs, *nodes: str, capacity: int = 10 * SIZE) -> None:
+    """A cache cluster with a worker on each of these nodes."""
+    workers = [{"node": node, "state": "Ready", "capacityBytes": capacity, "usedBytes": 0} for node in nodes]
+    jobs.server.store(CACHE_CLUSTERS)["tdcs-system", "default"] = {
+        "metadata": {"name": "default", "namespace": "tdcs-system"},
+        "spec": {},
+        "status": {"workers": workers},
+    }
+
+
+def pictures(
+    jobs: Jobs, *, held: dict[str, int], name: str = "pictures", placement: Object | None = None
+) -> None:
+    """A Dataset that is ready, with these bytes on these nodes."""
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": "x",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        for kind in ("Ready", "Mounted", "Loaded")
+    ]
+    store = jobs.server.store(DATASETS)
+    store["n", name] = {
+        "metadata": {"name": name, "namespace": "n", "uid": name, "generation": 1},
+        "spec": {"source": {"uri": f"file:///data/{name}"}, "placement": placement or {"mode": "Auto"}},
+        "status": {
+            "conditions": conditions,
+            "claimName": name,
+            "mountPath": f"/datasets/{name}",
+            "loadedRatio": 1.0,
+            "totalBytes": SIZE,
+            "copies": [{"id": "0", "nodes": [{"name": node, "bytes": size} for node, size in held.items()]}],
+        },
+    }
+
+
+def meeting(jobs: Jobs, name: str = "train") -> Any:
+    copies = jobs.status(name).get("copies") or [{}]
+    return copies[0].get("meeting") or {}
+
+
+async def test_a_job_whose_data_has_no_room_beside_it_has_the_copy_grow_and_ends_at_locality_1() -> None:
+    async with Jobs(gpus={"a": 1, "b": 1, "c": 1}) as jobs:
+        cache(jobs, *"abc")
+        pictures(jobs, held={"a": SIZE})
+        await jobs.stranger("other", node="a", gpus=1)
+        await jobs.create(workers=1, datasets=READS)
+        await jobs.until(lambda: jobs.bound("train") == 1)
+        await jobs.run()
+        await jobs.until_state("Running")
+        (pod,) = jobs.pods("train")
+        node = pod["spec"]["nodeName"]
+        await jobs.until(lambda: (meeting(jobs).get("way"), meeting(jobs).get("nodes")) == ("Grow", [node]))
+        assert meeting(jobs)["bytes"] == SIZE
+        assert meeting(jobs)["growSeconds"] <= meeting(jobs)["remoteSeconds"]
+        assert jobs.status()["locality"] == 0
+        pictures(jobs, held={"a": SIZE, node: SIZE})
+        await jobs.until(lambda: jobs.status()["locality"] == 1)
+        await jobs.until(lambda: "metTime" in meeting(jobs))
+
+
+async def test_what_is_expected_stands_in_the_status_before_a_pod_has_a_node() -> None:
+    async with Jobs(gpus={"a": 1, "b": 1}) as jobs:
+        cache(jobs, *"ab")
+        pictures(jobs, held={"a": SIZE})
+        await jobs.stranger("other", node="a", gpus=1)
+        jobs.refuses = lambda pod: True  # kube-scheduler is away
+        await jobs.create(workers=1, datasets=READS)
+        await jobs.until(lambda: meeting(jobs).get("way") == "Grow")
+        assert meeting(jobs)["nodes"] == ["b"]
+        assert meeting(jobs)["expectedSeconds"] > 0
+        assert jobs.bound("train") == 0
+
+
+async def test_a_job_beside_its_data_has_nothing_moved() -> None:
+    async with Jobs(gpus={"a": 1, "b": 1}) as jobs:
+        cache(jobs, *"ab")
+        pictures(jobs, held={"a": SIZE})
+        await jobs.create(workers=1, datasets=READS)
+        await jobs.until(lambda: meeting(jobs).get("way") == "Near")
+        assert meeting(jobs)["nodes"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("placement", "capacity", "reason"),
+    [
+        ({"mode": "Auto", "nodeCount": 1}, 10 * SIZE, "SpecFixesNodes"),
+        ({"mode": "Partition"}, 10 * SIZE, "SpecFixesNodes"),
+        ({"mode": "Auto"}, SIZE // 2, "NoRoomInCache"),
+    ],
+)
+async def test_a_job_that_reads_from_other_nodes_says_why(
+    placement: Object, capacity: int, reason: str
+) -> None:
+    async with Jobs(gpus={"a": 1, "b": 1}) as jobs:
+        cache(jobs, *"ab", capacity=capacity)
+        pictures(jobs, placement=placement, held={"a": SIZE})
+        await jobs.stranger("other", node="a", gpus=1)
+        await jobs.create(workers=1, datasets=READS)
+        await jobs.until(lambda: meeting(jobs).get("way") == "Remote")
+        assert meeting(jobs)["reason"] == reason
+
+
+async def test_data_that_others_use_is_not_driven_out_for_a_copy_that_grows() -> None:
+    async with Jobs(gpus={"a": 1, "b": 1}) as jobs:
+        cache(jobs, *"ab", capacity=2 * SIZE)
+        pictures(jobs, held={"a": SIZE})
+        pictures(jobs, name="used", held={"b": SIZE})
+        status = jobs.server.store(DATASETS)["n", "used"]["status"]
+        status["activeJobs"] = 1
+        await jobs.stranger("other", node="a", gpus=1)
+        await jobs.create(workers=1, datasets=READS)
+        await jobs.until(lambda: meeting(jobs).get("reason") == "NoRoomInCache")
+        status["activeJobs"] = 0  # what nobody uses leaves for what is read
+        jobs.advance(60)
+        await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3600})  # a pass, as the minute brings it
+        await jobs.until(lambda: meeting(jobs).get("way") == "Grow")
