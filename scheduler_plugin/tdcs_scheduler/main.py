@@ -15,6 +15,7 @@ import uvloop
 
 from tdcs.api import names
 from tdcs.kube.configuration import ConfigurationError
+from tdcs.listening import listen
 from tdcs.options import FOLDER, PORT, certificates, metrics_port, option, options_of
 from tdcs.trust.contexts import server_contexts
 from tdcs_scheduler.app import EXPLANATIONS
@@ -124,7 +125,7 @@ def command(settings: ExtenderSettings) -> None:
 
 def _listen(*, host: str, port: int, option: str) -> socket.socket:
     try:
-        return socket.create_server((host, port))
+        return listen(host=host, port=port)
     except OSError as error:
         raise click.ClickException(
             f"the extender cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another "

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tdcs.alluxio.mount_uri import source_uri
 from tdcs.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc
+from tdcs.listening import at
 from tdcs.model.cache_engine import Block, CachedFile, SourceError, WorkerInfo
 from tdcs.model.source_paths import canonical_uri
 
@@ -247,7 +248,7 @@ def _worker_info(*, name: str, info: Any) -> WorkerInfo:
     address, live = info.address, info.state == "ACTIVE"
     return WorkerInfo(
         name=name,
-        address=f"{address.containerHost or address.host}:{address.rpcPort}",
+        address=at(address.containerHost or address.host, address.rpcPort),
         capacity_bytes=info.capacityBytes if live else 0,
         used_bytes=info.usedBytes if live else 0,
         live=live,

@@ -215,7 +215,8 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         *(_LOADING if role is Role.WORKER else ()),
         # Better a restart than a process that answers nothing.
         "-XX:+ExitOnOutOfMemoryError",
-        "-Djava.net.preferIPv4Stack=true",
+        # IPv4 or IPv6, as the pod has addresses; of a name with both, the one that the system would take.
+        "-Djava.net.preferIPv6Addresses=system",
         # Pods change their addresses.
         "-Dsun.net.inetaddr.ttl=5",
         "-Dorg.apache.ratis.thirdparty.io.netty.allocator.useCacheForAllThreads=false",

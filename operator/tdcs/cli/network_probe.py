@@ -32,7 +32,7 @@ def _target(text: str) -> Target:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise click.BadParameter(f"{text!r} is not HOST:PORT, such as default-master.tdcs-system.svc:19998")
-    return host, int(port)
+    return host.strip("[]"), int(port)
 
 
 @click.command(name="network-probe")

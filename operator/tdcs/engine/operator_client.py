@@ -32,7 +32,8 @@ class OperatorClient:
     """
 
     def __init__(self, address: str, *, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
-        self._host, _, self._port = address.rpartition(":")
+        host, _, self._port = address.rpartition(":")
+        self._host = host.strip("[]")
         self._tls: Final = tls
 
     def get(self, path: str, *, seconds: float, largest: int) -> bytes:

@@ -15,6 +15,7 @@ from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
 from tdcs.engine.read_reports_service import Report, TakeWaits, read_failure_routes, read_waits_routes
 from tdcs.engine.role_check import check_roles
+from tdcs.listening import at, listen
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.lister import ProcessLister
@@ -86,7 +87,8 @@ def agent_addresses(workers: Sequence[WorkerInfo], *, secure: bool = False) -> d
         host = worker.address.rpartition(":")[0]
         if host:
             found[worker.name] = AgentAddress(
-                url=f"{scheme}://{host}:{names.AGENT_CONTROL_PORT}", blocks=f"{host}:{names.AGENT_BLOCK_PORT}"
+                url=f"{scheme}://{at(host, names.AGENT_CONTROL_PORT)}",
+                blocks=at(host, names.AGENT_BLOCK_PORT),
             )
     return found
 
@@ -126,7 +128,7 @@ async def serve_manifests(
     await runner.setup()
     try:
         following = tls.following_server() if tls is not None else None
-        await web.TCPSite(runner, "0.0.0.0", port, ssl_context=following).start()  # noqa: S104  pods reach it
+        await web.SockSite(runner, listen(port=port), ssl_context=following).start()
         yield
     finally:
         await runner.cleanup()

@@ -30,6 +30,7 @@ from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
 from tdcs.kube.lease_loss import earlier_failures, hear_signals, lease_losses, replace_process
+from tdcs.listening import at
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import operator_url
 from tdcs.options import FOLDER, PORT, metrics_port, option, options_of
@@ -166,7 +167,7 @@ def command(settings: OperatorSettings) -> None:
         tls = certificates.contexts if certificates is not None else None
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
         async with http_answers.open_session(connector) as session:
-            address = f"{settings.manifest_address}:{settings.manifest_port}"
+            address = at(settings.manifest_address, settings.manifest_port)
             caches = alluxio_caches(
                 namespace=namespace,
                 folder=folder,

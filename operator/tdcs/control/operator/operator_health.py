@@ -11,6 +11,8 @@ from typing import Final
 
 from aiohttp import web
 
+from tdcs.listening import listen
+
 _log: Final = logging.getLogger(__name__)
 
 STARTING: Final = "starting"
@@ -60,7 +62,7 @@ async def serve_health(health: Callable[[], Mapping[str, object]], *, port: int)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104  kubelet reaches it
+        await web.SockSite(runner, listen(port=port)).start()
         yield
     finally:
         await runner.cleanup()

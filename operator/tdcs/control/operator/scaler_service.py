@@ -117,8 +117,8 @@ def _whole(number: float) -> int:
 
 
 @contextlib.asynccontextmanager
-async def serve_scaler(stores: Stores, *, port: int, host: str = "0.0.0.0") -> AsyncIterator[int]:  # noqa: S104
-    """Serve while the body runs; gives the port, 0: nothing is served.
+async def serve_scaler(stores: Stores, *, port: int, host: str = "[::]") -> AsyncIterator[int]:
+    """Serve while the body runs, by default at all addresses of both families; gives the port, 0: nothing is served.
 
     Raises:
         OSError: the port is taken.

@@ -71,7 +71,7 @@ class ProcessSettings(DiskSettings):
         default="",
         env="TDCS_WORKER",
     )
-    host: str = option("Address to listen on.", default="0.0.0.0")  # noqa: S104
+    host: str = option("Address to listen on; empty: all of both families, IPv4 and IPv6.", default="")
     control_port: int = option("Port of HTTP.", default=names.AGENT_CONTROL_PORT, type=PORT)
     block_port: int = option("Port of blocks.", default=names.AGENT_BLOCK_PORT, type=PORT)
     memory_bytes: int = option(

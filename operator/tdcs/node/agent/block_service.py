@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 import xxhash
 
+from tdcs.listening import listen
 from tdcs.node.agent.disk.part_hashes import SMALL_PART, PartHashes
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
@@ -172,7 +173,7 @@ class BlockService:
 
     def start(self, *, host: str, port: int) -> int:
         """Listen; the port, which is another one for 0."""
-        listener = socket.create_server((host, port), backlog=256)
+        listener = listen(host=host, port=port, backlog=256)
         self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), name="block-service", daemon=True).start()
         return int(listener.getsockname()[1])

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.engine import http_answers
+from tdcs.listening import listen
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher
 from tdcs.node.agent.agent import Agent
@@ -89,5 +90,5 @@ async def serving_agent(
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         following = tls.following_server() if tls is not None else None
-        await web.TCPSite(runner, host, control_port, ssl_context=following).start()
+        await web.SockSite(runner, listen(host=host, port=control_port), ssl_context=following).start()
         yield ServingAgent(agent=agent, blocks=blocks, control_port=runner.addresses[0][1], block_port=bound)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from tdcs.api import names
 from tdcs.engine.confined_path import is_private, open_plain_file, plain_folder
+from tdcs.listening import at
 from tdcs.listing.folder import ManifestFolder, is_digest, open_manifest_file
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import ManifestTooLongError, ManifestUnavailableError, manifest_url
@@ -176,11 +177,13 @@ async def _addresses(service: str) -> list[str]:
     """Each address of a headless service, `host:port`: of several operators only the one that works has manifests."""
     host, _, port = service.rpartition(":")
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM
+        )
     except OSError:
         return [service]  # the request says why it cannot be reached
     hosts = dict.fromkeys(str(address[0]) for *_, address in found)
-    return [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in hosts]
+    return [at(each, int(port)) for each in hosts]
 
 
 def load(version: VersionFolder) -> Manifest | None:
