@@ -9,33 +9,12 @@ from tdcs.api.durations import time_after
 from tdcs.api.trainingjob import READING_ROLES, DatasetUse, Role, TrainingJobSpec
 from tdcs.control.job.framework_rendezvous import environment, port_of
 from tdcs.decide.job.failure_policy import job_backoff_limit, pod_failure_policy
+from tdcs.decide.job.inherited_marks import is_about_itself
 from tdcs.decide.job.observed_job import BACKOFF_LIMIT
 from tdcs.decide.kueue.kueue_nodes import Placement, template_changes
 from tdcs.decide.place.dataset_copies import FIRST_COPY
 from tdcs.kube.apply import digest_of, owner_reference
 from tdcs.model.kube_objects import Object
-
-NOT_PASSED_ON = (
-    names.GROUP,
-    "applyset.kubernetes.io",
-    "argoproj.io",
-    "cattle.io",
-    "config.kubernetes.io",
-    "fluxcd.io",
-    "helm.sh",
-    "k14s.io",
-    "kubectl.kubernetes.io",
-    "kueue.x-k8s.io",
-    "olm.operatorframework.io",
-    "velero.io",
-)
-"""Domains, with what lies below them, of labels and annotations that are about the TrainingJob itself: who applied it
-(kubectl, Helm, Argo CD, Flux, Rancher, Carvel), what it was restored from, and its queue. Tools that find such a mark
-on a child take it for an object of theirs that nobody declares any more, and delete it. With a queue's name each role's
-Job would be queued alone by Kueue, and a job of several roles could never start."""
-
-MARKS_OF_APPLICATIONS = frozenset({"app.kubernetes.io/instance", "app.kubernetes.io/managed-by"})
-"""Labels by which Argo CD and Helm know their objects, beside those of their own domains."""
 
 NOT_BACKED_UP = "velero.io/exclude-from-backup"
 """Label that keeps Velero from storing a child: restored, it would belong to nobody, and take GPUs until it is
@@ -50,14 +29,7 @@ def passed_on(owner: Object, field: str) -> dict[str, str]:
     """The labels, or annotations, of a TrainingJob that its Jobs and pods get as well, for whoever selects, bills or
     mutates by them."""
     given = owner["metadata"].get(field) or {}
-    return {key: str(value) for key, value in given.items() if not _is_about_itself(key)}
-
-
-def _is_about_itself(key: str) -> bool:
-    domain = key.partition("/")[0] if "/" in key else ""
-    return key in MARKS_OF_APPLICATIONS or any(
-        domain == each or domain.endswith(f".{each}") for each in NOT_PASSED_ON
-    )
+    return {key: str(value) for key, value in given.items() if not is_about_itself(key)}
 
 
 def labels_of(*, job: str, role: Role) -> dict[str, str]:
