@@ -91,6 +91,7 @@ served-modules: venv ## random modules over parameter servers that hold random t
 	@$(LOCAL) torch --results=/tmp -- python3 -m tests.training.parameter_server.served --modules $(MODULES) --seed $(SEED)
 
 crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code
+	@$(BIN)/python -m tests.support.generators.pod_fields
 	@$(BIN)/tdcs crds --output crds
 	@$(BIN)/tdcs resources --output docs/reference/resources.md
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tdcs.api import names
+from tdcs.api.podtemplate import AS_IN_A_POD
 from tdcs.cli import crd_documents
 from tdcs_labs.reference.page import write_page
 
@@ -62,6 +63,8 @@ def _rows(schema: dict[str, Any], path: str) -> Iterator[str]:
     """A table row for each field below a schema, depth first, as a reader would write the object."""
     required = set(schema.get("required", ()))
     for name, found in schema.get("properties", {}).items():
+        if found.get("description") == AS_IN_A_POD:
+            continue
         here = f"{path}.{name}"
         default = "required" if name in required else _default(found)
         rules = "".join(f" Rule: {rule['message']}." for rule in found.get("x-kubernetes-validations", []))

@@ -1,9 +1,14 @@
 """The pod templates of a TrainingJob: what TDCS itself reads of them and adds to them.
 
-The rest of a template is passed on as it is; the API server checks it when the pods are made.
+The rest of a template is passed on as it is. Its fields are those of a pod, by their names: with another one the API
+server refuses the job at `kubectl apply`, as it does with a pod. What they hold it checks when the pods are made.
 """
 
+import json
 import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -221,21 +226,69 @@ _POD_SPEC: dict[str, Any] = {
     },
 }
 
+AS_IN_A_POD = "As in a Pod."
+"""Describes a field of which nothing but its name is known here."""
+
+_ANY: dict[str, Any] = {
+    "x-kubernetes-preserve-unknown-fields": True,
+    "nullable": True,
+    "description": AS_IN_A_POD,
+}
+
+_OPEN = "x-kubernetes-preserve-unknown-fields"
+
+
+@cache
+def _pod_fields() -> Mapping[str, Mapping[str, Any]]:
+    """The fields of a pod by their types, as the newest Kubernetes client knows them: of an object the name of its
+    type, of a list of objects that name in a list, of all else nothing."""
+    found: dict[str, dict[str, Any]] = json.loads(
+        files("tdcs.api").joinpath("pod_fields.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+def _closed(schema: Mapping[str, Any], type_: str) -> dict[str, Any]:
+    """The schema of an object that has no field but those of its type."""
+    known = schema.get("properties", {})
+    properties = {name: _field(known.get(name), type_=inner) for name, inner in _pod_fields()[type_].items()}
+    more = {name: value for name, value in schema.items() if name not in (_OPEN, "properties")}
+    return {"type": "object", "description": AS_IN_A_POD, **more, "properties": properties}
+
+
+def _field(schema: Mapping[str, Any] | None, *, type_: Any) -> dict[str, Any]:
+    """The schema of a field; `schema`: what is said of it here."""
+    if not type_:
+        return dict(schema or _ANY)
+    if isinstance(type_, str):
+        return _closed(schema or {"nullable": True}, type_)
+    listed = dict(schema or {"type": "array", "nullable": True, "description": AS_IN_A_POD})
+    items = _closed(listed.get("items", {}), type_[0])
+    items.pop("description", None)
+    return {**listed, "items": items}
+
+
 POD_TEMPLATE: dict[str, Any] = {
     "type": "object",
-    "x-kubernetes-preserve-unknown-fields": True,
     "required": ["spec"],
     "properties": {
-        "metadata": _open_object(
-            "Labels and annotations of the pods; TDCS adds its own.",
-            nullable=True,
-            properties={
-                "labels": _text_map("Labels of the pods."),
-                "annotations": _text_map("Annotations of the pods."),
+        "metadata": _closed(
+            {
+                "description": "Labels and annotations of the pods; TDCS adds its own.",
+                "nullable": True,
+                "properties": {
+                    "labels": _text_map("Labels of the pods."),
+                    "annotations": _text_map("Annotations of the pods."),
+                },
             },
+            "ObjectMeta",
         ),
-        "spec": _open_object(
-            "The pod's spec. Volumes of the datasets and the rendezvous environment are added.", **_POD_SPEC
+        "spec": _closed(
+            {
+                "description": "The pod's spec. Volumes of the datasets and the rendezvous environment are added.",
+                **_POD_SPEC,
+            },
+            "PodSpec",
         ),
     },
 }

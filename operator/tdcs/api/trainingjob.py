@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -63,6 +63,25 @@ _SYSTEM_FOLDERS = frozenset(
 )
 """Where images have their programs, and where kubelet and container runtimes mount what every container needs."""
 
+_BELOW_SYSTEM: Final = (
+    *(
+        "/bin/",
+        "/boot/",
+        "/dev/",
+        "/etc/",
+        "/lib/",
+        "/lib32/",
+        "/lib64/",
+        "/libx32/",
+        "/proc/",
+        "/sbin/",
+        "/sys/",
+    ),
+    *("/usr/bin/", "/usr/lib/", "/usr/lib32/", "/usr/lib64/", "/usr/libexec/", "/usr/sbin/"),
+    *("/usr/local/bin/", "/usr/local/lib/", "/run/secrets/", "/var/run/secrets/"),
+)
+"""Folders below which nobody has data either."""
+
 _MOUNT_RULES = rules(
     rule(
         "self.startsWith('/') && size(self) > 1", "must be an absolute path in the container, such as /data"
@@ -74,7 +93,8 @@ _MOUNT_RULES = rules(
     ),
     rule("!self.endsWith('/')", "must not end with '/'"),
     rule(
-        f"!(self in {sorted(_SYSTEM_FOLDERS)}) && !self.startsWith('/proc/') && !self.startsWith('/sys/')",
+        f"!(self in {sorted(_SYSTEM_FOLDERS)}) && "
+        f"!{sorted(_BELOW_SYSTEM)}.exists(folder, self.startsWith(folder))",
         "would hide what the system or the image's program has there, and is read-only: choose a path such as /data",
     ),
 )
@@ -285,6 +305,12 @@ _SPEC_RULES = rules(
     rule(
         "!self.replicaSpecs.exists(one, one.name == 'Worker' && has(one.replicas))",
         REPLICAS_OF_WORKERS,
+        field=".replicaSpecs",
+    ),
+    rule(
+        f"self.framework != 'Horovod' || {_has('Launcher')}",
+        "Horovod needs a Launcher, whose pod runs horovodrun: add an item with the name Launcher, or set framework to "
+        "PyTorch, TensorFlow or None",
         field=".replicaSpecs",
     ),
     rule(

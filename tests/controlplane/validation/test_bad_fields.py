@@ -112,6 +112,9 @@ BAD = [
     ("TrainingJob", "spec.datasets.0.mountPath", "/a/../b", "must be a plain path"),
     ("TrainingJob", "spec.datasets.0.mountPath", "/etc", "would hide what the system"),
     ("TrainingJob", "spec.datasets.0.mountPath", "/usr/local/bin", "or the image's program has there"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/etc/ssl/certs", "would hide what the system"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/usr/lib/python3", "would hide what the system"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/dev/shm", "would hide what the system"),
     (
         "TrainingJob",
         "spec.replicaSpecs.0.template.spec.hostUsers",

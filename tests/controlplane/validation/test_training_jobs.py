@@ -8,6 +8,7 @@ from tests.support.kube import Kube, KubeRequestError, Object
 from tests.support.kube.objects import role_of
 
 ROLES = [
+    ("Horovod", {}, "Horovod needs a Launcher"),
     ("Horovod", {"PS": 1}, "Horovod has no role PS"),
     ("PyTorch", {"Chief": 1}, "only TensorFlow has the role Chief"),
     ("TensorFlow", {"Launcher": 1}, "only Horovod has the role Launcher"),
@@ -67,6 +68,62 @@ def test_a_template_that_the_queue_could_not_read_is_refused(
     with pytest.raises(KubeRequestError) as refused:
         installed.create(job)
     assert field in str(refused.value)
+
+
+TYPOS: dict[str, Object] = {
+    "spec.restartpolicy": {"restartpolicy": "Never"},
+    "spec.affinity.nodeAfinity": {"affinity": {"nodeAfinity": {}}},
+    "spec.volumes[0].nfs.srever": {"volumes": [{"name": "v", "nfs": {"srever": "nfs", "path": "/data"}}]},
+    "spec.containers[0].resorces": {"containers": [{"name": "c", "image": "i", "resorces": {}}]},
+    "spec.containers[0].env[0].valueForm": {
+        "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "valueForm": {}}]}]
+    },
+}
+
+
+@pytest.mark.parametrize("field", TYPOS)
+def test_a_field_that_no_pod_has_is_refused_as_kubectl_has_it_refused_of_a_pod(
+    installed: Kube, shared_namespace: str, field: str
+) -> None:
+    job = training_job(namespace=shared_namespace)
+    role_of(job)["template"]["spec"] |= TYPOS[field]
+    with pytest.raises(KubeRequestError) as refused:
+        installed.create(job, strict=True)
+    assert f'unknown field "spec.replicaSpecs[0].template.{field}"' in str(refused.value)
+
+
+def test_a_template_with_all_that_pods_have_is_kept_as_it_is(installed: Kube, namespace: str) -> None:
+    pod: Object = {
+        "securityContext": {"fsGroup": 1, "seccompProfile": {"type": "RuntimeDefault"}},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+        ],
+        "terminationGracePeriodSeconds": 5,
+        "volumes": [
+            {"name": "a", "configMap": {"name": "c", "items": [{"key": "k", "path": "p"}], "optional": True}},
+            {"name": "b", "csi": {"driver": "d", "volumeAttributes": {"a": "b"}}},
+            {"name": "c", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+        ],
+        "containers": [
+            {
+                "name": "c",
+                "image": "i",
+                "command": ["sh", "-c", "true"],
+                "ports": [{"containerPort": 80}],
+                "livenessProbe": {"httpGet": {"port": "http", "path": "/"}, "periodSeconds": 3},
+                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                "envFrom": [{"secretRef": {"name": "s"}, "prefix": "P_"}],
+                "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
+                "resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "500m"}, "claims": [{"name": "r"}]},
+                "volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "p", "readOnly": True}],
+            }
+        ],
+        "resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}],
+    }
+    job = training_job(namespace=namespace)
+    role_of(job)["template"]["spec"] = pod
+    made = installed.create(job, strict=True)
+    assert role_of(made)["template"]["spec"] == pod
 
 
 REFUSED_READERS: dict[str, tuple[str, Object, str]] = {

@@ -85,11 +85,19 @@ class Kube:
         self._headers = {"Authorization": token} if token else {}
         self._known: dict[tuple[str | None, str], Resource] = {}
 
-    def create(self, obj: Mapping[str, Any], *, dry_run: bool = False) -> Object:
-        """Create the object, in the namespace of its metadata; `dry_run`: the server only says what it would do."""
+    def create(self, obj: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False) -> Object:
+        """Create the object, in the namespace of its metadata.
+
+        Args:
+            dry_run: the server only says what it would do.
+            strict: it refuses fields that it does not know, as it does for kubectl.
+        """
         resource = self.resource(obj["kind"], api_version=obj["apiVersion"])
         path = resource.path(namespace=obj["metadata"].get("namespace", "default"))
-        return self._send("POST", path, json=obj, params={"dryRun": "All"} if dry_run else None)
+        params = {"dryRun": "All"} if dry_run else {}
+        return self._send(
+            "POST", path, json=obj, params=params | ({"fieldValidation": "Strict"} if strict else {})
+        )
 
     def create_many(self, objects: Iterable[Mapping[str, Any]], *, parallel: int = 8) -> None:
         """Create many objects over several connections; the order is not kept."""

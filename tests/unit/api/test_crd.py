@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from tests.support.generators import pod_fields
 
 from tdcs.api.base import Model
 from tdcs.api.dataset import Dataset
@@ -19,6 +20,10 @@ CHECKOUT = Path(__file__).parents[3]
 def test_the_committed_files_are_what_the_models_give() -> None:
     committed = {path.name: path.read_text() for path in (CHECKOUT / "crds").glob("*.yaml")}
     assert committed == crd_documents.manifests(), "run: tdcs crds --output crds"
+
+
+def test_the_fields_of_a_pod_are_those_that_the_kubernetes_client_knows() -> None:
+    assert pod_fields.FILE.read_text() == pod_fields.text(), "run: make crds"
 
 
 def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
@@ -45,7 +50,8 @@ def test_every_field_is_described_and_has_one_type(kind: crd_documents.Kind) -> 
             continue
         if not path.endswith(".template.spec.containers[].name"):
             assert found.get("description"), f"{path} has no description"
-        assert "type" in found or found.get("x-kubernetes-int-or-string"), f"{path} has no type"
+        open_field = found.get("x-kubernetes-preserve-unknown-fields") and ".template." in path
+        assert "type" in found or found.get("x-kubernetes-int-or-string") or open_field, f"{path} has no type"
     assert version["subresources"].get("status") == ({} if "status" in kind.model.model_fields else None)
 
 

@@ -40,6 +40,7 @@ from tdcs.decide.job.ended_mark import (
     has_mark,
     is_of_another_life,
 )
+from tdcs.decide.job.gpu_warning import NO_GPUS_ASKED, gpu_warning
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.job_restart import JobRestart, restart_of
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
@@ -164,6 +165,11 @@ class TrainingJobController:
         if refusal:
             await self._invalid(obj, seen.known, refusal)
             return None
+        is_new = not (obj.get("status") or {}).get("conditions")
+        if is_new and (warning := gpu_warning(job.spec, self._context.stores.nodes.values())):
+            await self._context.recorder.record(
+                about=obj, reason=NO_GPUS_ASKED, message=warning, type_="Warning"
+            )
         try:
             own = await self._ensure(obj, seen, live)
             seen = await self._with_claims(seen)
