@@ -221,7 +221,7 @@ def test_the_smallest_useful_object_is_accepted_and_filled_in(
         assert spec["workers"] == 1
         policy = {"suspend": False, "cleanPodPolicy": "Running", "startTimeoutSeconds": 600}
         assert spec["runPolicy"] == policy
-        assert spec["scheduling"] == {"mode": "Extender", "gang": True}
+        assert spec["scheduling"] == {"mode": "Extender", "gang": True, "rank": 0}
     if kind == "CacheCluster":
         assert spec["replicas"] == 5000
         assert spec["storage"]["tiers"] == [{"medium": "SSD", "capacity": "10Gi"}]
