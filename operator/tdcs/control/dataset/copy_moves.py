@@ -52,7 +52,7 @@ class CopyMoves:
         remedy = "; spec.placement.nodeCount keeps the number of nodes" if free else ""
         return f"{'; '.join(moved)}{remedy}"
 
-    def forget(self, key: WorkKey) -> None:
+    def drop(self, key: WorkKey) -> None:
         self._known.pop(key, None)
 
 

@@ -8,12 +8,18 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, WorkKey
-from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
-from tdcs.control.dataset.access.dataset_volume import Volume
+from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.key_checks import KeyChecks
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
-from tdcs.control.dataset.access.store_endpoints import Endpoints, cluster_networks
-from tdcs.control.dataset.access.volume_origins import UNCHECKED, MountedSource, VolumeOrigins
+from tdcs.control.dataset.access.volume_origins import UNCHECKED
+from tdcs.control.dataset.dataset_pass import (
+    LOCKED_RETRY,
+    Blocked,
+    DatasetPass,
+    Later,
+    PassSteps,
+    Withdrawn,
+)
 from tdcs.control.dataset.dataset_publisher import Publisher
 from tdcs.control.dataset.mount import dataset_deletion as deletion
 from tdcs.control.dataset.mount import listing_times, mount_identity, mount_readers
@@ -26,22 +32,14 @@ from tdcs.control.dataset.mount.orphaned_mounts import Orphans, remove_unused
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.decide.may_read import (
     ENDPOINT_NOT_ALLOWED,
-    HostAnswer,
-    SourceUse,
-    may_read,
-    missing_cluster,
-    pinned_address,
 )
-from tdcs.decide.problem import Problem, Refusal
+from tdcs.decide.problem import Problem
 from tdcs.model.cache_engine import Source
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Object, object_key, with_finalizer
 from tdcs.model.kube_resources import DATASETS
 
 _log = logging.getLogger(__name__)
-
-LOCKED_RETRY = 0.5
-"""Seconds after which a Dataset is looked at again while another pass works on its mount."""
 
 
 class DatasetController:
@@ -55,31 +53,27 @@ class DatasetController:
         networks: Callable[[], Sequence[str]] = lambda: (),
         services_known: Callable[[], bool] = lambda: True,
     ) -> None:
-        clock = world.clock
+        settings, clock = context.settings, world.clock
         self._context = context
         self._clock = clock
-        self._services_known = services_known
         self._world = world
         self._wakes = world.wakes
-        self._orphans = Orphans(world=self._world)
+        self._orphans = Orphans(world=world)
         self._revoked = RevokedKeys(
-            seconds=context.settings.revoked_seconds,
-            grace=context.settings.keys_check_seconds,
-            clock=clock,
-            now=context.now,
+            seconds=settings.revoked_seconds, grace=settings.keys_check_seconds, clock=clock, now=context.now
         )
-        self._publisher = Publisher(world=self._world, revoked=self._revoked)
+        self._publisher = Publisher(world=world, revoked=self._revoked)
         self._key_checks = KeyChecks(
-            seconds=context.settings.keys_check_seconds, clock=clock, on_done=context.queue.add
+            seconds=settings.keys_check_seconds, clock=clock, on_done=context.queue.add
         )
-        self._uids: dict[WorkKey, str] = {}
-        self._volume_origins = VolumeOrigins(key_checks=self._key_checks)
-        self._endpoints = Endpoints(
-            resolve=context.resolve,
-            networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
-            pods=context.stores.pod_addresses,
-            clock=clock,
-            on_change=context.queue.add,
+        self._steps = PassSteps(
+            world=world,
+            publisher=self._publisher,
+            orphans=self._orphans,
+            key_checks=self._key_checks,
+            revoked=self._revoked,
+            networks=networks,
+            services_known=services_known,
         )
 
     async def reconcile(self, key: WorkKey) -> float | None:
@@ -107,97 +101,32 @@ class DatasetController:
 
     async def close(self) -> None:
         await self._world.observer.close()
-        await self._endpoints.close()
+        await self._steps.close()
         await self._key_checks.close()
         await self._world.close()
 
     async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
-        """A pass over a Dataset that stays: whether it may read its source, and with what; then its mount."""
-        context, spec = self._context, dataset.spec
-        cluster, serves = spec.cache_cluster_ref.name, mount_readers.serves(dataset)
-        obj = await self._with_finalizer(obj)
-        if self._uids.setdefault(key, uid := str(obj["metadata"]["uid"])) != uid:
-            self._key_checks.forget(key)  # what the source said to another Dataset of this name lets none in
-            self._uids[key] = uid
-        new = dataset.status is None or not dataset.status.mount_path
-        cause = missing_cluster(context.stores.cache_cluster(cluster), name=cluster, new=new)
-        if cause is not None:
-            return await self._publisher.blocked(obj, cause)
-        if self._revoked.are_revoked(key):
-            self._key_checks.forget(key)
-            if not new:
-                return await self._withdraw(obj, dataset, self._revoked.refusal(spec.source.uri))
-        if new:
-            self._revoked.begin(key)  # also one that was withdrawn: its keys are tried again
-        use = self._source_use(key, dataset, serves=serves)
-        if not use.host and use.rules is not None:
-            self._endpoints.forget(key)
-        answer = self._endpoints.look(use.host, user=key) if use.host else HostAnswer()
-        doubt = may_read(use, answer=answer, networks_known=self._services_known())
-        if doubt is not None and doubt.permanent:
-            return await self._withdraw(obj, dataset, doubt)
-        if doubt is not None and not serves:
-            return await self._publisher.blocked(obj, doubt)
-        if self._orphans.is_due(cluster):
-            await self._orphans.sweep(cluster)
-        live = await dataset_volume.find(context=context, obj=obj)
-        if isinstance(live, Problem):
-            return await self._publisher.blocked(obj, live)
-        keys = await credentials.read_credentials(context=context, namespace=key.namespace, spec=spec)
-        origin = None
-        if not isinstance(keys, Refusal) and doubt is None:
-            address = pinned_address(use, answer=answer)
-            origin = mount_identity.source_of(
-                spec=spec, credentials=keys, address=address, ca_bundle=use.verdict.ca_bundle
-            )
-        # What serves goes on while the source is in doubt: nothing is mounted, listed or assigned to be read meanwhile.
-        trouble = doubt or (keys if isinstance(keys, Refusal) else None)
-        # Neither a status nor a volume alone is an authority: whoever could write it would read another's data.
-        claimed = volume_objects.mounted_path(live.volume)
-        doubted = self._volume_doubt(key, obj, dataset, path=claimed, origin=origin) if claimed else None
-        if doubted is not None and doubted.permanent:
-            return await self._withdraw(obj, dataset, doubted)
-        if doubted is not None and origin is not None and (left := self._key_checks.patience_left(key)):
-            return left  # the answer wakes it sooner; all stands meanwhile
-        if doubted is not None:
-            origin, trouble = None, trouble or doubted
-        if trouble is not None and not (claimed and serves):
-            return await self._publisher.blocked(obj, trouble)
-        path = self._path_of(dataset, origin=origin, claimed=claimed)
-        mount = self._world.get(cluster=cluster, path=path)
-        joins = not claimed and self._joins(obj, mount, origin)
-        if joins and origin is not None:
-            held = self._key_checks.join_doubt(
-                key, origin, check_keys=context.caches.get(cluster=cluster).check_keys
-            )
-            if held is not None and (left := self._key_checks.patience_left(key)):
-                return left  # the answer wakes it sooner
-            if held is not None:
-                wait = await self._publisher.blocked(obj, held)
-                return _sooner(wait, self._key_checks.seconds_left(key))
-        if new or (dataset.status is not None and dataset.status.mount_path != path):
-            obj, dataset = await self._publisher.mounting(obj, path)
-            if not joins and not claimed and self._joins(obj, mount, origin):
-                return LOCKED_RETRY  # another one has mounted it meanwhile
+        """A pass over a Dataset that stays: the steps before its mount, and then the mount."""
+        found = DatasetPass(key=key, obj=await self._with_finalizer(obj), dataset=dataset)
+        match await self._steps.take(found):
+            case Blocked(cause, at_most):
+                return _sooner(await self._publisher.blocked(found.obj, cause), at_most)
+            case Withdrawn(cause):
+                return await self._withdraw(found.obj, dataset, cause)
+            case Later(seconds):
+                return seconds
+        mount = self._steps.mount_of(found)
         if mount.lock.locked():
-            return min(context.settings.progress_seconds, LOCKED_RETRY)
-        me = mount_readers.with_kept(Reader(key=key, obj=obj, dataset=dataset), stores=context.stores)
+            return min(self._context.settings.progress_seconds, LOCKED_RETRY)
         async with mount.lock:
-            wait = await self._work(me, mount, live, origin, doubt=doubt, trouble=trouble, joins=joins)
-        return wait if wait is None or doubt is None else min(wait, doubt.retry_after)
+            wait = await self._work(found, mount)
+        return wait if wait is None or found.doubt is None else min(wait, found.doubt.retry_after)
 
-    async def _work(
-        self,
-        me: Reader,
-        mount: Mount,
-        live: Volume,
-        origin: Source | None,
-        *,
-        doubt: Refusal | None,
-        trouble: Problem | None,
-        joins: bool,
-    ) -> float | None:
+    async def _work(self, found: DatasetPass, mount: Mount) -> float | None:
         """The pass over the mount, with its lock, and what it says of the Dataset."""
+        origin, doubt, trouble = found.origin, found.doubt, found.trouble
+        me = Reader(key=found.key, obj=found.obj, dataset=found.dataset)
+        me = mount_readers.with_kept(me, stores=self._context.stores)
         users = mount_readers.readers(
             stores=self._context.stores, cluster=mount.cluster, path=mount.path, me=me
         )
@@ -210,37 +139,37 @@ class DatasetController:
             clock=self._clock(),
             now=self._context.now(),
         )
-        keys = self._look_at_keys(me, mount, origin, awaited=joins, shared=len(users) > 1)
+        keys = self._look_at_keys(me, mount, origin, awaited=found.joins, shared=len(users) > 1)
         asked = MountRequest(
             me=me,
             source=origin,
             answer=self._key_checks.answer(me.key, origin),
             refused=keys,
-            claimed=bool(volume_objects.mounted_path(live.volume)),
+            claimed=bool(found.claimed),
             check_due=check.due and doubt is None,
             # A store that seems to be inside the cluster is not read meanwhile.
             paused=doubt is not None and doubt.reason == ENDPOINT_NOT_ALLOWED and len(users) == 1,
         )
         before = mount.report
-        found = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
-        if found is not before:
+        report = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
+        if report is not before:
             self._wakes.needs_changed(mount.cluster)
-        if before is None or before.placements.keys() != found.placements.keys():
+        if before is None or before.placements.keys() != report.placements.keys():
             for user in users:
                 self._wakes.preloads(user.key)
         left, written = None, _refused_since(me)
-        if found.problem is None:
+        if report.problem is None:
             unknown = doubt is not None or trouble is UNCHECKED
-            refused = self._keys_refused(me, mount, found, origin, keys, unknown=unknown)
+            refused = self._keys_refused(me, mount, report, origin, keys, unknown=unknown)
             left = self._revoked.note(me.key, refused=refused, written=written)
         else:
             self._revoked.unanswered(me.key)
         wait = await self._publisher.publish(
-            me, mount, found, live=live, check=check, trouble=trouble or keys, shared=len(users) > 1
+            me, mount, report, live=found.live, check=check, trouble=trouble or keys, shared=len(users) > 1
         )
-        if not mount_readers.serves(me.dataset) and found.problem is None:
+        if not mount_readers.serves(me.dataset) and report.problem is None:
             self._wakes.preloads(me.key)  # which wait until it serves
-        if found.problem is not None:
+        if report.problem is not None:
             return wait
         return _sooner(wait, left, self._key_checks.seconds_left(me.key))
 
@@ -285,10 +214,7 @@ class DatasetController:
         return False if taken or _is_listed(mount, origin) else None
 
     async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
-        self._endpoints.forget(key)
-        self._revoked.forget(key)
-        self._key_checks.forget(key)
-        self._volume_origins.forget(key)
+        self._steps.drop(key)
         left = await deletion.delete(world=self._world, obj=obj, mount=mount)
         if isinstance(left, Problem):
             return await self._publisher.blocked(obj, left)
@@ -302,8 +228,7 @@ class DatasetController:
         # Without a mount, too: a volume may be there that was not made for it.
         left = await deletion.release(world=self._world, obj=obj, mount=mount, patient=False)
         if left is None:
-            self._key_checks.forget(key)
-            self._volume_origins.forget(key)
+            self._steps.drop_answers(key)
         await self._publisher.withdrawn(obj, cause, left=left)
         if left is not None:
             return left.retry_after if isinstance(left, Problem) else dataset_volume.POLL
@@ -313,12 +238,8 @@ class DatasetController:
 
     async def _gone(self, key: WorkKey) -> float | None:
         """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
-        self._publisher.forget(key)
-        self._uids.pop(key, None)
-        self._endpoints.forget(key)
-        self._revoked.forget(key)
-        self._key_checks.forget(key)
-        self._volume_origins.forget(key)
+        self._publisher.drop(key)
+        self._steps.drop(key)
         left = False
         for mount in self._world:
             if self._context.stores.cache_cluster(mount.cluster) is None:
@@ -332,60 +253,9 @@ class DatasetController:
             left |= await self._orphans.sweep(cluster)
         return self._context.settings.survey_seconds if left else None
 
-    def _source_use(self, key: WorkKey, dataset: Dataset, *, serves: bool) -> SourceUse:
-        labelled = self._context.stores.namespaces.get(("", key.namespace))
-        return SourceUse(
-            namespace=key.namespace,
-            labels=None if labelled is None else (labelled.get("metadata") or {}).get("labels") or {},
-            spec=dataset.spec,
-            rules=self._world.spec_of(dataset.spec.cache_cluster_ref.name),
-            serves=serves,
-        )
-
-    def _volume_doubt(
-        self, key: WorkKey, obj: Object, dataset: Dataset, *, path: str, origin: Source | None
-    ) -> Refusal | None:
-        """Why the volume of a Dataset may not be its own; None when it is."""
-        cluster = dataset.spec.cache_cluster_ref.name
-        mount = self._world.find(cluster=cluster, path=path)
-        return self._volume_origins.doubt(
-            key,
-            uid=obj["metadata"]["uid"],
-            path=path,
-            spec=mount_identity.source_of(spec=dataset.spec, credentials=None),
-            source=origin,
-            mounted=MountedSource(
-                source=mount.mounting.source if mount is not None else None,
-                uri=self._world.observer.view(cluster).mounts.get(path, ""),
-            ),
-            check_keys=self._context.caches.get(cluster=cluster).check_keys,
-        )
-
-    def _joins(self, obj: Object, mount: Mount, origin: Source | None) -> bool:
-        """Whether a Dataset without a volume comes to a mount that was made for others, with keys of its own."""
-        return (
-            origin is not None
-            and origin.credentials is not None
-            and mount.mounting.is_of_others(
-                obj["metadata"]["uid"], mounts=self._world.observer.view(mount.cluster).mounts
-            )
-        )
-
     def _mount_of(self, dataset: Dataset) -> Mount | None:
         path = dataset.status.mount_path if dataset.status else ""
         return self._world.get(cluster=dataset.spec.cache_cluster_ref.name, path=path) if path else None
-
-    def _path_of(self, dataset: Dataset, *, origin: Source | None, claimed: str) -> str:
-        """Where a Dataset is mounted, or shall be: by its volume, its spec and its keys, never by its status.
-
-        One that pods may read stays where it is. Any other joins the mount that this process has made of the same
-        source with the same keys: it may have been in conflict with that one, until its keys were corrected.
-        """
-        if claimed or origin is None:
-            return claimed
-        cluster, mark = dataset.spec.cache_cluster_ref.name, mount_identity.mark(origin)
-        same = (one.path for one in self._world if one.cluster == cluster and one.mounting.mark == mark)
-        return next(same, "") or mount_identity.engine_path(source=origin)
 
     async def _with_finalizer(self, obj: Object) -> Object:
         finalizers = with_finalizer(obj, finalizer=names.FINALIZER)

@@ -97,7 +97,7 @@ class LoadTimes:
         begun = self._begun.pop(key, None)
         return None if begun is None else max(math.ceil(clock - begun), 1)
 
-    def forget(self, key: WorkKey) -> None:
+    def drop(self, key: WorkKey) -> None:
         self._begun.pop(key, None)
 
 
@@ -116,10 +116,10 @@ class Publisher:
         self._claim_times = ClaimTimes(clock=world.clock)
         self._copy_moves = CopyMoves()
 
-    def forget(self, key: WorkKey) -> None:
-        self._load_times.forget(key)
-        self._claim_times.forget(key)
-        self._copy_moves.forget(key)
+    def drop(self, key: WorkKey) -> None:
+        self._load_times.drop(key)
+        self._claim_times.drop(key)
+        self._copy_moves.drop(key)
 
     async def publish(
         self,
@@ -297,7 +297,7 @@ class Publisher:
         progress, status, took = found.progress.get(me.own_want), me.dataset.status, None
         placed = found.placements.get(me.own_want)
         if progress is None or placed is None or not placed.want.load or not progress.wanted_bytes:
-            self._load_times.forget(me.key)
+            self._load_times.drop(me.key)
         else:
             took = self._load_times.seen(
                 me.key,

@@ -42,7 +42,7 @@ def test_the_first_claim_that_is_lost_is_made_at_once_and_the_next_one_some_seco
     now[0] += 61
     assert times.until_next(KEY) == 0
     times.made(KEY)
-    times.forget(KEY)
+    times.drop(KEY)
     assert times.until_next(KEY) == 0
 
 

@@ -69,7 +69,7 @@ class ClaimTimes:
     def made(self, key: WorkKey) -> None:
         self._made.setdefault(key, deque(maxlen=2)).append(self._clock())
 
-    def forget(self, key: WorkKey) -> None:
+    def drop(self, key: WorkKey) -> None:
         self._lost.pop(key, None)
         self._made.pop(key, None)
 

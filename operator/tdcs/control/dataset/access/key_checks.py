@@ -147,7 +147,7 @@ class KeyChecks:
             return None
         return max(known.due_at - self._clock(), 0.0)
 
-    def forget(self, key: WorkKey) -> None:
+    def drop(self, key: WorkKey) -> None:
         self._checks.pop(key, None)
 
     async def close(self) -> None:

@@ -91,7 +91,7 @@ class RevokedKeys:
         """Nothing is cached for the Dataset, and its keys are tried for the first time, or anew."""
         self._known[key] = None
 
-    def forget(self, key: WorkKey) -> None:
+    def drop(self, key: WorkKey) -> None:
         self._known.pop(key, None)
 
     def refusal(self, uri: str) -> Refusal:

@@ -109,7 +109,7 @@ class Endpoints:
     def look(self, name: str, *, user: WorkKey) -> HostAnswer:
         """What is known of a host now, which is followed for this user from now on; of an address that is all."""
         if self._names.get(user) != name:
-            self.forget(user)
+            self.drop(user)
             self._names[user] = name
             host = self._hosts.get(name)
             if host is None:
@@ -125,7 +125,7 @@ class Endpoints:
                 host.work = asyncio.create_task(self._follow(name, host), name=f"look up {name}")
         return self._hosts[name].answer
 
-    def forget(self, user: WorkKey) -> None:
+    def drop(self, user: WorkKey) -> None:
         """A user has no host any more, or is gone."""
         name = self._names.pop(user, None)
         if name is None:

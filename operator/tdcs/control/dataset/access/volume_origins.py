@@ -77,7 +77,7 @@ class VolumeOrigins:
         """
         origin = judge(path=path, spec=spec, source=source, mounted=mounted)
         if origin is Origin.OTHER:
-            self.forget(key)
+            self.drop(key)
             return _OTHER
         if origin is Origin.OWN:
             self._own[key] = (uid, path)
@@ -95,7 +95,7 @@ class VolumeOrigins:
             return UNCHECKED
         return refusal_of(refused, permanent=not self._key_checks.is_asking(key))
 
-    def forget(self, key: WorkKey) -> None:
+    def drop(self, key: WorkKey) -> None:
         """A Dataset is gone, or what is cached for it is."""
         self._own.pop(key, None)
 

@@ -118,7 +118,7 @@ async def test_only_a_changed_answer_wakes_those_who_use_the_name(world: World) 
     world.found = ["93.184.216.35"]
     await eventually_async(lambda: len(world.woken) == 2, deadline=20)
     assert set(world.woken) == {ONE, TWO}
-    world.endpoints.forget(ONE)
+    world.endpoints.drop(ONE)
     world.found = ["93.184.216.36"]
     await eventually_async(lambda: len(world.woken) == 3, deadline=20)
     assert world.woken[2] == TWO
@@ -136,9 +136,9 @@ async def test_names_that_nobody_uses_are_looked_up_no_more(world: World) -> Non
     await world.until(lambda answer: answer.known)
     world.look("other.example")  # a user has one name
     await eventually_async(lambda: world.endpoints._hosts.keys() == {"other.example"}, deadline=20)
-    world.endpoints.forget(ONE)
+    world.endpoints.drop(ONE)
     assert not world.endpoints._hosts
-    world.endpoints.forget(ONE)
+    world.endpoints.drop(ONE)
 
 
 async def test_slow_names_hold_up_no_other_name_and_are_said_to_be_slow(

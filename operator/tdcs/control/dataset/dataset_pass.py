@@ -1,0 +1,317 @@
+"""A pass over a Dataset before its mount is worked on: may it read its source, with which keys, and at which mount."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tdcs.api.dataset import Dataset
+from tdcs.control.context import Context, WorkKey
+from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
+from tdcs.control.dataset.access.dataset_volume import Volume
+from tdcs.control.dataset.access.key_checks import KeyChecks
+from tdcs.control.dataset.access.revoked_keys import RevokedKeys
+from tdcs.control.dataset.access.store_endpoints import Endpoints, cluster_networks
+from tdcs.control.dataset.access.volume_origins import MountedSource, VolumeOrigins
+from tdcs.control.dataset.dataset_publisher import Publisher
+from tdcs.control.dataset.mount import mount_identity, mount_readers
+from tdcs.control.dataset.mount.all_mounts import World
+from tdcs.control.dataset.mount.orphaned_mounts import Orphans
+from tdcs.control.dataset.mount.shared_mount import Mount
+from tdcs.decide.may_read import HostAnswer, SourceUse, may_read, missing_cluster, pinned_address
+from tdcs.decide.problem import Problem, Refusal
+from tdcs.model.cache_engine import Source
+from tdcs.model.kube_objects import Object
+
+LOCKED_RETRY = 0.5
+"""Seconds after which a Dataset is looked at again while another pass works on its mount."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The pass ends, and the status says why. What is mounted stays. `at_most`: seconds until the next pass."""
+
+    cause: Problem
+    at_most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The pass ends, and takes away what the Dataset was given."""
+
+    cause: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The pass ends without a word: an answer is awaited for so many seconds at most, and all stands meanwhile."""
+
+    seconds: float
+
+
+End = Blocked | Withdrawn | Later
+
+
+@dataclass(slots=True, kw_only=True)
+class DatasetPass:
+    """What a pass over a Dataset has found so far.
+
+    Attributes:
+        key, obj, dataset: the Dataset, as the API server has it.
+        address: of its store, where requests must go to no other; empty: they go to the store's name.
+        ca_bundle: authorities of its store, by the rule that names it.
+        doubt: why it may not read its source just now, although pods read what is cached.
+        live: its volume and claim.
+        claimed: the mount path that its volume leads to; empty without a volume.
+        mount_path: where it is mounted, or shall be.
+        origin: the source with its keys; None while it may not be mounted.
+        trouble: why the source cannot be used; None when it can.
+        joins: whether it comes to a mount that was made for others, with keys of its own.
+    """
+
+    key: WorkKey
+    obj: Object
+    dataset: Dataset
+    address: str = ""
+    ca_bundle: str = ""
+    doubt: Refusal | None = None
+    live: Volume = field(default_factory=lambda: Volume(volume=None, claim=None))
+    claimed: str = ""
+    origin: Source | None = None
+    trouble: Problem | None = None
+    mount_path: str = ""
+    joins: bool = False
+
+    @property
+    def cluster(self) -> str:
+        """Name of its CacheCluster."""
+        return self.dataset.spec.cache_cluster_ref.name
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not been mounted yet."""
+        return self.dataset.status is None or not self.dataset.status.mount_path
+
+    @property
+    def serves(self) -> bool:
+        """Whether pods read its volume."""
+        return mount_readers.serves(self.dataset)
+
+
+class PassSteps:
+    """The steps of a pass before the mount: each adds to it what it finds, or ends it.
+
+    Args:
+        key_checks: asks sources whether they take a Dataset's keys.
+        revoked: since when keys are refused.
+        networks: networks of the cluster beside those of its nodes.
+        services_known: whether the networks of Services are known.
+    """
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        publisher: Publisher,
+        orphans: Orphans,
+        key_checks: KeyChecks,
+        revoked: RevokedKeys,
+        networks: Callable[[], Sequence[str]],
+        services_known: Callable[[], bool],
+    ) -> None:
+        self._world = world
+        self._context: Context = world.context
+        self._publisher = publisher
+        self._orphans = orphans
+        self._key_checks = key_checks
+        self._revoked = revoked
+        self._services_known = services_known
+        self._uids: dict[WorkKey, str] = {}
+        self._volume_origins = VolumeOrigins(key_checks=key_checks)
+        context = world.context
+        self._endpoints = Endpoints(
+            resolve=context.resolve,
+            networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
+            pods=context.stores.pod_addresses,
+            clock=world.clock,
+            on_change=context.queue.add,
+        )
+
+    async def take(self, found: DatasetPass) -> End | None:
+        """Take all steps, or those before the one that ends the pass; None: the mount can be worked on."""
+        for step in (
+            self._know_incarnation,
+            self._find_cluster,
+            self._end_if_revoked,
+            self._judge_source,
+            self._find_volume,
+            self._read_keys,
+            self._judge_volume,
+            self._find_mount,
+            self._await_keys_of_joiner,
+            self._write_mount_path,
+        ):
+            end = await step(found)
+            if end is not None:
+                return end
+        return None
+
+    def drop_answers(self, key: WorkKey) -> None:
+        """What sources and volumes have answered for a Dataset is not asked for any more."""
+        self._key_checks.drop(key)
+        self._volume_origins.drop(key)
+
+    def drop(self, key: WorkKey) -> None:
+        """The Dataset goes, or is gone."""
+        self.drop_answers(key)
+        self._endpoints.drop(key)
+        self._revoked.drop(key)
+        self._uids.pop(key, None)
+
+    async def close(self) -> None:
+        await self._endpoints.close()
+
+    async def _know_incarnation(self, found: DatasetPass) -> None:
+        """What the source said to another Dataset of this name lets none in."""
+        uid = str(found.obj["metadata"]["uid"])
+        if self._uids.setdefault(found.key, uid) != uid:
+            self._key_checks.drop(found.key)
+            self._uids[found.key] = uid
+
+    async def _find_cluster(self, found: DatasetPass) -> End | None:
+        cluster = self._context.stores.cache_cluster(found.cluster)
+        cause = missing_cluster(cluster, name=found.cluster, new=found.is_new)
+        return Blocked(cause) if cause is not None else None
+
+    async def _end_if_revoked(self, found: DatasetPass) -> End | None:
+        if self._revoked.are_revoked(found.key):
+            self._key_checks.drop(found.key)
+            if not found.is_new:
+                return Withdrawn(self._revoked.refusal(found.dataset.spec.source.uri))
+        if found.is_new:
+            self._revoked.begin(found.key)  # also one that was withdrawn: its keys are tried again
+        return None
+
+    async def _judge_source(self, found: DatasetPass) -> End | None:
+        """By the rules, and by the addresses of the store. What serves goes on while these are in doubt."""
+        use = self._use_of(found)
+        if not use.host and use.rules is not None:
+            self._endpoints.drop(found.key)
+        answer = self._endpoints.look(use.host, user=found.key) if use.host else HostAnswer()
+        found.address = pinned_address(use, answer=answer)
+        found.ca_bundle = use.verdict.ca_bundle
+        found.doubt = may_read(use, answer=answer, networks_known=self._services_known())
+        if found.doubt is not None and found.doubt.permanent:
+            return Withdrawn(found.doubt)
+        return Blocked(found.doubt) if found.doubt is not None and not found.serves else None
+
+    async def _find_volume(self, found: DatasetPass) -> End | None:
+        if self._orphans.is_due(found.cluster):
+            await self._orphans.sweep(found.cluster)
+        live = await dataset_volume.find(context=self._context, obj=found.obj)
+        if isinstance(live, Problem):
+            return Blocked(live)
+        found.live, found.claimed = live, volume_objects.mounted_path(live.volume)
+        return None
+
+    async def _read_keys(self, found: DatasetPass) -> None:
+        """While the source is in doubt nothing is mounted, listed or assigned to be read."""
+        spec = found.dataset.spec
+        keys = await credentials.read_credentials(
+            context=self._context, namespace=found.key.namespace, spec=spec
+        )
+        found.trouble = found.doubt or (keys if isinstance(keys, Refusal) else None)
+        if not isinstance(keys, Refusal) and found.doubt is None:
+            found.origin = mount_identity.source_of(
+                spec=spec, credentials=keys, address=found.address, ca_bundle=found.ca_bundle
+            )
+
+    async def _judge_volume(self, found: DatasetPass) -> End | None:
+        """Neither a status nor a volume alone is an authority: whoever could write it would read another's data."""
+        doubt = self._volume_doubt(found) if found.claimed else None
+        if doubt is not None and doubt.permanent:
+            return Withdrawn(doubt)
+        if doubt is not None and found.origin is not None and (left := self._patience_left(found)):
+            return Later(left)  # the answer wakes it sooner
+        if doubt is not None:
+            found.origin, found.trouble = None, found.trouble or doubt
+        if found.trouble is not None and not (found.claimed and found.serves):
+            return Blocked(found.trouble)
+        return None
+
+    async def _find_mount(self, found: DatasetPass) -> None:
+        """By the volume, the spec and the keys, never by the status.
+
+        A Dataset that pods may read stays where it is. Any other joins the mount that this process has made of the same
+        source with the same keys: it may have been in conflict with that one, until its keys were corrected.
+        """
+        found.mount_path = found.claimed
+        if not found.claimed and found.origin is not None:
+            mark = mount_identity.mark(found.origin)
+            same = (
+                mount.path
+                for mount in self._world
+                if mount.cluster == found.cluster and mount.mounting.mark == mark
+            )
+            found.mount_path = next(same, "") or mount_identity.engine_path(source=found.origin)
+        found.joins = self._is_joining(found)
+
+    async def _await_keys_of_joiner(self, found: DatasetPass) -> End | None:
+        """A mount of others gives its data to a Dataset only when the source takes the Dataset's own keys."""
+        if not found.joins or found.origin is None:
+            return None
+        check_keys = self._context.caches.get(cluster=found.cluster).check_keys
+        doubt = self._key_checks.join_doubt(found.key, found.origin, check_keys=check_keys)
+        if doubt is None:
+            return None
+        if left := self._patience_left(found):
+            return Later(left)  # the answer wakes it sooner
+        return Blocked(doubt, at_most=self._key_checks.seconds_left(found.key))
+
+    async def _write_mount_path(self, found: DatasetPass) -> End | None:
+        """Before anything is mounted, so that a deletion always finds it."""
+        status = found.dataset.status
+        if not found.is_new and status is not None and status.mount_path == found.mount_path:
+            return None
+        found.obj, found.dataset = await self._publisher.mounting(found.obj, found.mount_path)
+        has_mounted_meanwhile = not found.joins and self._is_joining(found)
+        return Later(LOCKED_RETRY) if has_mounted_meanwhile else None
+
+    def _use_of(self, found: DatasetPass) -> SourceUse:
+        namespace = self._context.stores.namespaces.get(("", found.key.namespace))
+        return SourceUse(
+            namespace=found.key.namespace,
+            labels=None if namespace is None else (namespace.get("metadata") or {}).get("labels") or {},
+            spec=found.dataset.spec,
+            rules=self._world.spec_of(found.cluster),
+            serves=found.serves,
+        )
+
+    def _volume_doubt(self, found: DatasetPass) -> Refusal | None:
+        """Why the volume of a Dataset may not be its own; None when it is."""
+        mount = self._world.find(cluster=found.cluster, path=found.claimed)
+        return self._volume_origins.doubt(
+            found.key,
+            uid=found.obj["metadata"]["uid"],
+            path=found.claimed,
+            spec=mount_identity.source_of(spec=found.dataset.spec, credentials=None),
+            source=found.origin,
+            mounted=MountedSource(
+                source=mount.mounting.source if mount is not None else None,
+                uri=self._world.observer.view(found.cluster).mounts.get(found.claimed, ""),
+            ),
+            check_keys=self._context.caches.get(cluster=found.cluster).check_keys,
+        )
+
+    def _is_joining(self, found: DatasetPass) -> bool:
+        """Whether a Dataset without a volume comes to a mount that was made for others, with keys of its own."""
+        origin = found.origin
+        if found.claimed or origin is None or origin.credentials is None:
+            return False
+        mounting = self.mount_of(found).mounting
+        mounts = self._world.observer.view(found.cluster).mounts
+        return mounting.is_of_others(found.obj["metadata"]["uid"], mounts=mounts)
+
+    def mount_of(self, found: DatasetPass) -> Mount:
+        return self._world.get(cluster=found.cluster, path=found.mount_path)
+
+    def _patience_left(self, found: DatasetPass) -> float:
+        return self._key_checks.patience_left(found.key)
