@@ -23,11 +23,11 @@ from pathlib import Path
 import click
 from bench.cache.manifest_memory import anonymous
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 
 from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.model.cache_engine import Block, CachedFile, Source
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.csi.hang_guard import HangGuard

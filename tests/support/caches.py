@@ -6,10 +6,10 @@ from weakref import WeakKeyDictionary
 
 from tests.support.twins.agents import MemoryAgents
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.model.listing_limit import CheckSize
 
 

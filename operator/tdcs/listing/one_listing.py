@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
@@ -139,16 +138,3 @@ def _disk_errors(*, path: str, folder: ManifestFolder) -> Iterator[None]:
             path=path,
             retryable=True,
         ) from error
-
-
-class LocalLister:
-    """A `Lister` in this process, over any engine: for the engine in memory."""
-
-    def __init__(self, *, engine: Engine, folder: ManifestFolder) -> None:
-        self._engine: Final = engine
-        self._folder: Final = folder
-
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
-        return await list_mount(
-            engine=self._engine, path=path, refresh=refresh, folder=self._folder, limit=limit
-        )

@@ -12,6 +12,7 @@ from tests.engine.servers import AlluxioCluster
 from tests.support.dataplane.agent_processes import AGENT, AgentProcess
 from tests.support.dataplane.agents import Version
 from tests.support.programs.ports import free_ports
+from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio import AlluxioEngine
@@ -20,7 +21,6 @@ from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.operator.cache_factory import serve_manifests
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.transfer import manifest_url
 from tdcs.model.agent_state import (

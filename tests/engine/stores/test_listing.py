@@ -12,11 +12,11 @@ from obstore.exceptions import PreconditionError
 from obstore.store import S3Store
 from tests.engine.contract import BLOCK_SIZE
 from tests.engine.servers import AlluxioCluster, S3Server
+from tests.support.twins.local_lister import LocalLister
 
 from tdcs.alluxio import AlluxioEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
-from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.source_size import SourceSize
 from tdcs.model.cache_engine import EngineError, LimitExceededError, NoSuchPathError, Source
 from tdcs.model.listing_limit import ListingLimit

@@ -15,11 +15,11 @@ from tests.support.dataplane.agents import JOURNAL, MOUNT, Version, fill, folder
 from tests.support.programs.ports import free_ports
 from tests.support.twins.agents import MemoryAgents
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.model.agent_state import (
     ALL_SLOTS,
     NO_SLOTS,

@@ -13,11 +13,11 @@ from unittest.mock import patch
 
 from tests.support.twins.agents import MemoryAgents
 from tests.support.twins.engine import MemoryEngine, Operation
+from tests.support.twins.local_lister import LocalLister
 
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.operator import operator_command
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 
 
 def memory_caches(description: Path, *, folder: ManifestFolder) -> CachePool:

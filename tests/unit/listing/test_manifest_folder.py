@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.support.twins.local_lister import LocalLister
 from tests.unit.listing.conftest import MOUNT, URI, mounted
 
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.model.manifest_format import BadManifestError
 
 

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from aiohttp import web
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 from tests.unit.listing.conftest import MOUNT, Serve, mounted
 
 from tdcs.control.cache_registry import Cache, CachePool, Published
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
 from tdcs.model.agent_state import AgentState, Assignment, FolderCount, FolderLimit, MountState
 from tdcs.model.listing_limit import SourcesSize

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tests.attacks.unit.sources.listed_store import Store, set_limits
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 from tests.unit.control.cluster import Cluster
 
 from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import MANIFEST_FILE_BYTES, listing_limit, manifest_bytes
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.source_size import ListingPage, SourceSize
 from tdcs.model.agent_state import FolderLimit
 from tdcs.model.cache_engine import LimitExceededError, Source

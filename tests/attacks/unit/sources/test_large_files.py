@@ -11,6 +11,7 @@ import pytest
 from tests.attacks.unit.sources.listed_store import Store, set_limits
 from tests.support.dataplane.agents import running_agent
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import Cluster
 
@@ -20,7 +21,6 @@ from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
-from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.source_size import SourceSize
 from tdcs.model.agent_state import FolderLimit
 from tdcs.model.cache_engine import LimitExceededError, Source

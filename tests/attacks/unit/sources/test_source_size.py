@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.attacks.unit.sources.listed_store import Store, listing, set_limits
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 from tests.unit.control.cluster import Cluster
 
 from tdcs.alluxio import profile
@@ -24,7 +25,6 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
 from tdcs.listing import page_requests
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.result import Failed
 from tdcs.listing.source_size import ListingPage, SourceSize
 from tdcs.model.cache_engine import (

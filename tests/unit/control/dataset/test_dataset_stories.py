@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.twins.engine import Operation
+from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import QUICK, Cluster
 from tests.unit.control.dataset.conftest import MB, TOTAL, ZONES, engine_of, slow
@@ -16,7 +17,6 @@ from tests.unit.kube.fake import error
 from tdcs.control.context import WorkKey
 from tdcs.kube.errors import ForbiddenError
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.model.cache_engine import WorkerInfo
 from tdcs.model.kube_resources import (
     DATASETS,

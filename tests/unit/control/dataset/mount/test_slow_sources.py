@@ -8,12 +8,12 @@ import pytest
 from tests.support.caches import MemoryCaches
 from tests.support.twins.agents import MemoryAgents
 from tests.support.twins.engine import MemoryEngine, Operation
+from tests.support.twins.local_lister import LocalLister
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.control.cache_registry import Cache
 from tdcs.control.context import WorkKey
-from tdcs.listing.one_listing import LocalLister
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 
 MB = 1_000_000

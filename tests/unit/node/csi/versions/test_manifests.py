@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 from tests.unit.node.csi.views.builders import PATH, put_blocks
 from tests.unit.node.csi.views.node_world import ShowingClient
 
 from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.listing.result import Listed
 from tdcs.listing.transfer import manifest_routes
 from tdcs.model.cache_engine import Source

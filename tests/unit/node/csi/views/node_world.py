@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.local_lister import LocalLister
 from tests.unit.node.csi.views.builders import PATH, put_blocks
 
 from tdcs.api import names
 from tdcs.engine.confined_path import plain_folder
-from tdcs.listing.one_listing import LocalLister
 from tdcs.model.cache_engine import Source
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews

@@ -1,0 +1,22 @@
+"""A lister that needs no process of its own."""
+
+from typing import Final
+
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.one_listing import list_mount
+from tdcs.listing.result import Listed
+from tdcs.model.cache_engine import Engine
+from tdcs.model.listing_limit import ListingLimit
+
+
+class LocalLister:
+    """A `Lister` in this process, over any engine: for the engine in memory."""
+
+    def __init__(self, *, engine: Engine, folder: ManifestFolder) -> None:
+        self._engine: Final = engine
+        self._folder: Final = folder
+
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+        return await list_mount(
+            engine=self._engine, path=path, refresh=refresh, folder=self._folder, limit=limit
+        )
