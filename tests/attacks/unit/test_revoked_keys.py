@@ -402,7 +402,7 @@ async def test_a_volume_outlives_its_keys_and_a_restart_unless_the_source_refuse
 async def test_wrong_new_keys_take_a_volume_at_once_after_a_restart_only(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("model.problem", "control.dataset.key_checks"):
+    for module in ("decide.problem", "control.dataset.access.key_checks"):
         monkeypatch.setattr(f"tdcs.{module}.RETRY_LATER", 0.2)
     await cluster.create_keys(key="mistyped")
     await cluster.annotate("pictures", refresh="1")

@@ -129,7 +129,7 @@ class Tenants:
 
 @pytest.fixture
 async def tenants(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tenants]:
-    for module in ("model.problem", "control.dataset.key_checks"):
+    for module in ("decide.problem", "control.dataset.access.key_checks"):
         monkeypatch.setattr(f"tdcs.{module}.RETRY_LATER", 0.2)
     engine = MemoryEngine(
         sources={SOURCE: {"a": MB, "b": MB}},
@@ -262,7 +262,7 @@ async def test_after_a_restart_wrong_keys_are_tried_by_the_source_alone(tenants:
 async def test_ten_tenants_whose_keys_change_at_random_meet_only_their_own_mistakes(
     monkeypatch: pytest.MonkeyPatch, count: int, seed: int
 ) -> None:
-    for module in ("model.problem", "control.dataset.key_checks"):
+    for module in ("decide.problem", "control.dataset.access.key_checks"):
         monkeypatch.setattr(f"tdcs.{module}.RETRY_LATER", 0.2)
     dice, taken = random.Random(seed), [OLD, NEW]
     files = {f"f{number}": MB for number in range(4)}
