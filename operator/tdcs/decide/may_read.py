@@ -1,8 +1,7 @@
 """May a Dataset read its source now? Asked at each pass; the first no counts.
 
 By the rules of its CacheCluster (`tdcs.decide.source_rules`), and by where the name of its store leads. Keys and volume
-are asked for elsewhere (`control.dataset.access.credentials`, `control.dataset.access.volume_origins`), with the same kind of
-answer.
+are asked for elsewhere (`control.dataset.access.credentials` and `volume_origins`), with the same kind of answer.
 """
 
 from collections.abc import Mapping

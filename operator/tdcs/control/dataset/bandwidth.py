@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tdcs.api.dataset import SourceSpec
+from tdcs.api.dataset_source import SourceSpec
 from tdcs.decide.cache.load_order import Load, serving_order, share
 from tdcs.decide.cache.source_rate import Measurement, Timing, measure
 

@@ -10,7 +10,7 @@ from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 from tests.unit.control.dataset.grants.test_cache_manager_stories import ends, job, on_disk
 
-from tdcs.api.dataset import SourceSpec
+from tdcs.api.dataset_source import SourceSpec
 from tdcs.control.dataset.bandwidth import (
     STEPS,
     SourceBandwidth,

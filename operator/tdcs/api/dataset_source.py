@@ -1,0 +1,173 @@
+"""Where a Dataset's data is at home: spec.source."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from tdcs.api.base import (
+    Model,
+    defaulted,
+    own_namespace_rule,
+    rule,
+    rules,
+)
+from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
+from tdcs.api.selection import Bandwidth
+from tdcs.api.source_uri import REGION, canonical_source_uri
+
+_URI_RULES = rules(
+    rule(
+        "self.startsWith('s3://') || self.startsWith('file://')",
+        "the scheme must be s3 or file: write s3://bucket/prefix (an S3-compatible store is named by "
+        "options.endpoint) or file:///folder; http is not supported, because the cache's HTTP reader cannot be "
+        "mounted: copy the files to a bucket or a shared folder",
+    ),
+    rule(
+        "!self.startsWith('s3://') || size(self.split('/')[2]) > 0",
+        "the bucket is missing: write s3://bucket/prefix",
+    ),
+    rule(
+        "!self.startsWith('s3://') || size(self.split('/')[2]) == 0 || "
+        "self.split('/')[2].matches('^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$')",
+        "the bucket's name must be 3 to 63 lower-case letters, digits, dots and dashes; "
+        "write s3://bucket/prefix, without user, port or query",
+    ),
+    rule(
+        "!self.startsWith('file://') || self.startsWith('file:///')",
+        "the folder must be absolute: write file:///folder, with three slashes",
+    ),
+    rule(
+        "!self.startsWith('file:///') || self.matches('^file:///[^/].*$')",
+        "the folder is missing after the three slashes: write file:///folder",
+    ),
+    rule(
+        # Few and short expressions: the API server bounds what a rule may cost.
+        "!self.matches('[?#\\\\\\\\\\\\x00-\\\\x1f\\\\x7f]|%(2[fF]|5[cC]|[01][0-9a-fA-F]|7[fF])') && "
+        "!self.matches('/( |%20)*(\\\\.|%2[eE]){1,2}( |%20)*(/|$)')",
+        "must be a plain s3://bucket/prefix or file:///folder, without '..', '.' as a folder, '?', '#', backslashes, "
+        "control characters or percent signs that stand for them",
+    ),
+    rule(
+        "!self.matches('[\\\\p{Cc}\\\\p{Cf}\\\\p{Co}\\\\p{Zl}\\\\p{Zp}]')",
+        "must have no characters that cannot be seen, such as U+200B or U+202E: write the name anew",
+    ),
+)
+
+
+def _checked_uri(uri: str) -> str:
+    """The URI as it was written; what the rules above refuse is refused here too, should it slip past them."""
+    try:
+        canonical_source_uri(uri)
+    except ValueError as error:
+        raise ValueError(f"{uri!r}: {error}; write s3://bucket/prefix or file:///folder") from error
+    return uri
+
+
+def _checked_region(region: str) -> str:
+    if not REGION.fullmatch(region):
+        raise ValueError(f"{region!r} is no region: write letters, digits and dashes, such as us-east-1")
+    return region
+
+
+class SourceOptions(Model):
+    """How the object store is reached."""
+
+    endpoint: (
+        Annotated[
+            str,
+            Field(
+                max_length=1024,
+                json_schema_extra=rules(
+                    rule(
+                        "isURL(self) && (url(self).getScheme() == 'http' || url(self).getScheme() == 'https')",
+                        "must be a URL such as http://store.example:9000",
+                    ),
+                    rule(
+                        "self.matches('^[a-zA-Z]+://([a-zA-Z0-9._-]+|[[][0-9a-fA-F:.]+[]])(:[1-9][0-9]{0,4})?/?$')",
+                        "must be a plain http://HOST[:PORT] or https://HOST[:PORT], without user, path or query",
+                    ),
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    """URL of an S3-compatible store; left out, it is Amazon S3."""
+    region: (
+        Annotated[
+            str,
+            AfterValidator(_checked_region),
+            Field(
+                min_length=1,
+                max_length=64,
+                json_schema_extra=rules(
+                    rule(
+                        "self.matches('^[A-Za-z0-9-]+$')",
+                        "must be a region of letters, digits and dashes, such as us-east-1",
+                    )
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    """Region of the bucket, such as us-east-1."""
+    path_style: bool | None = None
+    """Whether the bucket stands in the path (http://store/bucket) and not in the host name; left out, it does with an
+    endpoint, and with dots in the bucket's name, before which no certificate of Amazon's is valid."""
+    requester_pays: bool | None = None
+    """Whether the account of the keys pays for what is read, as buckets with requester pays ask for."""
+
+
+class SecretRef(Model):
+    """A Secret in the Dataset's own namespace."""
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=253,
+            json_schema_extra=rules(own_namespace_rule("a Secret of the Dataset's own namespace")),
+        ),
+    ]
+    """Its name. It holds the keys accessKeyId and secretAccessKey, and for temporary ones sessionToken."""
+
+
+class SourceSpec(Model):
+    """Where the data is at home."""
+
+    uri: Annotated[
+        str, AfterValidator(_checked_uri), Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)
+    ]
+    """Bucket and prefix, as s3://bucket/prefix; or a folder that every cache node sees at the same place (NFS,
+    say), as file:///folder. The CacheCluster's sources and sourceFolders say which of them the namespace may use. It
+    cannot be changed later."""
+    options: SourceOptions = defaulted(SourceOptions)
+    """How the object store is reached. They cannot be changed later."""
+    secret_ref: SecretRef | None = None
+    """The Secret with the keys of the store. Left out, an s3 source is read without keys, as public buckets can be, and
+    never with those of a node. A file source has none."""
+    bandwidth: Bandwidth = None
+    """The most bytes a second that all loads of the namespace together read from the store (the endpoint, or the file
+    system), such as 1G; of several of its Datasets of a store the least counts, and for data that other namespaces
+    read, too, the highest of theirs. It is shared so that waiting jobs lose least: most goes to the load of which they
+    wait for fewest bytes. Left out, what the store gives is measured and shared; a load alone is not limited then.
+    spec.preload.bandwidth limits one load."""
+    check_interval: Annotated[
+        Duration,
+        Field(
+            json_schema_extra=rules(
+                DURATION_RULE,
+                rule(
+                    f"!{IS_DURATION} || duration(self) == duration('0s') || duration(self) >= duration('10s')",
+                    "must be at least 10s, such as 30s, 5m or 1h, or 0s for never",
+                ),
+            )
+        ),
+    ] = "5m"
+    """How often the source is listed for files that were added, changed or removed, such as 30s, 5m or 1h; at
+    least 10s, and 0s for never. A new value of the annotation tdcs.io/refresh has it listed at once. Large
+    sources are listed for at most a twentieth of the time, so they may be checked less often."""
+    loss_percent: Annotated[int, Field(ge=0, le=100)] = 90
+    """The share of its files, or of their bytes, that the source may have lost since the version that is served. When
+    it has lost more, or all, that version stays (SourceShrunk) until the source has been the same for an hour, or for
+    a day when it is empty, or until the annotation tdcs.io/accept-loss has the digest that the condition names. 100:
+    whatever the source has is taken over at once. Of several Datasets of a source the least counts."""
