@@ -7,14 +7,11 @@ of tensors cannot be followed. What cannot be traced inside a module makes that 
 
 import builtins
 import contextlib
-import dis
 import functools
 import inspect
 import logging
-import operator
 import random
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,16 +20,21 @@ import numpy
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.proxy import Attribute
 from torch.utils import _pytree as pytree
 from torch.utils import checkpoint as checkpointing
 
 from tdcs_train.errors import InputError
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.kept import Context, applied
+from tdcs_train.model.traced_values import (
+    UNKNOWN,
+    TracedValue,
+    Untraceable,
+    ValueAttribute,
+    ValueProxy,
+    spoken,
+)
 
-UNKNOWN = object()
-"""What a node computes, where that is not known."""
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _FACTORIES = (
     *(
@@ -51,12 +53,6 @@ _FACTORIES = (
     *("tensor", "tril_indices", "triu_indices", "zeros"),
 )
 """Functions that make tensors from numbers: PyTorch calls them at once, whatever the numbers are."""
-_OF_TYPE = frozenset({"dtype", "ndim", "layout", "is_cuda", "is_sparse", "is_quantized"})
-"""Properties of a tensor that its type and rank decide, and no input of the same kind changes."""
-
-
-class Untraceable(Exception):
-    """Why a forward, or a module in it, cannot be traced."""
 
 
 @dataclass(frozen=True)
@@ -71,116 +67,10 @@ class Example:
         return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-def with_item(values: torch.Tensor, key: Any, item: Any) -> torch.Tensor:
-    """The tensor with an item set, as `values[key] = item` leaves it."""
-    values = values.clone()
-    values[key] = item
-    return values
-
-
 def guard(value: object, expected: object, message: str) -> None:
     """Refuses inputs for which the forward would have gone another way than the graph goes."""
     if value != expected:
         raise ModelError(f"{message}; profile and train with inputs that agree in this")
-
-
-class _Values:
-    """What a proxy can say of itself while a forward is traced."""
-
-    tracer: "Tracer"
-    node: fx.Node
-
-    @property
-    def known(self) -> Any:
-        return self.node.meta.get("value", UNKNOWN)
-
-    def concrete(self, what: str) -> Any:
-        """The value, which the graph from now on depends on. Raises Untraceable."""
-        return self.tracer.specialised(self.node, what)
-
-    def __bool__(self) -> bool:
-        return bool(self.concrete("a branch on"))
-
-    def __int__(self) -> int:
-        return int(self.concrete("a number made of"))
-
-    def __index__(self) -> int:
-        return operator.index(self.concrete("a number made of"))
-
-    def __float__(self) -> float:
-        return float(self.concrete("a number made of"))
-
-    def __len__(self) -> int:
-        value = self.known
-        if value is UNKNOWN or not hasattr(value, "__len__"):
-            raise Untraceable(f"the length of {self.node.name} is needed")
-        if isinstance(value, torch.Tensor):
-            return int(self.tracer.create_proxy("call_method", "size", (self, 0), {}))
-        return len(value)
-
-    def __iter__(self) -> Iterator[Any]:
-        value = self.known
-        if value is UNKNOWN or not hasattr(value, "__len__"):
-            count = _unpacked(sys._getframe(1))
-            if count is None:
-                raise Untraceable(f"a loop over {_spoken(self.node)} depends on the data")
-            return iter([self[number] for number in range(count)])  # type: ignore[index]
-        return iter([self[number] for number in range(len(self))])  # type: ignore[index]
-
-    def __contains__(self, other: Any) -> bool:
-        return other in self.concrete("a look into")
-
-    def become(self, proxy: fx.Proxy) -> Any:
-        """Stands for another node from now on, for all who hold this value: what an operator in place amounts to."""
-        self.__dict__["_node" if isinstance(self, Attribute) else "node"] = proxy.node
-        return self
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.become(self.tracer.create_proxy("call_function", with_item, (self, key, value), {}))
-
-
-class ValueProxy(_Values, fx.Proxy):
-    """A value while a forward is traced."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_TYPE and isinstance(self.known, torch.Tensor):
-            return getattr(self.known, name)
-        if name == "_is_param":  # what isinstance(x, nn.Parameter) asks for
-            return False
-        value = self.known
-        if value is not UNKNOWN and not isinstance(value, torch.Tensor) and not hasattr(value, name):
-            raise AttributeError(name)
-        return ValueAttribute(self, name)
-
-
-for _name, _operator in {
-    "__iadd__": operator.add,
-    "__isub__": operator.sub,
-    "__imul__": operator.mul,
-    "__itruediv__": operator.truediv,
-}.items():
-    setattr(ValueProxy, _name, lambda self, other, _operator=_operator: self.become(_operator(self, other)))
-
-
-class ValueAttribute(_Values, Attribute):
-    """An attribute of one, which may be a method."""
-
-    def __getattr__(self, name: str) -> Any:
-        return ValueAttribute(self, name)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        known = self.root.known
-        plain = self.attr.removesuffix("_")
-        if self.attr.endswith("_") and not self.attr.endswith("__") and hasattr(torch.Tensor, plain):
-            # the graph has no operators in place: a later stage may still need what was there before
-            return self.root.become(
-                self.tracer.create_proxy("call_method", plain, (self.root, *arguments), named)
-            )
-        if self.attr in ("dim", "ndimension", "is_floating_point", "is_complex") and isinstance(
-            known, torch.Tensor
-        ):
-            return getattr(known, self.attr)()
-        return super().__call__(*arguments, **named)
 
 
 class Tracer(fx.Tracer):
@@ -264,7 +154,7 @@ class Tracer(fx.Tracer):
 
     def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, *more: Any, **options: Any) -> Any:
         name = getattr(target, "__name__", "") if kind == "call_function" else ""
-        if name.endswith("_") and not name.endswith("__") and args and isinstance(args[0], _Values):
+        if name.endswith("_") and not name.endswith("__") and args and isinstance(args[0], TracedValue):
             plain = getattr(torch, name.removesuffix("_"), None) or getattr(
                 torch.nn.functional, name.removesuffix("_"), None
             )
@@ -333,10 +223,10 @@ class Tracer(fx.Tracer):
         """The value of a node that is no tensor; a guard watches it from now on."""
         value = node.meta.get("value", UNKNOWN)
         if value is UNKNOWN or isinstance(value, (torch.Tensor, torch.SymInt)):
-            raise Untraceable(f"{what} {_spoken(node)} depends on the data")
+            raise Untraceable(f"{what} {spoken(node)} depends on the data")
         if node not in self._guarded:
             self._guarded.add(node)
-            sentence = f"the model was traced where {_spoken(node)} is {value}"
+            sentence = f"the model was traced where {spoken(node)} is {value}"
             super().create_proxy("call_function", guard, (fx.Proxy(node, self), value, sentence), {})
         return value
 
@@ -450,12 +340,6 @@ def _isinstance(value: Any, kinds: Any) -> bool:
     )
 
 
-def _unpacked(frame: types.FrameType) -> int | None:
-    """How many names the line of a frame unpacks a value into, as `a, b = value` does."""
-    instruction = next(each for each in dis.get_instructions(frame.f_code) if each.offset == frame.f_lasti)
-    return instruction.argval if instruction.opname == "UNPACK_SEQUENCE" else None
-
-
 def _recorded(function: Callable[..., Any], tracer: Tracer) -> Callable[..., Any]:
     @functools.wraps(function)
     def recorded(*arguments: Any, **named: Any) -> Any:
@@ -512,31 +396,3 @@ def _copied(module: nn.Module) -> nn.Module:
 def _attribute(module: nn.Module, path: str) -> Any:
     owner, _, name = path.rpartition(".")
     return getattr(module.get_submodule(owner), name)
-
-
-def _spoken(node: fx.Node, depth: int = 0) -> str:
-    """A node as a person would write it."""
-    parts = [_spoken(each, depth + 1) if isinstance(each, fx.Node) else str(each) for each in node.args]
-    signs = {
-        "lt": "<",
-        "le": "<=",
-        "gt": ">",
-        "ge": ">=",
-        "eq": "==",
-        "ne": "!=",
-        "mod": "%",
-        "add": "+",
-        "sub": "-",
-    }
-    name = getattr(node.target, "__name__", str(node.target))
-    if depth > 3 or node.op in ("placeholder", "get_attr", "call_module"):
-        return str(node.target) if node.op != "call_module" else node.name
-    if name in signs and len(parts) == 2:
-        return f"{parts[0]} {signs[name]} {parts[1]}"
-    if name == "getitem":
-        return f"{parts[0]}[{parts[1]}]"
-    if name == "getattr":
-        return f"{parts[0]}.{parts[1]}"
-    if node.op == "call_method":
-        return f"{parts[0]}.{name}({', '.join(parts[1:])})"
-    return f"{name}({', '.join(parts)})"

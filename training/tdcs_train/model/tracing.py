@@ -24,7 +24,8 @@ from tdcs_train.errors import InputError
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.kept import Kept, Shared
 from tdcs_train.model.passes import by_mode, fuse_regions, keep_contexts, owner_of, share
-from tdcs_train.model.tracer import UNKNOWN, Example, Tracer, guard
+from tdcs_train.model.traced_values import UNKNOWN
+from tdcs_train.model.tracer import Example, Tracer, guard
 
 LAYER_OPERATIONS = frozenset({"placeholder", "call_module", "call_function", "call_method"})
 _PLAIN_METHODS = frozenset({"size", "dim", "numel", "ndimension", "stride", "element_size", "get_device"})
