@@ -1,4 +1,4 @@
-"""CacheCluster: one Alluxio, shared by many datasets."""
+"""CacheCluster: one cache, shared by many datasets."""
 
 from typing import Annotated, Literal
 
@@ -25,6 +25,7 @@ from tdcs.api.sharing import CacheQuota, SourceFolder, SourceRule
 Medium = Literal["MEM", "SSD", "HDD"]
 WorkerState = Literal["Pending", "Ready", "Draining", "Lost"]
 Profile = Literal["Tuned", "Stock"]
+Engine = Literal["Alluxio", "Native"]
 
 EVERY_NODE = 5000
 """Kubernetes supports no cluster of more nodes, so that many workers are one on every node. A default, because the
@@ -167,6 +168,17 @@ SCALING_RULES = (
 )
 """Rules between the fields."""
 
+NATIVE_RULES = (
+    rule(
+        "!has(self.engine) || self.engine != 'Native' || ((!has(self.profile) || self.profile == 'Tuned') && "
+        "(!has(self.properties) || size(self.properties) == 0))",
+        "profile Stock and properties are Alluxio's, and with engine Native none runs: remove them, or set engine to "
+        "Alluxio",
+        field=".engine",
+    ),
+)
+"""What cannot be set with an engine."""
+
 ONE_OWNER = rule(
     "!has(self.scaling) || !has(self.scaling.followJobs) || !self.scaling.followJobs || "
     f"!has(self.replicas) || self.replicas == {EVERY_NODE}",
@@ -207,7 +219,8 @@ class Limits(Model):
     """Files and folders of all sources of this CacheCluster together, for the master knows each of them, and each block
     of a file: a larger one counts once for every GiB of it, and a folder, also one in the key of an object, once, and
     once more for every 256 bytes of its path. Left out, as many as its heap has room for, 1.5 KiB each: 262,144 with
-    the built-in 384 MiB. For more give it a larger heap (spec.master.jvmOptions)."""
+    the built-in 384 MiB. For more give it a larger heap (spec.master.jvmOptions). With engine Native there is no
+    master: left out, 10,000,000."""
     files_per_dataset: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Files and folders of one source, counted as for `files`; left out, as many as of all."""
     bytes_per_dataset: (
@@ -239,6 +252,20 @@ class Limits(Model):
 class CacheClusterSpec(Model):
     """What the cache shall look like."""
 
+    engine: Annotated[
+        Engine,
+        Field(
+            json_schema_extra=rules(
+                rule(
+                    "self == oldSelf", "cannot be changed: create another CacheCluster, and move its Datasets"
+                )
+            )
+        ),
+    ] = "Alluxio"
+    """Alluxio: a master, and a worker beside each agent, know of all that is cached, so that Alluxio's own clients can
+    read it. Native: the agents alone are the cache; no master, no worker and no JVM runs, the operator lists sources
+    itself, and what Alluxio needs (profile, properties, journal, master, worker, image) is not used. It cannot be
+    changed later."""
     replicas: Annotated[int, Field(ge=1, le=EVERY_NODE)] = EVERY_NODE
     """Cache workers asked for, one a node, and no more than nodes match: with the default, the most nodes that a
     cluster can have, every node that matches has one. kubectl scale and a HorizontalPodAutoscaler set it."""
@@ -383,9 +410,10 @@ class CacheClusterStatus(Model):
 
 
 class CacheCluster(Model):
-    """A cache on the nodes that train: one Alluxio master and a worker on every cache node. Many datasets share it."""
+    """A cache on the nodes that train: a worker on every cache node, with engine Alluxio a master beside them. Many
+    datasets share it."""
 
-    spec: CacheClusterSpec = defaulted(CacheClusterSpec, **rules(ONE_OWNER))
+    spec: CacheClusterSpec = defaulted(CacheClusterSpec, **rules(ONE_OWNER, *NATIVE_RULES))
     """What the cache shall look like."""
     status: CacheClusterStatus | None = None
     """What the cache looks like; written by the operator."""

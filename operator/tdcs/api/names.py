@@ -317,6 +317,11 @@ def config_name(*, cluster: str) -> str:
     return f"{cluster}-properties"
 
 
+def mounts_name(*, cluster: str) -> str:
+    """Name of the ConfigMap with what a cache cluster without a master has mounted."""
+    return f"{cluster}-mounts"
+
+
 def fuse_mount_point(*, cluster: str) -> str:
     """Where, on every node, the whole namespace of a cache cluster is mounted."""
     return f"{FUSE_ROOT}/{cluster}"

@@ -79,6 +79,7 @@ KINDS: tuple[Kind, ...] = (
                 "Whether workers are where jobs read.",
                 priority=1,
             ),
+            Column("Engine", ".spec.engine", "Alluxio or Native.", priority=1),
             Column("Profile", ".spec.profile", "Tuned or Stock.", priority=1),
             _AGE,
             _MESSAGE,

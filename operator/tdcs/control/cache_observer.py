@@ -87,7 +87,11 @@ class CacheObserver:
     def known_agents(self, cluster: str) -> KnownAgents:
         """The agents of a cache cluster as they were last heard; none of one that was not asked for yet."""
         view = self._views.get(cluster)
-        return KnownAgents(journal=view.journal, states=view.agents) if view is not None else KnownAgents()
+        if view is None:
+            return KnownAgents()
+        # Also while it does not answer: what it said last is the best that is known.
+        mounts = {path: view.versions.get(path, "") for path in view.mounts} if view.journal else None
+        return KnownAgents(journal=view.journal, states=view.agents, mounts=mounts)
 
     def with_version(self, digest: str) -> str | None:
         """A cache cluster with a mount that has the manifest of this digest as its version."""

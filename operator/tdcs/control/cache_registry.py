@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tdcs.alluxio import profile
+from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
@@ -13,6 +15,7 @@ from tdcs.listing.source_keys import CheckKeys, unchecked
 from tdcs.listing.transfer import MANIFEST_PATH, ManifestFetcher, ManifestUnavailableError
 from tdcs.model.agent_state import Agents
 from tdcs.model.cache_engine import Engine, WorkerInfo
+from tdcs.model.kube_objects import Key, Object
 from tdcs.model.listing_limit import CheckSize, ManifestBound, uncounted
 
 OBTAIN_SECONDS = 20.0
@@ -23,6 +26,27 @@ TRANSFER_SECONDS = 300.0
 
 PATIENCE = 5.0
 """Seconds that one engine call waits for a master that is away; then it is reported and tried again."""
+
+
+NATIVE_FILES = 10_000_000
+"""Files of all sources of a cache without a master, where its spec names no limit: as many names as the listing was
+measured with."""
+
+
+def most_files(spec: CacheClusterSpec) -> int:
+    """Files and folders that a cache may know of, where its spec names no limit: a master has room for so many."""
+    return NATIVE_FILES if spec.engine == "Native" else profile.heap_files(spec.master.jvm_options)
+
+
+class ClusterObjects(Protocol):
+    """What the operator sees of cache clusters on the API server."""
+
+    @property
+    def stateful_sets(self) -> Mapping[Key, Object]: ...
+
+    def cache_cluster(self, name: str) -> Object | None:
+        """The CacheCluster of this name in the operator's namespace; None when there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +93,12 @@ class Caches(Protocol):
     @property
     def manifest_url(self) -> str: ...
 
+    def follow(self, objects: ClusterObjects) -> None:
+        """Go by these objects from now on: which cache clusters there are, and with which engine."""
+        ...
+
     def get(self, *, cluster: str) -> Cache:
-        """The cache of this cluster; the same object each time."""
+        """The cache of this cluster; the same object each time, but for a cluster made anew with another engine."""
         ...
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> None:
@@ -94,6 +122,8 @@ class CachePool:
     """One cache a cluster, made when it is first asked for.
 
     Args:
+        make: makes one over Alluxio.
+        make_native: makes one of agents alone; None: `make` makes these, too.
         manifest_url: see `Caches`.
         fetcher: gets manifests that the operator has lost; None when it alone has any.
     """
@@ -102,12 +132,18 @@ class CachePool:
         self,
         *,
         make: Callable[[str], Cache],
+        make_native: Callable[[str, ClusterObjects], Cache] | None = None,
         folder: ManifestFolder,
         manifest_url: str = "",
         fetcher: ManifestFetcher | None = None,
     ) -> None:
         self._make = make
+        self._make_native = make_native
+        self._objects: ClusterObjects | None = None
         self._caches: dict[str, Cache] = {}
+        self._native: dict[str, bool] = {}
+        """Whether the cache that was made for a cluster is one of agents alone."""
+        self._replaced: list[Cache] = []
         self._fetcher = fetcher
         self._transfers: dict[str, asyncio.Task[None]] = {}
         """By digest."""
@@ -116,10 +152,25 @@ class CachePool:
         self.folder = folder
         self.manifest_url = manifest_url
 
+    def follow(self, objects: ClusterObjects) -> None:
+        self._objects = objects
+
     def get(self, *, cluster: str) -> Cache:
+        native = self._is_native(cluster)
+        if cluster in self._caches and native is not None and native != self._native[cluster]:
+            self._replaced.append(self._caches.pop(cluster))
         if cluster not in self._caches:
-            self._caches[cluster] = self._make(cluster)
+            if native and self._make_native is not None and self._objects is not None:
+                self._caches[cluster] = self._make_native(cluster, self._objects)
+            else:
+                self._caches[cluster] = self._make(cluster)
+            self._native[cluster] = bool(native)
         return self._caches[cluster]
+
+    def _is_native(self, cluster: str) -> bool | None:
+        """Whether a cluster has no master; None while there is no such cluster."""
+        found = self._objects.cache_cluster(cluster) if self._objects is not None else None
+        return None if found is None else (found.get("spec") or {}).get("engine") == "Native"
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> None:
         if self._fetcher is not None:
@@ -174,6 +225,6 @@ class CachePool:
         for transfer in transfers:
             transfer.cancel()
         await asyncio.gather(*transfers, return_exceptions=True)
-        for cache in self._caches.values():
+        for cache in (*self._caches.values(), *self._replaced):
             await cache.agents.close()
             await cache.engine.close()

@@ -1,4 +1,4 @@
-"""The operator's answer to readers on every node: which agents hold the slots of a mount."""
+"""The operator's answer to readers and node plugins: which agents hold the slots of a mount, and what is mounted."""
 
 from __future__ import annotations
 
@@ -10,17 +10,32 @@ from typing import Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from tdcs.engine.holder_table import HOLDERS_PATH, LEAST_SECONDS, HolderTable, table_of, table_seconds
+from tdcs.api import names
+from tdcs.engine.holder_table import (
+    HOLDERS_PATH,
+    LEAST_SECONDS,
+    MOUNTS_PATH,
+    ClusterMounts,
+    HolderTable,
+    table_of,
+    table_seconds,
+)
 from tdcs.model.agent_state import AgentState
 
 MOST_WAIT_SECONDS: Final = 60.0
 
 
 class KnownAgents(NamedTuple):
-    """The last states of the agents of a cache cluster, and the journal of its master."""
+    """The last states of the agents of a cache cluster, and the journal of its master.
+
+    Attributes:
+        journal: that their blocks belong to.
+        mounts: paths and versions of the mounts, empty for those that were not listed; None while that is not known.
+    """
 
     journal: str = ""
     states: Mapping[str, AgentState] = {}
+    mounts: Mapping[str, str] | None = None
 
 
 Known = Callable[[str], KnownAgents]
@@ -75,4 +90,12 @@ def holder_routes(known: Known) -> list[web.RouteDef]:
         )
         return web.Response(body=msgspec.msgpack.encode(table), content_type="application/msgpack")
 
-    return [web.get(HOLDERS_PATH + "{cluster}", get)]
+    async def mounts(request: web.Request) -> web.Response:
+        found = known(request.match_info["cluster"])
+        if found.mounts is None:
+            raise web.HTTPServiceUnavailable(text="it is not known here yet what is mounted there\n")
+        native = found.journal == names.OWN_BLOCK_IDS
+        answer = ClusterMounts(native=native, versions=dict(found.mounts) if native else {})
+        return web.Response(body=msgspec.msgpack.encode(answer), content_type="application/msgpack")
+
+    return [web.get(HOLDERS_PATH + "{cluster}", get), web.get(MOUNTS_PATH + "{cluster}", mounts)]

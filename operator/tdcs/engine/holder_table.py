@@ -12,6 +12,12 @@ HOLDERS_PATH = "/v1/holders/"
 """Of the operator's service: `GET /v1/holders/{cluster}?mount=M&revision=R&wait=S` answers with a `HolderTable`."""
 
 
+MOUNTS_PATH = "/v1/mounts/"
+"""Of the operator's service: `GET /v1/mounts/{cluster}` answers a node plugin with a `ClusterMounts`."""
+
+LARGEST_MOUNTS: Final = 4 << 20
+"""Bytes of such an answer: of more mounts than a ConfigMap can name."""
+
 LEAST_SECONDS: Final = 1.0
 """Between two tables of a mount."""
 
@@ -37,6 +43,18 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     present: Bitmap = NO_SLOTS
     reads_source: bool = False
     fills: bool = False
+
+
+class ClusterMounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is mounted in a cache cluster.
+
+    Attributes:
+        native: whether it has no master that could be asked; nothing else is said of one that has.
+        versions: digest of its manifest by the path of each mount; empty while it was not listed.
+    """
+
+    native: bool = False
+    versions: dict[str, str] = {}
 
 
 class HolderTable(msgspec.Struct, frozen=True, kw_only=True):

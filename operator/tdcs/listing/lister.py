@@ -11,7 +11,7 @@ import msgspec
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Failed, Listed, Request, access_of
-from tdcs.model.cache_engine import EngineError, Source
+from tdcs.model.cache_engine import EngineError, EngineUnavailableError, Source
 from tdcs.model.listing_limit import ListingLimit
 from tdcs.trust.identity import Identify, NoIdentityError
 
@@ -82,6 +82,14 @@ class ProcessLister:
 
     async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         identity, source = None, self._source_of(path)
+        if source is None and self._blocks == "Own":
+            raise EngineUnavailableError(
+                attempted=f"list {path}",
+                reason="this process does not know yet how its source is reached",
+                remedy="It is listed when a Dataset of it has been looked at",
+                path=path,
+                retryable=True,
+            )
         nodes: dict[str, str] = {}
         if source is not None and parse_source_uri(source.uri).scheme == "file":
             nodes = dict(self._nodes())

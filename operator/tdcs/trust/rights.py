@@ -41,6 +41,7 @@ OPERATOR_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
     {
         "GET /v1/manifests/{digest}": frozenset({Role.AGENT, Role.READER}),
         "GET /v1/holders/{cluster}": frozenset({Role.READER}),
+        "GET /v1/mounts/{cluster}": frozenset({Role.READER}),
         "POST /v1/read-failures": frozenset({Role.READER}),
         "POST /v1/read-waits": frozenset({Role.READER}),
     }

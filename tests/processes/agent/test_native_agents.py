@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.dataplane.agent_processes import AgentProcess
+from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
 from tests.support.dataplane.agents import MOUNT, Version
 from tests.support.programs.bucket_store import BucketStore, serving
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.api import names
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.result import access_of
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentError, MountState
 from tdcs.node.agent.agent_process import prepare
-from tdcs.node.wire import frames
-from tdcs.node.wire.block_client import BlockClient
-from tdcs.node.wire.frames import Wanted
 
 FILES = {
     f"data/{number // 50:02}/{number:03}.jpg": random.Random(number).randbytes(30_000)
@@ -113,27 +109,6 @@ class NativeCache:
         return (state.mounts.get(MOUNT) if state is not None else None) or MountState(mount=MOUNT)
 
 
-def read_by_wire(agent: AgentProcess, version: Version, blocks: Iterable[int]) -> dict[int, bytes]:
-    """What a reader gets of an agent for these blocks of a version; a block that the agent lacks is left out."""
-    found: dict[int, bytes] = {}
-    ids = {int(version.manifest.block_ids[block]): block for block in blocks}
-    with BlockClient(address=agent.address, journal=names.OWN_BLOCK_IDS, answer_seconds=60.0) as connection:
-        for identity, block in ids.items():
-            wanted = [Wanted(identity, 0, frames.WHOLE)]
-            connection.ask(wanted)
-            for piece in connection.pieces(wanted):
-                if piece.length < 0:
-                    continue
-                content = bytearray(piece.length)
-
-                def sink(data: memoryview, offset: int, content: bytearray = content) -> None:
-                    content[offset : offset + len(data)] = data
-
-                connection.take(piece, sink)
-                found[block] = bytes(content)
-    return found
-
-
 def by_block(version: Version) -> dict[int, bytes]:
     """What each block of a version has in the bucket."""
     manifest, found = version.manifest, {}
@@ -148,7 +123,7 @@ async def reads_all_again(agent: AgentProcess, version: Version, expected: dict[
     """Wait until an agent that was started again has looked at its disk, and gives all of it; never other bytes."""
 
     def all_right() -> bool:
-        found = read_by_wire(agent, version, expected)
+        found = read_by_wire(agent, version.manifest, expected)
         assert found == {block: expected[block] for block in found}
         return found == expected
 
@@ -192,7 +167,7 @@ async def test_a_bucket_is_listed_loaded_and_read_without_any_master(cache: Nati
 
     expected = by_block(version)
     for agent in (first, second):
-        assert read_by_wire(agent, version, expected) == expected
+        assert read_by_wire(agent, version.manifest, expected) == expected
         await asyncio.to_thread(agent.process.kill)
         await asyncio.to_thread(agent.process.start)
         await reads_all_again(agent, version, expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,11 @@ from tests.support.programs.processes import Process
 from tdcs.api import names
 from tdcs.engine.agent_client import AgentAddress
 from tdcs.model.agent_state import ALL_SLOTS, Peer
+from tdcs.model.manifest import Manifest
 from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.wire import frames
+from tdcs.node.wire.block_client import BlockClient
+from tdcs.node.wire.frames import Wanted
 
 AGENT: Final = (sys.executable, "-m", "tdcs.cli", "agent")
 
@@ -66,6 +71,29 @@ class AgentProcess:
     def content(self, version: Version) -> dict[str, bytes]:
         """Files that it holds whole."""
         return content_of(self.disk, version)
+
+
+def read_by_wire(
+    agent: AgentProcess, manifest: Manifest, blocks: Iterable[int], *, journal: str = names.OWN_BLOCK_IDS
+) -> dict[int, bytes]:
+    """What a reader gets of an agent for these blocks of a version; a block that the agent lacks is left out."""
+    found: dict[int, bytes] = {}
+    ids = {int(manifest.block_ids[block]): block for block in blocks}
+    with BlockClient(address=agent.address, journal=journal, answer_seconds=60.0) as connection:
+        for identity, block in ids.items():
+            wanted = [Wanted(identity, 0, frames.WHOLE)]
+            connection.ask(wanted)
+            for piece in connection.pieces(wanted):
+                if piece.length < 0:
+                    continue
+                content = bytearray(piece.length)
+
+                def sink(data: memoryview, offset: int, content: bytearray = content) -> None:
+                    content[offset : offset + len(data)] = data
+
+                connection.take(piece, sink)
+                found[block] = bytes(content)
+    return found
 
 
 def _listens(host: str, port: int) -> bool:

@@ -51,7 +51,7 @@ def main() -> None:
     def make(*, folder: ManifestFolder, **_: object) -> CachePool:
         return memory_caches(description, folder=folder)
 
-    with patch.object(operator_command, "alluxio_caches", make):
+    with patch.object(operator_command, "cluster_caches", make):
         operator_command.command(prog_name="tdcs operator")
 
 

@@ -157,6 +157,7 @@ class Cluster:
             if self._trust
             else None,
         )
+        self._caches.follow(self.context.stores)
         self.mounts = World(context=self.context, queue_order=lambda: (), clock=self._clock)
         self.observer, self.cached_data = self.mounts.observer, CachedData(world=self.mounts)
         self.datasets = DatasetController(

@@ -60,13 +60,13 @@ async def test_readers_learn_of_the_agents_with_the_journal_that_the_master_has(
         on_cache=lambda cluster, paths: None,
         on_agents=lambda cluster, paths: None,
     )
-    assert observer.known_agents("default") == ("", {})
+    assert observer.known_agents("default") == ("", {}, None)
     await observer.look("default")
     await eventually_async(lambda: len(observer.known_agents("default").states) == 2, deadline=30)
     assert observer.known_agents("default").journal == engine.journal_id
     engine.journal_id = "journal-2"
     await eventually_async(
-        lambda: observer.known_agents("default") == ("journal-2", {}), deadline=30
+        lambda: observer.known_agents("default") == ("journal-2", {}, {}), deadline=30
     )  # what these agents have is of the other one
     await observer.close()
 

@@ -11,10 +11,11 @@ import msgspec
 import psutil
 import pytest
 from tests.support.waiting import eventually_async
+from tests.unit.control.server import Server
 from tests.unit.listing.conftest import MOUNT
 
 from tdcs.control.dataset.mount.listing_gate import STUCK_AT_ONCE
-from tdcs.control.operator.cache_factory import alluxio_caches
+from tdcs.control.operator.cache_factory import cluster_caches
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.result import Failed, Request
@@ -97,7 +98,9 @@ async def test_the_operators_listings_are_bounded_by_its_gate_alone(
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", hang)
     async with aiohttp.ClientSession() as session:
-        caches = alluxio_caches(namespace="tdcs", folder=folder, manifest_url="", session=session)
+        caches = cluster_caches(
+            api=Server(), namespace="tdcs", folder=folder, manifest_url="", session=session
+        )
         listers = [caches.get(cluster=name).lister for name in ("one", "other")]
         tasks = [
             asyncio.create_task(lister.list(path=f"{MOUNT}{n}"))

@@ -123,7 +123,7 @@ def show(world: World, *, namespace: str | None, console: Console, now: str = ""
 
 def clusters(objects: Sequence[Object]) -> Table:
     """One row a cache cluster, and one for each of its workers that does not serve."""
-    table = _table("Name", "State", "Reason", "Workers", "Used", _BARS)
+    table = _table("Name", "Engine", "State", "Reason", "Workers", "Used", _BARS)
     for obj in objects:
         status = _status(obj)
         ready = _condition(obj, names.READY)
@@ -131,6 +131,7 @@ def clusters(objects: Sequence[Object]) -> Table:
         used, capacity = status.get("usedBytes", 0), status.get("capacityBytes", 0)
         table.add_row(
             escape(_name(obj)),
+            escape(str((obj.get("spec") or {}).get("engine", "Alluxio"))),
             _coloured("Ready" if is_ready else "NotReady"),
             escape("" if is_ready else str(ready.get("reason", ""))),
             f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)}",
@@ -142,7 +143,7 @@ def clusters(objects: Sequence[Object]) -> Table:
                 left = worker.get("lastCopyBytes")
                 moving = f"{human(left)} to move" if left else ""
                 table.add_row(
-                    f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", "", moving, ""
+                    f"  {escape(worker['node'])}", "", _coloured(worker.get("state", "?")), "", "", moving, ""
                 )
     return table
 

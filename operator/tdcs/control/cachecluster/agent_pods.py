@@ -1,4 +1,5 @@
-"""The cache agent in a worker's pod: a sidecar, and the init container that makes its disk ready."""
+"""The cache agent in a worker's pod: a sidecar of Alluxio's worker, or with engine Native all there is, and the init
+container that makes its disk ready."""
 
 from typing import Any
 
@@ -9,7 +10,9 @@ from tdcs.model.kube_objects import Object
 from tdcs.trust.roles import Role
 from tdcs.trust.settings import MOUNT_PATH
 
-REQUESTS: Object = {"cpu": "50m", "memory": "192Mi"}
+_MIB = 1 << 20
+_MEMORY_MIB = 192
+REQUESTS: Object = {"cpu": "50m", "memory": f"{_MEMORY_MIB}Mi"}
 """What an agent asks for where the CacheCluster says nothing: buffers of 64 MiB, and columns over its blocks."""
 
 
@@ -21,7 +24,7 @@ def sidecar(plan: Blueprint) -> Object:
         arguments=["agent", "run"],
         environment=[
             {"name": "TDCS_CAPACITY", "value": str(tier.capacity_bytes)},
-            {"name": "TDCS_WORKER", "value": f"127.0.0.1:{names.WORKER_RPC_PORT}"},
+            *_of_alluxio(plan, name="TDCS_WORKER", value=f"127.0.0.1:{names.WORKER_RPC_PORT}"),
         ],
     )
     made["ports"] = [
@@ -36,11 +39,24 @@ def sidecar(plan: Blueprint) -> Object:
         "timeoutSeconds": 10,
         "failureThreshold": 6,
     }
-    made["resources"] = dict(plan.spec.agent.resources) or {"requests": dict(REQUESTS)}
+    made["resources"] = dict(plan.spec.agent.resources) or {"requests": _requests(plan)}
     made["volumeMounts"] = [*made["volumeMounts"], *cache_pods.source_mounts(plan)]
     # The worker's user: they link and rename each other's files.
     made["securityContext"] = pod_security.restricted(plan)
     return made
+
+
+def _of_alluxio(plan: Blueprint, *, name: str, value: str) -> list[Object]:
+    """A variable that names a process of Alluxio; none where there is none."""
+    return [] if plan.native else [{"name": name, "value": value}]
+
+
+def _requests(plan: Blueprint) -> Object:
+    tier = plan.spec.storage.tiers[0]
+    if not plan.native or tier.medium != "MEM":
+        return dict(REQUESTS)
+    # Files of a tmpfs are memory of whoever writes them: with engine Alluxio its worker asks for that.
+    return {**REQUESTS, "memory": f"{_MEMORY_MIB + -(-tier.capacity_bytes // _MIB)}Mi"}
 
 
 def preparation(plan: Blueprint) -> Object:
@@ -51,7 +67,7 @@ def preparation(plan: Blueprint) -> Object:
         name=f"{names.COMPONENT_AGENT}-prepare",
         arguments=["agent", "prepare"],
         environment=[
-            {"name": "TDCS_MASTER", "value": f"{plan.master_host}:{names.MASTER_RPC_PORT}"},
+            *_of_alluxio(plan, name="TDCS_MASTER", value=f"{plan.master_host}:{names.MASTER_RPC_PORT}"),
             {"name": "TDCS_USER", "value": str(pod_security.user_of(plan))},
         ],
     )

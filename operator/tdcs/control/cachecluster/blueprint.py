@@ -46,6 +46,11 @@ class Blueprint:
         return self.spec.storage.tiers[0].path or names.cache_path(cluster=self.cluster)
 
     @property
+    def native(self) -> bool:
+        """Whether the agents alone are the cache."""
+        return self.spec.engine == "Native"
+
+    @property
     def master_host(self) -> str:
         master = names.master_name(cluster=self.cluster)
         return f"{master}-0.{master}.{self.namespace}.svc"

@@ -22,11 +22,11 @@ def subjects(plan: Blueprint, *, nodes: Iterable[str], fuse: bool) -> dict[str, 
     trust = plan.trust
     if trust is None:
         return {}
-    found = {
-        trust.secret(role=Role.MASTER, child=plan.cluster): Subject(
+    found: dict[str, Subject] = {}
+    if not plan.native:
+        found[trust.secret(role=Role.MASTER, child=plan.cluster)] = Subject(
             role=Role.MASTER, hosts=(plan.master_host, *_LOCAL)
         )
-    }
     if fuse:
         found[trust.secret(role=Role.FUSE, child=plan.cluster)] = Subject(role=Role.FUSE)
     # Given certificates are one for all nodes: such a one has the names of each.
@@ -34,7 +34,7 @@ def subjects(plan: Blueprint, *, nodes: Iterable[str], fuse: bool) -> dict[str, 
     for node in nodes:
         child = names.worker_set_name(cluster=plan.cluster, node=node)
         host = names.worker_host(cluster=plan.cluster, node=node, namespace=plan.namespace)
-        for role in (Role.WORKER, Role.AGENT):
+        for role in (Role.AGENT,) if plan.native else (Role.WORKER, Role.AGENT):
             hosts.setdefault((trust.secret(role=role, child=child), role), []).append(host)
     for (name, role), reached in hosts.items():
         found[name] = Subject(role=role, hosts=(*reached, *_LOCAL))

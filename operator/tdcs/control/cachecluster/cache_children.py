@@ -1,4 +1,5 @@
-"""The objects of a cache cluster: configuration, master, one worker a node."""
+"""The objects of a cache cluster: configuration, master, one worker a node. With engine Native there are workers
+alone, and an agent is all that is in their pods."""
 
 from tdcs.alluxio import profile
 from tdcs.api import names
@@ -10,21 +11,23 @@ from tdcs.trust.roles import Role
 
 def services(plan: Blueprint) -> list[Object]:
     """The headless Services behind the stable DNS names of master and workers."""
-    return [
-        _service(
-            plan,
-            name=names.master_name(cluster=plan.cluster),
-            component=names.COMPONENT_MASTER,
-            port=names.MASTER_RPC_PORT,
-        ),
-        _service(
-            plan,
-            name=names.workers_service_name(cluster=plan.cluster),
-            component=names.COMPONENT_WORKER,
-            port=names.WORKER_RPC_PORT,
-            more={"agent": names.AGENT_CONTROL_PORT, "blocks": names.AGENT_BLOCK_PORT},
-        ),
-    ]
+    agents = {"agent": names.AGENT_CONTROL_PORT, "blocks": names.AGENT_BLOCK_PORT}
+    rpc = {"rpc": names.WORKER_RPC_PORT} if not plan.native else {}
+    workers = _service(
+        plan,
+        name=names.workers_service_name(cluster=plan.cluster),
+        component=names.COMPONENT_WORKER,
+        ports={**rpc, **agents},
+    )
+    if plan.native:
+        return [workers]
+    master = _service(
+        plan,
+        name=names.master_name(cluster=plan.cluster),
+        component=names.COMPONENT_MASTER,
+        ports={"rpc": names.MASTER_RPC_PORT},
+    )
+    return [master, workers]
 
 
 def master(plan: Blueprint) -> Object:
@@ -85,6 +88,38 @@ def worker(plan: Blueprint, *, node: str) -> Object:
     service = names.workers_service_name(cluster=plan.cluster)
     name = names.worker_set_name(cluster=plan.cluster, node=node)
     labels = {**labels_of(cluster=plan.cluster, component=component), names.LABEL_NODE: names.node_slug(node)}
+    of_alluxio = [] if plan.native else [_alluxio_worker(plan, service=service)]
+    volumes = [
+        cache_pods.host_folder("blocks", plan.tier_path),
+        *cache_certificates.volumes(plan, role=Role.AGENT, child=name),
+        *cache_pods.source_volumes(plan),
+    ]
+    if not plan.native:
+        volumes = [
+            cache_pods.config_volume(plan),
+            pod_security.scratch_volume(),
+            *cache_certificates.volumes(plan, role=Role.WORKER, child=name),
+            *volumes,
+        ]
+    return _stateful_set(
+        plan,
+        name=name,
+        service=service,
+        component=component,
+        labels=labels,
+        pod={
+            "securityContext": pod_security.of_pod(plan),
+            "affinity": pinned_to(node),
+            "initContainers": [agent_pods.preparation(plan)],
+            "containers": [*of_alluxio, agent_pods.sidecar(plan)],
+            "volumes": volumes,
+        },
+        annotations={names.ANNOTATION_NODE: node},
+    )
+
+
+def _alluxio_worker(plan: Blueprint, *, service: str) -> Object:
+    component = names.COMPONENT_WORKER
     container = cache_pods.container(
         plan,
         component=component,
@@ -99,28 +134,7 @@ def worker(plan: Blueprint, *, node: str) -> Object:
     )
     container["ports"] = [{"name": "rpc", "containerPort": names.WORKER_RPC_PORT, "protocol": "TCP"}]
     container["readinessProbe"] = {"tcpSocket": {"port": names.WORKER_RPC_PORT}, "periodSeconds": 2}
-    return _stateful_set(
-        plan,
-        name=name,
-        service=service,
-        component=component,
-        labels=labels,
-        pod={
-            "securityContext": pod_security.of_pod(plan),
-            "affinity": pinned_to(node),
-            "initContainers": [agent_pods.preparation(plan)],
-            "containers": [container, agent_pods.sidecar(plan)],
-            "volumes": [
-                cache_pods.config_volume(plan),
-                pod_security.scratch_volume(),
-                cache_pods.host_folder("blocks", plan.tier_path),
-                *cache_certificates.volumes(plan, role=Role.WORKER, child=name),
-                *cache_certificates.volumes(plan, role=Role.AGENT, child=name),
-                *cache_pods.source_volumes(plan),
-            ],
-        },
-        annotations={names.ANNOTATION_NODE: node},
-    )
+    return container
 
 
 def _journal_owner(plan: Blueprint) -> Object:
@@ -144,10 +158,7 @@ def pinned_to(node: str) -> Object:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-def _service(
-    plan: Blueprint, *, name: str, component: str, port: int, more: dict[str, int] | None = None
-) -> Object:
-    ports = {"rpc": port, **(more or {})}
+def _service(plan: Blueprint, *, name: str, component: str, ports: dict[str, int]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",

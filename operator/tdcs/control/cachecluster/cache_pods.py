@@ -38,8 +38,9 @@ def template(plan: Blueprint, *, labels: dict[str, str], pod: Object) -> Object:
         made["tolerations"] = [
             toleration.model_dump(by_alias=True, exclude_none=True) for toleration in plan.spec.tolerations
         ]
-    annotations = {names.ANNOTATION_CONFIG_HASH: digest_of(config_map(plan)["data"])}
-    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
+    annotations = {} if plan.native else {names.ANNOTATION_CONFIG_HASH: digest_of(config_map(plan)["data"])}
+    metadata = {"labels": labels, **({"annotations": annotations} if annotations else {})}
+    return {"metadata": metadata, "spec": made}
 
 
 def container(

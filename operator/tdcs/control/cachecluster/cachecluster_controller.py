@@ -299,10 +299,12 @@ class CacheClusterController:
 
     async def _apply(self, blueprint: Blueprint, wanted: list[str]) -> None:
         stores = self._context.stores
-        await self._put(CONFIG_MAPS, cache_pods.config_map(blueprint), blueprint)
+        if not blueprint.native:
+            await self._put(CONFIG_MAPS, cache_pods.config_map(blueprint), blueprint)
         for service in cache_children.services(blueprint):
             await self._put(SERVICES, service, blueprint)
-        await self._put(STATEFUL_SETS, cache_children.master(blueprint), blueprint, stores.stateful_sets)
+        if not blueprint.native:
+            await self._put(STATEFUL_SETS, cache_children.master(blueprint), blueprint, stores.stateful_sets)
         version = (blueprint.owner["metadata"]["uid"], blueprint.owner["metadata"]["generation"])
         for node in wanted:
             name = names.worker_set_name(cluster=blueprint.cluster, node=node)

@@ -101,6 +101,9 @@ def conclusion(report: ProbeReport | None, *, trusted: bool) -> Finding:
 def targets(plan: Blueprint) -> tuple[str, ...]:
     """The ports of a cache, by the names of its Services: a name has the addresses of all of its pods. Those of
     Alluxio's web pages listen on loopback alone."""
+    if plan.native:
+        host = f"{names.workers_service_name(cluster=plan.cluster)}.{plan.namespace}.svc"
+        return tuple(f"{host}:{port}" for port in (names.AGENT_CONTROL_PORT, names.AGENT_BLOCK_PORT))
     master = f"{names.master_name(cluster=plan.cluster)}.{plan.namespace}.svc"
     workers = f"{names.workers_service_name(cluster=plan.cluster)}.{plan.namespace}.svc"
     of_master = (names.MASTER_RPC_PORT, names.MASTER_WEB_PORT)

@@ -1,8 +1,8 @@
-"""The caches behind `tdcs operator`: Alluxio clusters with their agents."""
+"""The caches behind `tdcs operator`: Alluxio clusters with their agents, and agents alone."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -10,18 +10,21 @@ from aiohttp import web
 
 from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
-from tdcs.control.cache_registry import PATIENCE, Cache, CachePool
+from tdcs.control.cache_registry import PATIENCE, Cache, CachePool, ClusterObjects
+from tdcs.control.native_engine import MountTable, NativeEngine
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
 from tdcs.engine.read_reports_service import Report, TakeWaits, read_failure_routes, read_waits_routes
 from tdcs.engine.role_check import check_roles
+from tdcs.kube.api import KubeApi
 from tdcs.listening import at, listen
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.lister import ProcessLister
-from tdcs.listing.source_keys import SourceKeys
+from tdcs.listing.source_keys import CheckKeys, SourceKeys
 from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
+from tdcs.model.agent_state import Agents
 from tdcs.model.cache_engine import WorkerInfo
 from tdcs.model.listing_limit import uncounted
 from tdcs.trust.contexts import Contexts
@@ -29,8 +32,9 @@ from tdcs.trust.identity import Identify
 from tdcs.trust.rights import OPERATOR_REQUESTS
 
 
-def alluxio_caches(
+def cluster_caches(
     *,
+    api: KubeApi,
     namespace: str,
     folder: ManifestFolder,
     manifest_url: str,
@@ -38,9 +42,10 @@ def alluxio_caches(
     identify: Identify | None = None,
     list_buckets: bool = False,
 ) -> CachePool:
-    """Caches that talk to the masters and agents of the cache clusters in this namespace.
+    """Caches that talk to the agents of the cache clusters in this namespace, and to the masters that there are.
 
     Args:
+        api: keeps what caches without a master have mounted.
         folder: where listings write their manifests.
         manifest_url: see `operator_url`, at which agents reach this folder; empty when it is not served.
         session: fetches manifests that this process has lost from agents; closed by the caller.
@@ -71,12 +76,78 @@ def alluxio_caches(
             connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
         )
 
+    def make_native(cluster: str, objects: ClusterObjects) -> Cache:
+        agents = HttpAgents(tls=tls)
+        return native_cache(
+            cluster,
+            objects,
+            api=api,
+            namespace=namespace,
+            folder=folder,
+            agents=agents,
+            check_keys=check_keys,
+            connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
+            identify=identify,
+        )
+
     return CachePool(
         make=make,
+        make_native=make_native,
         folder=folder,
         manifest_url=manifest_url,
         fetcher=ManifestFetcher(folder=folder, session=session),
     )
+
+
+def native_cache(
+    cluster: str,
+    objects: ClusterObjects,
+    *,
+    api: KubeApi,
+    namespace: str,
+    folder: ManifestFolder,
+    agents: Agents,
+    check_keys: CheckKeys,
+    connect: Callable[[Sequence[WorkerInfo]], None],
+    identify: Identify | None = None,
+) -> Cache:
+    """A cache of agents alone; see `cluster_caches` and `Cache`."""
+    table = MountTable(
+        api=api, namespace=namespace, cluster=cluster, owner=lambda: objects.cache_cluster(cluster)
+    )
+    engine = NativeEngine(
+        table=table,
+        hosts=lambda: agent_hosts(objects, cluster=cluster, namespace=namespace),
+        agents=agents,
+    )
+    return Cache(
+        engine=engine,
+        agents=agents,
+        check_size=FolderSize(agents, others=uncounted),  # a listing counts a bucket itself
+        check_keys=check_keys,
+        lister=ProcessLister(
+            master="",
+            folder=folder,
+            secrets=lambda _path: engine.secrets,
+            identify=identify,
+            source_of=engine.source_of,
+            nodes=lambda: {node: state.url for node, state in agents.states().items() if state.url},
+            blocks="Own",
+        ),
+        connect=connect,
+    )
+
+
+def agent_hosts(objects: ClusterObjects, *, cluster: str, namespace: str) -> dict[str, str]:
+    """The host of each node's agent, by the StatefulSets of the cluster's workers."""
+    wanted = {names.LABEL_CACHE_CLUSTER: cluster, names.LABEL_COMPONENT: names.COMPONENT_WORKER}
+    found = {}
+    for (home, _), child in objects.stateful_sets.items():
+        metadata = child["metadata"]
+        node = (metadata.get("annotations") or {}).get(names.ANNOTATION_NODE)
+        if home == namespace and node and wanted.items() <= (metadata.get("labels") or {}).items():
+            found[str(node)] = names.worker_host(cluster=cluster, node=str(node), namespace=namespace)
+    return found
 
 
 def agent_addresses(workers: Sequence[WorkerInfo], *, secure: bool = False) -> dict[str, AgentAddress]:

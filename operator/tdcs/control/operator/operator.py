@@ -142,6 +142,7 @@ class Operator:
             usage=usage,
             pod_addresses=pod_addresses,
         )
+        caches.follow(stores)
         self.context = Context(
             api=api,
             applier=Applier(api=api),

@@ -19,7 +19,7 @@ from tdcs.api import names
 from tdcs.control.context import Settings
 from tdcs.control.dataset.read_failures import ReadFailures
 from tdcs.control.operator import kopf_adapter
-from tdcs.control.operator.cache_factory import alluxio_caches, serve_manifests
+from tdcs.control.operator.cache_factory import cluster_caches, serve_manifests
 from tdcs.control.operator.operator import Operator
 from tdcs.control.operator.operator_health import serve_health
 from tdcs.control.operator.scaler_service import serve_scaler
@@ -168,7 +168,8 @@ def command(settings: OperatorSettings) -> None:
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
         async with http_answers.open_session(connector) as session:
             address = at(settings.manifest_address, settings.manifest_port)
-            caches = alluxio_caches(
+            caches = cluster_caches(
+                api=api,
                 namespace=namespace,
                 folder=folder,
                 manifest_url=operator_url(address=address, secure=tls is not None)

@@ -14,6 +14,7 @@ import grpc
 
 from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
+from tdcs.engine.operator_client import OperatorClient
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister, ProcessLister
 from tdcs.model.cache_engine import Engine
@@ -24,6 +25,7 @@ from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.node_volumes import NodeVolumes, PluginSettings
 from tdcs.node.csi.pod_pressure import PodPressures
 from tdcs.node.csi.read_wait_report import ReadWaitReport
+from tdcs.node.csi.views.mount_tables import ClusterMountTable, NativeLister
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_report import Report
 from tdcs.options import options_of
@@ -49,27 +51,40 @@ class RegistrationRefusedError(Exception):
 
 
 class Engines:
-    """The engine of each cache cluster, made when it is first asked for."""
+    """What each cache cluster has mounted, and its engine where it has a master: made when it is first asked for."""
 
-    def __init__(self, *, master: str, patience: float, identify: Identify | None) -> None:
+    def __init__(
+        self,
+        *,
+        master: str,
+        patience: float,
+        identify: Identify | None,
+        operator: OperatorClient | None = None,
+    ) -> None:
         """`master` is the address of a cluster's master, with `{cluster}` in the place of its name; `patience` for how
-        many seconds a call to it is repeated; `identify` gives the certificate to show, None for plain connections.
+        many seconds a call to it is repeated; `identify` gives the certificate to show, None for plain connections;
+        `operator` knows what clusters without a master have mounted.
         """
+        self._operator: Final = operator
+        self._tables: Final[dict[str, ClusterMountTable]] = {}
         self._identify: Final = identify
         self._master: Final = master
         self._patience: Final = patience
         self._engines: Final[dict[str, Engine]] = {}
         self._listings: Final = asyncio.Semaphore(1)
 
-    def get(self, cluster: str) -> Engine:
-        if cluster not in self._engines:
-            self._engines[cluster] = AlluxioEngine(
+    def get(self, cluster: str) -> ClusterMountTable:
+        if cluster not in self._tables:
+            engine = self._engines[cluster] = AlluxioEngine(
                 master=self._address(cluster), patience=self._patience, identify=self._identify
             )
-        return self._engines[cluster]
+            self._tables[cluster] = ClusterMountTable(cluster=cluster, master=engine, operator=self._operator)
+        return self._tables[cluster]
 
     def lister(self, cluster: str, folder: ManifestFolder) -> Lister:
         """What lists the mounts of a cache cluster into a folder: one listing at a time on a node."""
+        if self.get(cluster).native:
+            return NativeLister()
         return ProcessLister(
             master=self._address(cluster),
             folder=folder,
@@ -106,6 +121,9 @@ async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
         master=settings.master or names.master_address(cluster="{cluster}", namespace=settings.namespace),
         patience=settings.master_patience,
         identify=TrustFolder(settings.trust) if settings.trust is not None else None,
+        operator=OperatorClient(settings.manifest_address, tls=client_contexts(settings.trust))
+        if settings.manifest_address
+        else None,
     )
     guard = HangGuard(threads_per_key=_CALLS_PER_CLUSTER)
     native = NodeViews(settings=settings, engine=engines.get, lister=engines.lister, guard=guard)

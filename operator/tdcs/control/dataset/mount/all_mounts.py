@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from pydantic import ValidationError
 
-from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.control.cache_observer import CacheObserver
-from tdcs.control.cache_registry import Published
+from tdcs.control.cache_registry import Published, most_files
 from tdcs.control.context import Context
 from tdcs.control.dataset.assigner import Assigner
 from tdcs.control.dataset.bandwidth import SourceBandwidth
@@ -195,9 +194,7 @@ class World:
         if cluster is None:
             return None
         spec = self.spec_of(cluster) or CacheClusterSpec()
-        return Published(
-            cluster=cluster, most=manifest_bytes(spec, heap_files=profile.heap_files(spec.master.jvm_options))
-        )
+        return Published(cluster=cluster, most=manifest_bytes(spec, heap_files=most_files(spec)))
 
     def _made(self, cluster: str, path: str) -> Mount:
         context, cache = self.context, self.context.caches.get(cluster=cluster)

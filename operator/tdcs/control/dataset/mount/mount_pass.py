@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tdcs.alluxio import profile
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import CACHE_STARTING
 from tdcs.api.quantities import to_bytes
+from tdcs.control.cache_registry import most_files
 from tdcs.control.context import Stores
 from tdcs.control.dataset import claimants
 from tdcs.control.dataset.bandwidth import store_of, worth
@@ -328,7 +328,7 @@ class MountPass:
         others = self.world.others_of(mount).files
         return listing_limit(
             spec,
-            heap_files=profile.heap_files(spec.master.jvm_options),
+            heap_files=most_files(spec),
             cluster=mount.cluster,
             others=others,
             namespaces=namespaces,

@@ -17,8 +17,9 @@ from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import explain_disk, plain_folder, replace_plain_file
 from tdcs.listing.folder import is_digest
 from tdcs.listing.result import ManifestUnavailableError
-from tdcs.model.cache_engine import Engine, EngineError, EngineUnavailableError
+from tdcs.model.cache_engine import EngineError, EngineUnavailableError
 from tdcs.model.manifest import Manifest
+from tdcs.node.csi.views.mount_tables import Mounts
 from tdcs.node.csi.views.node_manifests import Manifests, load
 from tdcs.node.csi.views.view_folders import DatasetFolder, VersionFolder, dataset_folder, tiers_of
 from tdcs.node.csi.volume import MOUNTED, SourceNotReadyError, Volume
@@ -52,13 +53,13 @@ class Versions:
     def __init__(
         self,
         *,
-        engine: Callable[[str], Engine],
+        engine: Callable[[str], Mounts],
         manifests: Manifests,
         cache_root: str,
         patience: float,
         fresh_seconds: float,
     ) -> None:
-        """`engine` gives the engine of a cache cluster; `patience` is how many seconds its master may take to answer
+        """`engine` says what a cache cluster has mounted; `patience` is how many seconds its master may take to answer
         a first, small question; an answer younger than `fresh_seconds` is not asked for again.
         """
         self._engine: Final = engine

@@ -11,13 +11,13 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.engine.confined_path import explain_disk
-from tdcs.model.cache_engine import Engine
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi import mountinfo
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.current_version import Versions
 from tdcs.node.csi.views.leftovers import clear_abandoned, on_disk
+from tdcs.node.csi.views.mount_tables import Mounts
 from tdcs.node.csi.views.node_manifests import MakeLister, Manifests
 from tdcs.node.csi.views.overlay import OverlaySupport, parse_shown
 from tdcs.node.csi.views.reader_client import ReaderClient
@@ -40,7 +40,7 @@ class NodeViews:
         self,
         *,
         settings: ViewSettings,
-        engine: Callable[[str], Engine],
+        engine: Callable[[str], Mounts],
         lister: MakeLister,
         guard: HangGuard,
     ) -> None:

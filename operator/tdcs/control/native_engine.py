@@ -1,0 +1,351 @@
+"""`NativeEngine`: a cache of agents alone. What it has mounted stands in a ConfigMap; the rest is known of the agents.
+
+A mount is no more than a path, a source and a version here: nobody but the operator and the agents reads the source.
+So nothing waits for a master, and none can lose what is mounted.
+"""
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Final, Self
+
+import aiohttp
+import msgspec
+
+from tdcs.api import names
+from tdcs.api.source_uri import is_folder, parse_source_uri
+from tdcs.kube.api import KubeApi
+from tdcs.kube.apply import owner_reference
+from tdcs.kube.errors import KubeError
+from tdcs.listening import at
+from tdcs.listing.bucket_pages import open_session
+from tdcs.listing.listed_page import ListedPage
+from tdcs.listing.page_requests import PageRequests
+from tdcs.model.agent_state import Agents, AgentState
+from tdcs.model.cache_engine import (
+    CachedFile,
+    EngineError,
+    EngineUnavailableError,
+    MountConflictError,
+    NoSuchPathError,
+    NoSuchWorkerError,
+    Source,
+    WorkerInfo,
+)
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CONFIG_MAPS
+from tdcs.model.source_paths import canonical_uri, check_same_store, checked_path, store_of
+
+_log: Final = logging.getLogger(__name__)
+
+LOST_SECONDS: Final = 10.0
+"""An agent that could not be reached for so long counts as lost: one that starts again is back sooner."""
+
+_ASK_SECONDS: Final = 30.0
+_CONNECT_SECONDS: Final = 10.0
+
+
+class Mounted(msgspec.Struct, frozen=True, kw_only=True):
+    """A mount.
+
+    Attributes:
+        uri: of its source, canonical.
+        store: what tells the source's store from others (`store_of`).
+        version: digest of its manifest; empty before the first.
+    """
+
+    uri: str
+    store: str = ""
+    version: str = ""
+
+
+class MountTable:
+    """The mounts of one cache cluster, in a ConfigMap that goes with it.
+
+    The one operator that works writes it, so it is read once.
+
+    Args:
+        owner: gives the CacheCluster; None when there is none.
+    """
+
+    def __init__(
+        self, *, api: KubeApi, namespace: str, cluster: str, owner: Callable[[], Object | None]
+    ) -> None:
+        self._api: Final = api
+        self._namespace: Final = namespace
+        self._cluster: Final = cluster
+        self._name: Final = names.mounts_name(cluster=cluster)
+        self._owner: Final = owner
+        self._known: dict[str, Mounted] | None = None
+        self._of: str | None = None
+        self._lock: Final = asyncio.Lock()
+
+    async def mounts(self) -> Mapping[str, Mounted]:
+        """All of them by path. Raises EngineError."""
+        async with self._lock:
+            return dict(await self._read())
+
+    async def put(self, path: str, mounted: Mounted | None) -> None:
+        """Write a mount, or that it is gone. Raises EngineError, and nothing has changed then, or what was written is
+        read again."""
+        async with self._lock:
+            known = await self._read()
+            if known.get(path) == mounted:
+                return
+            wanted = {each: value for each, value in known.items() if each != path}
+            if mounted is not None:
+                wanted[path] = mounted
+            self._known = None  # whether a write that fails was done is not known
+            await self._write(path, wanted)
+            self._known = wanted
+
+    async def _read(self) -> dict[str, Mounted]:
+        uid = self._owner_of()["metadata"]["uid"]
+        if self._known is None or self._of != uid:
+            data: Mapping[str, str] = {}
+            try:
+                found = await self._api.get(CONFIG_MAPS, name=self._name, namespace=self._namespace)
+            except KubeError as error:
+                raise self._unavailable("read", error) from error
+            if found is not None and _is_of(found, uid):
+                data = found.get("data") or {}
+            self._known, self._of = dict(self._understood(data)), uid
+        return self._known
+
+    def _understood(self, data: Mapping[str, str]) -> Iterator[tuple[str, Mounted]]:
+        for key, text in data.items():
+            try:
+                entry = msgspec.json.decode(text, type=_Entry)
+            except msgspec.MsgspecError as error:
+                where = f"{self._namespace}/{self._name}"
+                _log.warning("entry %s of ConfigMap %s is no mount, and is left out: %s", key, where, error)
+            else:
+                yield entry.path, entry.mounted
+
+    async def _write(self, path: str, wanted: Mapping[str, Mounted]) -> None:
+        owner = self._owner_of()
+        data = {_key(each): _text(each, mounted) for each, mounted in wanted.items()}
+        try:
+            found = await self._api.get(CONFIG_MAPS, name=self._name, namespace=self._namespace)
+            if found is None:
+                await self._api.create(CONFIG_MAPS, obj=self._object(owner, data))
+                return
+            if not _is_of(found, owner["metadata"]["uid"]):
+                raise EngineUnavailableError(
+                    attempted=f"write ConfigMap {self._namespace}/{self._name}",
+                    reason=f"one of that name is there, which is not of CacheCluster {self._cluster}",
+                    remedy="It goes with an earlier CacheCluster of that name; delete it if it does not",
+                    retryable=True,
+                )
+            patch = {"data": {_key(path): data.get(_key(path))}}
+            await self._api.merge(CONFIG_MAPS, name=self._name, namespace=self._namespace, patch=patch)
+        except KubeError as error:
+            raise self._unavailable("write", error) from error
+
+    def _object(self, owner: Object, data: Mapping[str, str]) -> Object:
+        labels = {
+            names.LABEL_MANAGED_BY: names.MANAGED_BY,
+            names.LABEL_CACHE_CLUSTER: self._cluster,
+            names.LABEL_COMPONENT: "mounts",
+        }
+        metadata = {
+            "name": self._name,
+            "namespace": self._namespace,
+            "labels": labels,
+            "ownerReferences": [owner_reference(owner)],
+        }
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
+
+    def _owner_of(self) -> Object:
+        owner = self._owner()
+        if owner is None:
+            raise EngineUnavailableError(
+                attempted=f"read what CacheCluster {self._cluster} has mounted",
+                reason="there is no such CacheCluster",
+                remedy="Create it",
+                retryable=True,
+            )
+        return owner
+
+    def _unavailable(self, verb: str, error: Exception) -> EngineUnavailableError:
+        return EngineUnavailableError(
+            attempted=f"{verb} ConfigMap {self._namespace}/{self._name}",
+            reason=str(error),
+            remedy="It is tried again; see the API server if it does not answer, and the number of mounts of the "
+            "CacheCluster if the ConfigMap has grown too large",
+            retryable=True,
+        )
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    mounted: Mounted
+
+
+def _text(path: str, mounted: Mounted) -> str:
+    return msgspec.json.encode(_Entry(path=path, mounted=mounted)).decode()
+
+
+def _key(path: str) -> str:
+    return path.strip("/").replace("/", ".")
+
+
+def _is_of(child: Object, uid: str) -> bool:
+    return any(one.get("uid") == uid for one in child["metadata"].get("ownerReferences") or ())
+
+
+class NativeEngine:
+    """An `Engine` of agents.
+
+    Args:
+        table: what is mounted.
+        hosts: gives the host of each node that has, or shall have, an agent.
+        agents: the agents there.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: MountTable,
+        hosts: Callable[[], Mapping[str, str]],
+        agents: Agents,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._table: Final = table
+        self._hosts: Final = hosts
+        self._agents: Final = agents
+        self._clock: Final = clock
+        self._sources: Final[dict[str, Source]] = {}
+        self._heard: Final[dict[str, tuple[float, AgentState]]] = {}
+        self._retired: Final[dict[str, str]] = {}
+        """Instances of agents that were taken out of service, by node."""
+
+    async def mount(self, *, path: str, source: Source) -> None:
+        checked_path(path)
+        uri, store = canonical_uri(source.uri), store_of(source.options)
+        attempted = f"mount {uri} at {path}"
+        known = (await self._table.mounts()).get(path)
+        if known is not None:
+            if known.uri != uri:
+                raise MountConflictError(
+                    attempted=attempted,
+                    reason="another source is mounted there",
+                    remedy="Delete the Datasets that use it first",
+                    path=path,
+                )
+            check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
+        if not is_folder(uri) and (known is None or self._sources.get(path) != source):
+            await _ask(source, path=path)  # folders are counted by agents before
+        if known is None:
+            await self._table.put(path, Mounted(uri=uri, store=store))
+        self._sources[path] = source
+
+    async def unmount(self, *, path: str) -> None:
+        await self._table.put(path, None)
+        self._sources.pop(path, None)
+
+    async def mounts(self) -> Mapping[str, str]:
+        return {path: mounted.uri for path, mounted in (await self._table.mounts()).items()}
+
+    def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
+        """Nothing lists by this: what is cached is listed at its source."""
+        raise EngineError(
+            attempted=f"list {path}",
+            reason="a cache without a master knows no files",
+            remedy="List its source",
+            path=path,
+        )
+
+    def source_of(self, path: str) -> Source | None:
+        """The source that this process has mounted at a path, with its keys; None when it has mounted none there."""
+        return self._sources.get(path)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Texts to hide wherever they occur."""
+        keys = (source.credentials for source in self._sources.values())
+        return frozenset(secret for one in keys if one is not None for secret in one.secrets)
+
+    async def retire(self, *, worker: str) -> None:
+        if worker not in self._hosts():
+            raise NoSuchWorkerError(
+                attempted=f"retire worker {worker}",
+                reason=f"the workers are: {', '.join(sorted(self._hosts())) or 'none'}",
+                remedy="Choose another node",
+                worker=worker,
+            )
+        state = self._agents.states().get(worker)
+        if state is not None:
+            self._retired[worker] = state.instance
+        self._heard.pop(worker, None)
+
+    async def workers(self) -> list[WorkerInfo]:
+        now, states, hosts = self._clock(), self._agents.states(), self._hosts()
+        for known in (self._heard, self._retired):
+            for node in known.keys() - hosts.keys():
+                del known[node]
+        found = []
+        for node, host in sorted(hosts.items()):
+            state = states.get(node)
+            if state is not None and state.journal == names.OWN_BLOCK_IDS:
+                if self._retired.get(node, state.instance) != state.instance:
+                    del self._retired[node]  # it was started anew since
+                if node not in self._retired:
+                    self._heard[node] = (now, state)
+            heard_at, last = self._heard.get(node, (0.0, None))
+            live = last is not None and now - heard_at < LOST_SECONDS
+            found.append(
+                WorkerInfo(
+                    name=node,
+                    address=at(host, names.AGENT_BLOCK_PORT),
+                    capacity_bytes=last.capacity_bytes if last is not None and live else 0,
+                    used_bytes=last.used_bytes if last is not None and live else 0,
+                    live=live,
+                )
+            )
+        return found
+
+    async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
+        """Nothing: these are settings of Alluxio's clients, and there are none."""
+
+    async def set_version(self, *, path: str, version: str) -> None:
+        known = (await self._table.mounts()).get(path)
+        if known is None:
+            raise NoSuchPathError(
+                attempted=f"publish the version of {path}",
+                reason="nothing is mounted there",
+                remedy="Mount the source first",
+                path=path,
+            )
+        await self._table.put(path, msgspec.structs.replace(known, version=version))
+
+    async def journal(self) -> str:
+        return names.OWN_BLOCK_IDS
+
+    async def versions(self) -> Mapping[str, str]:
+        mounts = await self._table.mounts()
+        return {path: mounted.version for path, mounted in mounts.items() if mounted.version}
+
+    async def pin(self, *, path: str, pinned: bool) -> None:
+        """Nothing: an agent evicts nothing by itself."""
+
+    async def close(self) -> None:
+        return
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+async def _ask(source: Source, *, path: str) -> None:
+    """Ask a bucket for a page of its names: whether it is there, and takes the keys. Raises SourceError."""
+    uri = parse_source_uri(source.uri)
+    timeout = aiohttp.ClientTimeout(total=_ASK_SECONDS, sock_connect=_CONNECT_SECONDS)
+    prefix = f"{uri.path}/".encode() if uri.path else b""
+    async with open_session(timeout, connections=1) as session:
+        requests = PageRequests(session, source, uri, path=path, encoded=True)
+        await requests.page("", functools.partial(ListedPage, prefix))

@@ -1,0 +1,229 @@
+"""A CacheCluster without Alluxio: the operator's controllers and agent processes, from a bucket to a reader's bytes.
+
+Only the API server is in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
+from tests.support.dataplane.agents import fill
+from tests.support.programs.bucket_store import KEYS, BucketStore, serving
+from tests.support.programs.ports import free_ports
+from tests.support.twins.engine import MemoryEngine
+from tests.support.waiting import eventually_async
+from tests.unit.control.cluster import QUICK, Cluster
+
+from tdcs.api import names
+from tdcs.control.cache_registry import Cache, CachePool, ClusterObjects
+from tdcs.control.operator.cache_factory import native_cache, serve_manifests
+from tdcs.engine.agent_client import HttpAgents
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.result import operator_url
+from tdcs.listing.source_keys import SourceKeys
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, CONFIG_MAPS, DATASETS, STATEFUL_SETS
+from tdcs.model.manifest import Manifest
+from tdcs.node.agent.agent_process import prepare
+
+NODES = ("one", "two")
+FILES = {
+    f"data/{number // 20:02}/{number:03}.jpg": random.Random(number).randbytes(20_000) for number in range(80)
+}
+BYTES = sum(map(len, FILES.values()))
+
+
+class World:
+    """The agents of two nodes, and the operator, which can be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = BucketStore(
+            keys=[name.encode() for name in FILES],
+            size=lambda key: len(FILES[key.decode()]),
+            content=lambda key: FILES[key.decode()],
+        )
+        self.manifests = ManifestFolder(folder / "manifests")
+        (self.port,) = free_ports(1)
+        self.made: list[CachePool] = []
+        self.agents = {node: self._agent(folder, node) for node in NODES}
+        self.cluster = Cluster(
+            engine=MemoryEngine(sources={}, workers=dict.fromkeys(NODES, 1 << 30)),
+            nodes={node: {} for node in NODES},
+            settings=replace(QUICK, give_up_seconds=30.0, return_seconds=30.0, listing_seconds=60.0),
+            caches=self.caches(),
+        )
+
+    def _agent(self, folder: Path, node: str) -> AgentProcess:
+        control, blocks = free_ports(2)
+        return AgentProcess(
+            node=node,
+            tier=folder / node,
+            log=folder / f"{node}.log",
+            capacity=1 << 30,
+            control_port=control,
+            block_port=blocks,
+            worker=None,
+        )
+
+    def caches(self) -> CachePool:
+        """As the operator makes them, but that agents listen on ports of this machine."""
+        url = operator_url(address=f"127.0.0.1:{self.port}", secure=False)
+        made = CachePool(make=_refused, make_native=self._made, folder=self.manifests, manifest_url=url)
+        self.made.append(made)
+        return made
+
+    def _made(self, cluster: str, objects: ClusterObjects) -> Cache:
+        agents = HttpAgents(poll_seconds=2.0, call_seconds=5.0)
+        return native_cache(
+            cluster,
+            objects,
+            api=self.cluster.server,
+            namespace=names.SYSTEM_NAMESPACE,
+            folder=self.manifests,
+            agents=agents,
+            check_keys=SourceKeys(),
+            connect=lambda workers: agents.connect(
+                {worker.name: self.agents[worker.name].reached for worker in workers}
+            ),
+        )
+
+    async def start(self) -> None:
+        """The pods of the StatefulSets begin, and the operator."""
+        for agent in self.agents.values():
+            agent.tier.mkdir()
+            await prepare(tier=agent.tier, master="")
+            agent.process.launch()
+        for agent in self.agents.values():
+            await asyncio.to_thread(agent.process.wait_ready)
+        await self.cluster.start()
+
+    async def operator_is_killed(self) -> None:
+        """Another operator begins, with nothing in its memory."""
+        await self.cluster.stop()
+        self.cluster._caches = self.caches()
+        await self.cluster.start()
+
+    @property
+    def mounts(self) -> Object:
+        place = (names.SYSTEM_NAMESPACE, names.mounts_name(cluster=names.DEFAULT_CACHE_CLUSTER))
+        found = self.cluster.server.store(CONFIG_MAPS).get(place)
+        return dict(found["data"]) if found is not None else {}
+
+    def manifest(self, name: str = "pictures") -> Manifest:
+        digest = self.cluster.observer.view("default").versions[self.cluster.status(name)["mountPath"]]
+        return self.manifests.open(digest)
+
+    async def reads(self, *nodes: str, name: str = "pictures") -> None:
+        """Wait until every byte of a Dataset comes from one of these nodes, and never another one."""
+        manifest = self.manifest(name)
+        expected = {}
+        for block in range(manifest.blocks):
+            path = manifest.file_path(manifest.file_of(block)).decode()
+            expected[block] = FILES[f"data/{path}"]
+
+        def all_right() -> bool:
+            found: dict[int, bytes] = {}
+            for node in nodes:
+                found |= read_by_wire(self.agents[node], manifest, expected)
+            assert found == {block: expected[block] for block in found}
+            return found == expected
+
+        await eventually_async(all_right, deadline=60, describe=self.cluster._describe)
+
+
+def _refused(cluster: str) -> Cache:
+    raise AssertionError(f"CacheCluster {cluster} has no master")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    async with serving(made.store), serve_manifests(made.manifests, port=made.port):
+        try:
+            await made.cluster.create_keys(account=KEYS.access_key_id, key=KEYS.secret_access_key)
+            await made.cluster.create_cache(
+                engine="Native",
+                sourceFolders=[str(tmp_path / "shared")],
+                sources=[{"name": "store", "endpoints": [made.store.source.options["endpoint"]]}],
+            )
+            await made.start()
+            yield made
+        finally:
+            await made.cluster.stop()
+            for caches in made.made:
+                await caches.close()
+            for agent in made.agents.values():
+                await asyncio.to_thread(agent.process.kill)
+
+
+async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio(world: World) -> None:
+    cluster, server = world.cluster, world.cluster.server
+    source = world.store.source
+    await cluster.create_dataset(
+        source={"uri": source.uri, "options": {"endpoint": source.options["endpoint"], "pathStyle": True}},
+        placement={"mode": "Partition", "nodeCount": 2},
+    )
+    await cluster.until_state("Ready")
+    assert cluster.status()["cachedBytes"] == BYTES
+    assert sum(cluster.nodes().values()) == BYTES
+    assert set(cluster.nodes()) == set(NODES), "one part on each"
+    await world.reads(*NODES)
+    await cluster.until(
+        lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)["status"] == "True"
+    )
+
+    sets = {name: one for (_, name), one in server.store(STATEFUL_SETS).items()}
+    assert set(sets) == {"default-worker-one", "default-worker-two"}, "no master"
+    for one in sets.values():
+        pod = one["spec"]["template"]["spec"]
+        assert [each["name"] for each in pod["containers"]] == ["agent"]
+
+    # The next operator knows what is mounted and which version it has: nothing is listed, and nothing is loaded.
+    given, world.store.content = world.store.content, None
+    await world.operator_is_killed()
+    await cluster.until_state("Ready")
+    assert cluster.status()["cachedBytes"] == BYTES
+
+    # An agent is killed: what it had is there again.
+    for agent in world.agents.values():
+        await asyncio.to_thread(agent.process.kill)
+        await asyncio.to_thread(agent.process.start)
+    await world.reads(*NODES)
+    world.store.content = given
+
+    # A folder that the nodes share is a source as a bucket is.
+    fill(world.folder / "shared", FILES)
+    await cluster.create_dataset(
+        "folder",
+        source={"uri": f"file://{world.folder}/shared/data", "secretRef": None},
+        placement={"mode": "Partition", "nodeCount": 2},
+    )
+    await cluster.until_state("Ready", "folder")
+    await world.reads(*NODES, name="folder")
+    await server.delete(DATASETS, name="folder", namespace="n")
+    await cluster.until(lambda: len(world.mounts) == 1)
+
+    # One node leaves: what only it held is moved to the other one before.
+    await server.merge(
+        CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"replicas": 1}}
+    )
+    await cluster.until(lambda: len(server.store(STATEFUL_SETS)) == 1, deadline=120)
+    (left,) = [
+        node
+        for node in NODES
+        if f"default-worker-{node}" in {name for _, name in server.store(STATEFUL_SETS)}
+    ]
+    await world.reads(left)
+
+    # The Dataset goes, and what it had.
+    assert len(world.mounts) == 1
+    await server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: not server.store(DATASETS) and not world.mounts)
+    await eventually_async(lambda: not list(world.agents[left].disk.spool.iterdir()), deadline=60)

@@ -1,0 +1,261 @@
+"""A cache without a master: what is mounted, who its workers are, and what its pods have."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import pytest
+from tests.support.programs.bucket_store import BucketStore, serving
+from tests.unit.control.builders import GIB
+from tests.unit.control.server import Server
+from tests.unit.kube.fake import error
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.control.cache_registry import NATIVE_FILES, most_files
+from tdcs.control.cachecluster import cache_certificates, cache_children
+from tdcs.control.cachecluster.blueprint import Blueprint
+from tdcs.control.native_engine import LOST_SECONDS, MountTable, NativeEngine
+from tdcs.kube.errors import UnavailableError
+from tdcs.model.agent_state import AgentState, Assignment, FolderCount, FolderLimit
+from tdcs.model.cache_engine import (
+    Engine,
+    EngineUnavailableError,
+    MountConflictError,
+    NoSuchPathError,
+    NoSuchWorkerError,
+    Source,
+    SourceError,
+)
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, CONFIG_MAPS, Resource
+from tdcs.trust.settings import TrustSettings
+
+PATH, OTHER = "/datasets/0123456789abcdef", "/datasets/fedcba9876543210"
+PLACE = (names.SYSTEM_NAMESPACE, names.mounts_name(cluster="default"))
+
+
+class Agents:
+    """Agents that say what a test lets them say."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, AgentState] = {}
+
+    def states(self) -> Mapping[str, AgentState]:
+        return self.known
+
+    async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None:
+        raise AssertionError
+
+    async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
+        raise AssertionError
+
+    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+        raise AssertionError
+
+    async def close(self) -> None:
+        return
+
+    def say(self, node: str, *, instance: str = "1", journal: str = names.OWN_BLOCK_IDS) -> None:
+        self.known[node] = AgentState(
+            node=node, instance=instance, revision=1, capacity_bytes=10, used_bytes=3, journal=journal
+        )
+
+
+class World:
+    """An API server with one CacheCluster, a bucket, and engines of one operator after the other."""
+
+    def __init__(self, store: BucketStore) -> None:
+        self.server, self.agents, self.store = Server(), Agents(), store
+        self.hosts = {"a": "a.example", "b": "b.example"}
+        self.now = 0.0
+
+    async def create(self) -> None:
+        spec = {"engine": "Native"}
+        metadata = {"name": "default", "namespace": names.SYSTEM_NAMESPACE}
+        kind = {"apiVersion": names.API_VERSION, "kind": "CacheCluster"}
+        await self.server.create(CACHE_CLUSTERS, obj={**kind, "metadata": metadata, "spec": spec})
+
+    def owner(self) -> Object | None:
+        return self.server.store(CACHE_CLUSTERS).get((names.SYSTEM_NAMESPACE, "default"))
+
+    def engine(self) -> NativeEngine:
+        table = MountTable(
+            api=self.server, namespace=names.SYSTEM_NAMESPACE, cluster="default", owner=self.owner
+        )
+        return NativeEngine(table=table, hosts=lambda: self.hosts, agents=self.agents, clock=lambda: self.now)
+
+    @property
+    def source(self) -> Source:
+        return self.store.source
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with serving(BucketStore(keys=[b"data/x"])) as store:
+        made = World(store)
+        await made.create()
+        yield made
+
+
+async def test_the_next_operator_knows_what_is_mounted_and_in_which_version(world: World) -> None:
+    engine = world.engine()
+    assert isinstance(engine, Engine)
+    assert await engine.mounts() == {}
+    await engine.mount(path=PATH, source=world.source)
+    await engine.mount(path=OTHER, source=beside(world.source, uri="s3://bucket/data/below"))
+    await engine.set_version(path=PATH, version="f" * 32)
+
+    after = world.engine()
+    assert set(await after.mounts()) == {PATH, OTHER}, "one may lie below the other"
+    assert await after.versions() == {PATH: "f" * 32}
+    assert after.source_of(PATH) is None, "keys are kept nowhere"
+    for text in world.server.store(CONFIG_MAPS)[PLACE]["data"].values():
+        assert not any(secret in text for secret in world.source.credentials.secrets)  # type: ignore[union-attr]
+    await after.mount(path=PATH, source=world.source)
+    assert await after.versions() == {PATH: "f" * 32}, "its version stays"
+    assert after.source_of(PATH) == world.source
+
+    await after.unmount(path=PATH)
+    await after.unmount(path=PATH)
+    assert set(await world.engine().mounts()) == {OTHER}
+
+
+def beside(source: Source, *, uri: str) -> Source:
+    return Source(uri=uri, options=source.options, credentials=source.credentials)
+
+
+async def test_what_cannot_be_mounted_is_refused_and_leaves_nothing(world: World) -> None:
+    engine = world.engine()
+    world.store.failures = dict.fromkeys(range(9), (403, b"<Code>SignatureDoesNotMatch</Code>"))
+    with pytest.raises(SourceError):
+        await engine.mount(path=PATH, source=world.source)
+    world.store.failures = {}
+    with pytest.raises(NoSuchPathError):
+        await engine.set_version(path=PATH, version="1")
+    assert await engine.mounts() == {}
+    await engine.mount(path=PATH, source=world.source)
+    with pytest.raises(MountConflictError):
+        await engine.mount(path=PATH, source=beside(world.source, uri="s3://other"))
+    elsewhere = Source(
+        uri=world.source.uri, options={**world.source.options, "region": "eu-1"}, credentials=None
+    )
+    with pytest.raises(MountConflictError):
+        await engine.mount(path=PATH, source=elsewhere)
+
+
+async def test_a_write_that_fails_is_an_error_and_what_stands_there_counts(world: World) -> None:
+    engine = world.engine()
+
+    def refuse(verb: str, resource: Resource) -> None:
+        if verb in {"create", "merge"} and resource is CONFIG_MAPS:
+            raise error(UnavailableError)
+
+    world.server.refuse = refuse
+    with pytest.raises(EngineUnavailableError, match="as told"):
+        await engine.mount(path=PATH, source=world.source)
+    assert await engine.mounts() == {}
+    world.server.refuse = lambda verb, resource: None
+    await engine.mount(path=PATH, source=world.source)
+    # Somebody deletes it by hand: the next write brings all of it back.
+    del world.server.store(CONFIG_MAPS)[PLACE]
+    await engine.mount(path=OTHER, source=world.source)
+    assert set(await world.engine().mounts()) == {PATH, OTHER}
+
+
+async def test_what_no_operator_wrote_is_left_out_and_what_is_another_clusters_is_left_alone(
+    world: World,
+) -> None:
+    engine = world.engine()
+    await engine.mount(path=PATH, source=world.source)
+    world.server.store(CONFIG_MAPS)[PLACE]["data"]["broken"] = "{"
+    assert set(await world.engine().mounts()) == {PATH}
+    # A CacheCluster that is made anew, before the one of the earlier one of its name is collected.
+    del world.server.store(CACHE_CLUSTERS)[names.SYSTEM_NAMESPACE, "default"]
+    with pytest.raises(EngineUnavailableError, match="no such CacheCluster"):
+        await engine.mounts()
+    await world.create()
+    assert await engine.mounts() == {}
+    with pytest.raises(EngineUnavailableError, match="not of CacheCluster"):
+        await engine.mount(path=PATH, source=world.source)
+    del world.server.store(CONFIG_MAPS)[PLACE]
+    await engine.mount(path=PATH, source=world.source)
+    assert set(await engine.mounts()) == {PATH}
+
+
+async def test_many_mounts_at_once_are_all_written(world: World) -> None:
+    engine = world.engine()
+    paths = [f"/datasets/{number:016x}" for number in range(20)]
+    await asyncio.gather(*(engine.mount(path=path, source=world.source) for path in paths))
+    assert set(await world.engine().mounts()) == set(paths)
+
+
+async def test_workers_are_nodes_with_an_agent_and_lost_only_after_a_while(world: World) -> None:
+    engine = world.engine()
+    world.agents.say("a")
+    world.agents.say("b", journal="0a1b2c3d-journal")
+    first, second = await engine.workers()
+    assert (first.name, first.live, first.capacity_bytes, first.used_bytes) == ("a", True, 10, 3)
+    assert first.address == f"a.example:{names.AGENT_BLOCK_PORT}"
+    assert not second.live, "its blocks have a master's ids"
+    del world.agents.known["a"]
+    world.now = LOST_SECONDS - 1
+    assert (await engine.workers())[0].live
+    world.now = LOST_SECONDS
+    assert not (await engine.workers())[0].live
+
+
+async def test_a_retired_worker_comes_back_with_another_process(world: World) -> None:
+    engine = world.engine()
+    world.agents.say("a")
+    await engine.workers()
+    await engine.retire(worker="a")
+    assert not (await engine.workers())[0].live
+    world.agents.say("a", instance="2")
+    assert (await engine.workers())[0].live
+    with pytest.raises(NoSuchWorkerError):
+        await engine.retire(worker="c")
+
+
+def plan(**spec: object) -> Blueprint:
+    return Blueprint(
+        owner={
+            "apiVersion": names.API_VERSION,
+            "kind": "CacheCluster",
+            "metadata": {"name": "default", "uid": "u"},
+        },
+        spec=CacheClusterSpec.model_validate({"engine": "Native", **spec}),
+        namespace=names.SYSTEM_NAMESPACE,
+        image="alluxio",
+        agent_image="tdcs",
+        trust=TrustSettings(provider="selfSigned", prefix="tdcs-trust"),
+    )
+
+
+def test_a_native_worker_has_an_agent_alone_and_nothing_of_alluxio() -> None:
+    made = cache_children.worker(plan(), node="a")
+    pod = made["spec"]["template"]["spec"]
+    (agent,) = pod["containers"]
+    (prepare,) = pod["initContainers"]
+    variables = {each["name"] for each in (*agent["env"], *prepare["env"])}
+    assert not variables & {"TDCS_MASTER", "TDCS_WORKER"}
+    assert {one["image"] for one in (agent, prepare)} == {"tdcs"}
+    assert "config" not in {volume["name"] for volume in pod["volumes"]}
+    (service,) = cache_children.services(plan())
+    assert {port["name"] for port in service["spec"]["ports"]} == {"agent", "blocks"}
+    roles = {
+        subject.role for subject in cache_certificates.subjects(plan(), nodes=["a"], fuse=False).values()
+    }
+    assert {str(role) for role in roles} == {"agent"}
+
+
+def test_an_agent_in_memory_asks_for_its_tier() -> None:
+    tiers = [{"medium": "MEM", "path": "/dev/shm/x", "capacity": GIB}]
+    (agent,) = cache_children.worker(plan(storage={"tiers": tiers}), node="a")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert agent["resources"]["requests"]["memory"] == f"{192 + 1024}Mi"
+
+
+def test_a_cache_without_a_master_takes_as_many_files_as_listings_were_tried_with() -> None:
+    assert most_files(CacheClusterSpec(engine="Native")) == NATIVE_FILES
+    assert most_files(CacheClusterSpec()) < NATIVE_FILES

@@ -1,0 +1,104 @@
+"""Of whom a node plugin asks what is mounted in a cache cluster."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+
+import msgspec
+import pytest
+from tests.support.programs.http_store import http_store
+
+from tdcs.engine.holder_table import MOUNTS_PATH, ClusterMounts
+from tdcs.engine.operator_client import OperatorClient
+from tdcs.model.cache_engine import EngineError, EngineUnavailableError
+from tdcs.node.csi.views.mount_tables import ClusterMountTable, NativeLister
+
+PATH, NEW = "/datasets/a", "/datasets/b"
+
+
+class Master:
+    async def mounts(self) -> Mapping[str, str]:
+        return {PATH: "s3://pictures"}
+
+    async def versions(self) -> Mapping[str, str]:
+        return {PATH: "of the master"}
+
+
+class Operator:
+    """What the operator answers."""
+
+    def __init__(self) -> None:
+        self.answer: ClusterMounts | None = None
+        self.asked: list[str] = []
+
+    def give(self, request: BaseHTTPRequestHandler) -> None:
+        self.asked.append(request.path)
+        request.send_response(200 if self.answer is not None else 503)
+        body = msgspec.msgpack.encode(self.answer)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def tables() -> Iterator[tuple[ClusterMountTable, Operator, Clock]]:
+    operator, clock = Operator(), Clock()
+    with http_store(operator.give) as address:
+        client = OperatorClient(address)
+        yield ClusterMountTable(cluster="c", master=Master(), operator=client, clock=clock), operator, clock
+
+
+async def test_a_cluster_with_a_master_is_asked_itself_and_the_operator_once_a_minute() -> None:
+    with tables() as (table, operator, clock):
+        operator.answer = ClusterMounts()
+        for _ in range(3):
+            assert await table.versions() == {PATH: "of the master"}
+        assert operator.asked == [f"{MOUNTS_PATH}c"]
+        clock.now = 60.0
+        assert await table.mounts() == {PATH: "s3://pictures"}
+        assert len(operator.asked) == 2
+        assert not table.native
+
+
+async def test_an_operator_that_says_nothing_leaves_a_cluster_its_master_and_is_not_asked_all_the_time() -> (
+    None
+):
+    with tables() as (table, operator, clock):
+        for _ in range(3):
+            assert await table.versions() == {PATH: "of the master"}
+        assert len(operator.asked) == 1
+        clock.now = 10.0
+        operator.answer = ClusterMounts(native=True, versions={PATH: "1"})
+        assert await table.versions() == {PATH: "1"}
+
+
+async def test_of_a_cluster_without_a_master_the_operator_says_what_is_mounted() -> None:
+    with tables() as (table, operator, clock):
+        operator.answer = ClusterMounts(native=True, versions={PATH: "1", NEW: ""})
+        assert set(await table.mounts()) == {PATH, NEW}
+        assert await table.versions() == {PATH: "1"}
+        assert len(operator.asked) == 1, "both questions about a volume are answered by one"
+        assert table.native
+        clock.now = 1.0
+        operator.answer = None
+        with pytest.raises(EngineUnavailableError):
+            await table.versions()
+        operator.answer = ClusterMounts(native=True, versions={PATH: "2"})
+        assert await table.versions() == {PATH: "2"}, "it is asked again at once"
+
+
+async def test_nothing_lists_a_source_of_such_a_cluster_on_a_node() -> None:
+    with pytest.raises(EngineError, match="operator"):
+        await NativeLister().list(path=PATH)
+
+
+async def test_without_an_operator_every_cluster_has_a_master() -> None:
+    table = ClusterMountTable(cluster="c", master=Master(), operator=None)
+    assert await table.versions() == {PATH: "of the master"}
