@@ -57,8 +57,9 @@ class DataMeeting(Model):
     job gets, before its pods start. Remote: its pods read from other nodes as long as they run."""
     reason: Literal["SpecFixesNodes", "NoRoomInCache", "CostsLess"] | None = None
     """Why they read from other nodes. SpecFixesNodes: the Dataset's spec says on how many nodes a copy lies
-    (placement.nodeCount or a mode other than Auto), or nothing is preloaded. NoRoomInCache: the caches of its nodes are
-    full of data that is in use. CostsLess: the job ends before it would gain from it."""
+    (placement.nodeCount or a mode other than Auto), or nothing is preloaded. NoRoomInCache: the caches of its nodes
+    have no room for it beside data that is in use, or the nodes have none that the Dataset may use. CostsLess: the job
+    ends before it would gain from it."""
     nodes: list[str] = Field(default=[])
     """The nodes that the choice is for: those that its pods are expected on, then those that they are on; the first 128
     by name."""

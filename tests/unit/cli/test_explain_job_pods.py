@@ -303,7 +303,7 @@ def test_pods_of_a_suspended_job_and_pods_on_their_way_out_are_told_in_the_past(
             },
             (
                 "so the copy grows onto b: 60 bytes, expected to take 6 s and to cost the job 5 s; reading from "
-                "other nodes was expected to cost 90 s. It is on its way."
+                "other nodes was expected to cost 90 s. It is on its way;"
             ),
         ),
         ({"way": "Grow", "nodes": ["b"], "metTime": "2026-01-01T00:00:07Z"}, "It took 7 s."),

@@ -9,7 +9,8 @@ NODES_NAMED = 3
 _WHY_REMOTE = {
     "SpecFixesNodes": "its spec says on how many nodes a copy lies; leave placement.nodeCount out, with placement.mode "
     "Auto and preload.enabled, to have the copy come to its jobs",
-    "NoRoomInCache": "the caches of the job's nodes are full of data that is in use",
+    "NoRoomInCache": "the caches of the job's nodes have no room for it beside data that is in use, or the nodes have "
+    "no cache that its placement.nodeSelector allows",
     "CostsLess": "the job's activeDeadlineSeconds ends it before it would gain from a copy there",
 }
 
@@ -30,6 +31,6 @@ def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
         f"{meeting.grow_seconds or 0} s; reading from other nodes was {remote}"
     )
     if meeting.met_time is None:
-        return f"{text}. It is on its way."
+        return f"{text}. It is on its way; the Dataset's condition Placed says what keeps it out, if anything does."
     took = round(seconds_between(meeting.decided_time, meeting.met_time))
     return f"{text}. It took {took} s."

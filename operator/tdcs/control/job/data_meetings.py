@@ -20,7 +20,7 @@ from tdcs.decide.place.data_location import copies_of, wanted_near
 from tdcs.decide.place.data_meeting import PEER_RATE, Meeting, MeetingInput, Way, has_met, weigh
 from tdcs.decide.place.dataset_copies import merged
 from tdcs.decide.place.node_score import node_scores
-from tdcs.decide.place.slot_nodes import RESERVE_RATIO
+from tdcs.decide.place.slot_nodes import RESERVE_RATIO, matches
 from tdcs.decide.queue.pod_admission import GAVE_BACK
 from tdcs.model.kube_objects import Object
 
@@ -29,6 +29,9 @@ LOOK_SECONDS = 5.0
 
 AGAIN_SECONDS = 60.0
 """What reads from other nodes for lack of room is weighed again so often: there may be room by then."""
+
+LATE = 10
+"""What takes so many times as long as was expected is looked at less often: a quota may keep it out, say."""
 
 NO_ROOM: Final = "NoRoomInCache"
 """What changes without the job: it is weighed again."""
@@ -139,9 +142,13 @@ class DataMeetings:
         """Bytes that the cache of each node could give to a Dataset: all but what others that are in use have there."""
         cluster = dataset.spec.cache_cluster_ref.name
         mine = dataset.status.mount_path if dataset.status is not None else ""
-        found = {}
+        found: dict[str, int] = {}
         for worker in ((self._stores.cache_cluster(cluster) or {}).get("status") or {}).get("workers") or ():
-            if worker["node"] in nodes and worker.get("state") == "Ready":
+            if (
+                worker["node"] in nodes
+                and worker.get("state") == "Ready"
+                and self._allows(dataset, worker["node"])
+            ):
                 found[worker["node"]] = int(int(worker.get("capacityBytes") or 0) * (1 - RESERVE_RATIO))
         for other in self._stores.datasets.values():
             status, spec = other.get("status") or {}, other.get("spec") or {}
@@ -157,6 +164,11 @@ class DataMeetings:
                         found[node["name"]] -= taken
         return found
 
+    def _allows(self, dataset: Dataset, node: str) -> bool:
+        """Whether the Dataset may lie on a node at all."""
+        labels = (self._stores.nodes.get(("", node)) or {"metadata": {}})["metadata"].get("labels") or {}
+        return matches(labels, dataset.spec.placement.node_selector)
+
     def _peer_rate(self) -> float:
         """Bytes a second that a node got when copies grew for jobs that are there: the middle of what was measured."""
         rates = []
@@ -171,10 +183,15 @@ class DataMeetings:
         return statistics.median(rates) if rates else PEER_RATE
 
 
-def due(meetings: Mapping[str, DataMeeting]) -> float | None:
+def due(meetings: Mapping[str, DataMeeting], *, now: str) -> float | None:
     """Seconds until the next look at how jobs and data meet; None when nothing is under way."""
-    if any(one.way == "Grow" and one.met_time is None for one in meetings.values()):
-        return LOOK_SECONDS
+    growing = [one for one in meetings.values() if one.way == "Grow" and one.met_time is None]
+    if growing:
+        late = all(
+            seconds_between(one.decided_time, now) > max(LATE * (one.expected_seconds or 0), AGAIN_SECONDS)
+            for one in growing
+        )
+        return AGAIN_SECONDS if late else LOOK_SECONDS
     return AGAIN_SECONDS if any(one.reason == NO_ROOM for one in meetings.values()) else None
 
 

@@ -210,7 +210,7 @@ class TrainingJobController:
         if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
             again = _soonest(again, LOOK_SECONDS)
         if outcome is None:
-            again = _soonest(again, data_meetings.due(decision.meetings))
+            again = _soonest(again, data_meetings.due(decision.meetings, now=now))
         # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
         return 0.0 if outcome is not None else _soonest(again, turn.due(now=now), self._due(seen, now=now))
 

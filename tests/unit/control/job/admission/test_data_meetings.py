@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 from tests.unit.control.jobs import Jobs
 
+from tdcs.api.trainingjob_status import DataMeeting
+from tdcs.control.job.data_meetings import AGAIN_SECONDS, LOOK_SECONDS, due
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS
 
+NOW = "2026-01-01T00:10:00Z"
 SIZE = 55_000_000
 READS = [{"name": "pictures", "mountPath": "/data"}]
 
@@ -132,3 +135,22 @@ async def test_data_that_others_use_is_not_driven_out_for_a_copy_that_grows() ->
         jobs.advance(60)
         await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3600})  # a pass, as the minute brings it
         await jobs.until(lambda: meeting(jobs).get("way") == "Grow")
+
+
+async def test_no_copy_grows_where_the_dataset_may_not_lie() -> None:
+    async with Jobs(gpus={"a": 1, "b": 1}) as jobs:
+        cache(jobs, *"ab")
+        on_a = {"kubernetes.io/hostname": "a"}
+        pictures(jobs, placement={"mode": "Auto", "nodeSelector": on_a}, held={"a": SIZE})
+        await jobs.stranger("other", node="a", gpus=1)
+        await jobs.create(workers=1, datasets=READS)
+        await jobs.until(lambda: meeting(jobs).get("reason") == "NoRoomInCache")
+
+
+def test_growth_that_is_long_overdue_is_looked_at_less_often() -> None:
+    begun = DataMeeting(
+        way="Grow", nodes=["b"], expected_seconds=30, decided_time="2026-01-01T00:00:00Z", bytes=SIZE
+    )
+    assert due({"pictures": begun}, now="2026-01-01T00:01:00Z") == LOOK_SECONDS
+    assert due({"pictures": begun}, now="2026-01-01T00:06:00Z") == AGAIN_SECONDS
+    assert due({"pictures": begun.model_copy(update={"met_time": NOW})}, now=NOW) is None
