@@ -26,7 +26,11 @@ from tests.support.dataplane.agents import (
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_listing import FolderAgents
+from tdcs.listing.one_listing import list_source
 from tdcs.model.agent_state import NO_SLOTS, FolderLimit
+from tdcs.model.cache_engine import EngineUnavailableError, Source
 from tdcs.node.wire import frames
 from tdcs.node.wire.block_client import BlockClient
 from tdcs.node.wire.channel import receive, waiting_channel
@@ -246,3 +250,22 @@ async def test_agents_and_operator_of_one_release_work_together(victim: Victim, 
             assert two.content(victim.version) == FILES
         finally:
             await client.close()
+
+
+@pytest.mark.parametrize(
+    ("role", "lists"), [(Role.OPERATOR, True), (Role.READER, False), (Role.AGENT, False)]
+)
+async def test_the_operator_alone_has_folders_of_nodes_listed(
+    victim: Victim, tmp_path: Path, role: Role, lists: bool
+) -> None:
+    source = Source(uri=f"file://{tmp_path / 'source'}")
+    agents = FolderAgents(urls={"node-1": victim.agent.url}, tls=victim.authority.contexts(role))
+    listing = list_source(
+        source=source, path="/datasets/1f", folder=ManifestFolder(tmp_path / "listed"), agents=agents
+    )
+    if lists:
+        found = await listing
+        assert (found.totals.files, found.totals.file_bytes) == (len(FILES), sum(map(len, FILES.values())))
+        return
+    with pytest.raises(EngineUnavailableError, match="the agent of node node-1 answers 403"):
+        await listing
