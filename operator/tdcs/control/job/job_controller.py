@@ -16,8 +16,7 @@ from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import JobState, TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
-from tdcs.control.job import data_meetings, ended_job, job_children, job_status
-from tdcs.control.job.admitter import PodNodes
+from tdcs.control.job import data_meetings, ended_job, job_status
 from tdcs.control.job.admitters import Admitters
 from tdcs.control.job.data_meetings import DataMeetings
 from tdcs.control.job.ended_job import is_settled
@@ -27,6 +26,7 @@ from tdcs.control.job.pod_events import PodEvents
 from tdcs.control.job.queue.elastic_growth import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.refusal_message import child_refusal_of
+from tdcs.control.job.role_jobs import RoleJobs
 from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
 from tdcs.control.job.status_pace import PROGRESS, StatusPace
 from tdcs.control.status_publisher import publish_status
@@ -47,15 +47,13 @@ from tdcs.decide.job.left_sidecars import next_look, without_sidecars
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.job.observed_job import Observed, job_view, predicted_seconds
 from tdcs.decide.job.template_mounts import mount_problem
-from tdcs.decide.place.data_location import wanted_near
-from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import Reason
-from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
+from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs
 from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.job_pods import pod_view
-from tdcs.model.kube_objects import Key, Object, object_key
+from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import JOBS, SERVICES, TRAINING_JOBS
 
 _log = logging.getLogger(__name__)
@@ -75,10 +73,6 @@ GOING_RETRY = 1.0
 """Seconds until it is looked whether what an earlier job of the same name has left is gone."""
 
 
-SERVICE_CHECK = 60.0
-"""Seconds that a Service is taken to be as it was: nobody but people changes one, and jobs have many passes."""
-
-
 class TrainingJobController:
     """Keeps the children of every TrainingJob, and reports where its pods run."""
 
@@ -91,11 +85,10 @@ class TrainingJobController:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stalls = stalls or DataStalls(lambda *_: None)
-        self._clock = clock
-        self._services: dict[Key, tuple[str, float]] = {}
         self._context = context
         self._admitters = Admitters(context=context, gangs=gangs)
         self._meetings = DataMeetings(stores=context.stores, expected=gangs.expected_nodes)
+        self._children = RoleJobs(context=context, clock=clock)
         self._restarts = JobRestarts(context=context)
         self._pace = StatusPace(seconds=context.settings.progress_seconds, clock=clock)
         self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
@@ -108,7 +101,7 @@ class TrainingJobController:
             return left
         obj = await self._context.read(key)
         if obj is None:
-            self._services.pop((key.namespace, key.name), None)
+            self._children.drop((key.namespace, key.name))
             self._pace.forget((key.namespace, key.name))
             self._stalls.forget((key.namespace, key.name))
         if obj is None or obj["metadata"].get("deletionTimestamp"):
@@ -133,7 +126,7 @@ class TrainingJobController:
             return 0.0
         avoided = job.status.avoided_nodes if job.status is not None else ()
         job = job.model_copy(update={"spec": avoiding(job.spec, avoided)})
-        live = await self._live(obj, job)
+        live = await self._children.live(obj, job)
         seen = without_sidecars(self._observe(obj, job, live).as_admitted(), now=self._context.now())
         self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
         if seen.ended:
@@ -144,7 +137,7 @@ class TrainingJobController:
                 stall != seen.known.data_stall
             ):
                 obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
-            await self._clean(obj, seen, live)
+            await self._children.clean(obj, seen, live)
             await self._admitters.end(obj, seen)
             if seen.known.queue_name:
                 known = TrainingJobStatus.model_validate(obj.get("status") or {})
@@ -171,11 +164,13 @@ class TrainingJobController:
                 about=obj, reason=NO_GPUS_ASKED, message=warning, type_="Warning"
             )
         try:
-            own = await self._ensure(obj, seen, live)
+            own = await self._children.ensure(obj, seen, live)
             seen = await self._with_claims(seen)
             seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
-            turn = await self._admitters.turn(obj, seen, now=now, preferred=self._preferred(seen, {}))
+            turn = await self._admitters.turn(
+                obj, seen, now=now, preferred=self._children.preferred(seen, {})
+            )
             seen = turn.seen
             outcome = decisions.outcome(seen, now=now)
             decision = turn.decide(now=now, over=outcome is not None)
@@ -191,7 +186,7 @@ class TrainingJobController:
                 obj = written
             workers = self._workers_now(obj, seen, own, decision)
             nodes = await turn.pod_nodes(own) if decision.admitted else {}
-            await self._steer(seen, own, decision, workers=workers, now=now, nodes=nodes)
+            await self._children.steer(seen, own, decision, workers=workers, now=now, nodes=nodes)
             await turn.applied(runs=job_status.running(seen).status == "True")
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
             return await self._refused(obj, seen, error)
@@ -342,18 +337,6 @@ class TrainingJobController:
             dues.append(max(decisions.ending_left(seen, now=now), 0.0))
         return min(dues, default=None)
 
-    async def _live(self, obj: Object, job: TrainingJob) -> dict[Role, Object | None]:
-        """The Jobs of the roles as they are, a stranger's of that name included."""
-        metadata, found = obj["metadata"], {}
-        for role in job.spec.by_role():
-            name = names.role_job_name(job=metadata["name"], role=role)
-            live = self._context.stores.jobs.get((metadata["namespace"], name))
-            if live is None or not belongs(live, obj):
-                # The view may lag behind what an earlier pass made, or behind a stranger's Job of that name.
-                live = await self._context.api.get(JOBS, name=name, namespace=metadata["namespace"])
-            found[role] = live
-        return found
-
     def _observe(self, obj: Object, job: TrainingJob, live: Mapping[Role, Object | None]) -> Observed:
         stores, namespace, name = self._context.stores, obj["metadata"]["namespace"], obj["metadata"]["name"]
         datasets, present, deleting = {}, set(), set()
@@ -390,76 +373,6 @@ class TrainingJobController:
             ],
         )
 
-    async def _ensure(
-        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
-    ) -> dict[Role, Object]:
-        """Make the children that are missing, suspended unless the job was admitted; gives the Jobs.
-
-        So whatever the server has against them is known before the job is admitted.
-        """
-        context, metadata = self._context, obj["metadata"]
-        name, namespace = metadata["name"], metadata["namespace"]
-        key, (uid, at) = (namespace, name), self._services.get((namespace, name), ("", 0.0))
-        if uid != metadata["uid"] or self._clock() - at > SERVICE_CHECK:
-            service = await context.api.get(SERVICES, name=name, namespace=namespace)
-            wanted = job_children.service(owner=obj, spec=seen.spec)
-            await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
-            self._services[key] = (metadata["uid"], self._clock())
-        # Jobs of a restart get their order and their places as those of a job that is admitted.
-        admitted = seen.was_admitted and not seen.spec.run_policy.suspend and not seen.known.restarts
-        copies = {use.dataset: use.copy_id for use in seen.known.copies}
-        found = {}
-        for role, known in live.items():
-            if known is not None and not belongs(known, obj):
-                raise foreign(resource=JOBS, live=known, owner=obj)
-            if known is None:
-                made = job_children.job(
-                    owner=obj,
-                    spec=seen.spec,
-                    role=role,
-                    suspended=not admitted,
-                    replicas=seen.replicas(role),
-                    scheduler_name=context.settings.scheduler_name,
-                    preferred=self._preferred(seen, copies) if admitted else None,
-                    copies=copies,
-                    attempt=seen.known.restarts or 0,
-                )
-                known = await context.applier.apply(JOBS, wanted=made, live=None, owner=obj)
-            found[role] = known
-        return found
-
-    async def _steer(
-        self,
-        seen: Observed,
-        live: Mapping[Role, Object],
-        decision: Decision,
-        *,
-        workers: int | None,
-        now: str,
-        nodes: Mapping[Role, PodNodes],
-    ) -> None:
-        """Let the Jobs run or not, and follow what may change in them. `workers`: how many there may be for now;
-        `nodes`: where the admission has pods run that are not made yet.
-        """
-        begins = role_order.may_start(seen, now=now) if decision.admitted else frozenset()
-        preferred = self._preferred(seen, decision.copies) if decision.admitted else None
-        for role, found in live.items():
-            if not seen.job(role).finished:  # in a Job that is over nothing matters any more
-                where = nodes.get(role, PodNodes())
-                change = job_children.changes(
-                    live=found,
-                    spec=seen.spec,
-                    role=role,
-                    suspended=role not in begins,
-                    replicas=seen.replicas(role) if role != "Worker" or workers is None else workers,
-                    preferred=preferred,
-                    copies=decision.copies,
-                    place=where.placement,
-                    leave=where.leave,
-                    now=now,
-                )
-                await self._change(found, change)
-
     def _workers_now(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object], decision: Decision
     ) -> int | None:
@@ -468,37 +381,6 @@ class TrainingJobController:
             self._growth.forget((seen.namespace, seen.name))
             return None
         return self._growth.workers_now(obj, seen, made=_made(live["Worker"]))
-
-    async def _change(self, live: Object, change: Object) -> None:
-        if change:
-            metadata = live["metadata"]
-            await self._context.api.merge(
-                JOBS, name=metadata["name"], namespace=metadata["namespace"], patch=change
-            )
-
-    def _preferred(self, seen: Observed, copies: Mapping[str, str]) -> list[Object] | None:
-        if seen.spec.scheduling.mode != "Affinity":
-            return None
-        hostnames = {
-            name: (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
-            for (_, name), node in self._context.stores.nodes.items()
-        }
-        return preferred_terms(copies=wanted_near(seen.datasets, chosen=copies), hostnames=hostnames)
-
-    async def _clean(self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]) -> None:
-        """End what still runs of a job that ended, as runPolicy.cleanPodPolicy says."""
-        policy = seen.spec.run_policy.clean_pod_policy
-        for role, found in live.items():
-            if found is None or not belongs(found, obj) or policy == "None":
-                continue
-            metadata = found["metadata"]
-            if policy == "All":
-                await self._context.api.delete(
-                    JOBS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
-                )
-            elif not seen.job(role).finished and not seen.job(role).suspended:
-                # A suspended Job has no running pods, and keeps those that ended, with their logs.
-                await self._change(found, {"spec": {"suspend": True}})
 
     async def _expire(self, obj: Object, seen: Observed) -> float | None:
         """Delete a job that ended, once its time to live is over."""
