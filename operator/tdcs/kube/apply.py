@@ -90,7 +90,7 @@ class Applier:
         self._settled[place] = (digest, written["metadata"]["uid"], _content(written))
         return written
 
-    def forget(self, resource: Resource, *, namespace: str, name: str) -> None:
+    def drop_applied(self, resource: Resource, *, namespace: str, name: str) -> None:
         self._settled.pop((resource.plural, namespace, name), None)
 
     def _same(self, place: tuple[str, str, str], *, wanted: Object, digest: str, live: Object) -> bool:

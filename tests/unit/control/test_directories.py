@@ -151,7 +151,7 @@ async def test_mounts_that_ask_at_once_are_served_by_few_passes(monkeypatch: pyt
     assert passes[-1] == 50
     await manager.grant(cluster="c", demand=demand(7), nodes=nodes, quotas={})
     assert len(passes) <= 2
-    manager.forget(cluster="c", path="/3")
+    manager.drop_mount(cluster="c", path="/3")
     await manager.grant(cluster="c", demand=demand(7), nodes=nodes, quotas={})
     assert passes[-1] == 49
 

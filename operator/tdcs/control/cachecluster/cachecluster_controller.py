@@ -349,7 +349,7 @@ class CacheClusterController:
             return {}
         known = {worker.name: worker for worker in workers}
         dead = {node_of(child) for child in sets if is_dead(child, known.get(node_of(child)))}
-        self._dead.forget(cluster, but=dead)
+        self._dead.drop_nodes(cluster, but=dead)
         return {node: self._dead.seconds((cluster, node), holds=True) for node in dead}
 
     def _fuse(self, cluster: str, spec: CacheClusterSpec) -> FuseView:

@@ -94,7 +94,7 @@ async def remove_worker(*, context: Context, plan: Blueprint, worker_set: Object
     if worker_set["spec"].get("replicas", 1) != 0:
         patch = {"spec": {"replicas": 0}}
         await context.api.merge(STATEFUL_SETS, name=name, namespace=namespace, patch=patch)
-        context.applier.forget(STATEFUL_SETS, namespace=namespace, name=name)
+        context.applier.drop_applied(STATEFUL_SETS, namespace=namespace, name=name)
         return False
     node = str((metadata.get("annotations") or {}).get(names.ANNOTATION_NODE, ""))
     live = context.stores.nodes.get(("", node))

@@ -86,7 +86,7 @@ class HeldSince:
         now = self._clock()
         return now - self._since.setdefault(place, now)
 
-    def forget(self, cluster: str, *, but: Collection[str] = ()) -> None:
+    def drop_nodes(self, cluster: str, *, but: Collection[str] = ()) -> None:
         """Places of a cluster are gone, all but these nodes."""
         for place in [one for one in self._since if one[0] == cluster and one[1] not in but]:
             del self._since[place]
@@ -127,7 +127,7 @@ class Drain:
     async def proceed(self, worker_sets: Sequence[Object]) -> list[CacheWorker]:
         """One step for each worker that is not wanted any more; gives those that are still there."""
         gone = frozenset(node_of(one) for one in worker_sets)
-        self._drained.forget(self._plan.cluster, but=gone)
+        self._drained.drop_nodes(self._plan.cluster, but=gone)
         found = []
         for one in worker_sets:
             left = leaving_workers.remaining(node=node_of(one), draining=gone, mounts=self._holdings.mounts)

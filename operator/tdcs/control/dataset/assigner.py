@@ -59,7 +59,7 @@ class Assigner:
     _wanted: dict[str, dict[str, Assignment]] = field(default_factory=dict, init=False)
     _nodes: dict[str, set[str]] = field(default_factory=dict, init=False)
     _sent: dict[tuple[str, str], _Sent] = field(default_factory=dict, init=False)
-    _forget: dict[str, set[str]] = field(default_factory=dict, init=False)
+    _to_drop: dict[str, set[str]] = field(default_factory=dict, init=False)
     _senders: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _news: set[str] = field(default_factory=set, init=False)
     _versions: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
@@ -118,14 +118,14 @@ class Assigner:
         current = self.current(path, states=states) if brings else frozenset[str]()
         return any(node not in current or states[node].mounts[path].busy for node in brings)
 
-    def forget(self, path: str) -> None:
+    def drop_mount(self, path: str) -> None:
         """Let every agent that knows of a mount drop all of it."""
         for node in self._nodes.pop(path, ()):
             self._wanted[node].pop(path, None)
         for node, state in self.agents.states().items():
             self._sent.pop((node, path), None)
             if path in state.mounts:
-                self._forget.setdefault(node, set()).add(path)
+                self._to_drop.setdefault(node, set()).add(path)
                 self._wake(node)
 
     def parts(self, path: str, *, states: Mapping[str, AgentState]) -> dict[str, tuple[Part, ...]]:
@@ -161,7 +161,7 @@ class Assigner:
     def _wake(self, node: str) -> None:
         self._news.add(node)
         task = self._senders.get(node)
-        if (not self.held or self._forget.get(node)) and (task is None or task.done()):
+        if (not self.held or self._to_drop.get(node)) and (task is None or task.done()):
             self._senders[node] = asyncio.create_task(self._send(node), name=f"assign {node}")
 
     async def _send(self, node: str) -> None:
@@ -187,7 +187,7 @@ class Assigner:
         state = self.agents.states().get(node)
         if state is None:
             return  # it gets it when it is back: its mounts are looked at then
-        gone = self._forget.get(node, set())
+        gone = self._to_drop.get(node, set())
         if gone:
             paths = sorted(gone)
             await self.agents.forget(node=node, mounts=paths)

@@ -95,7 +95,7 @@ class SourceBandwidth:
             rate: bytes a second that it reads from the store now.
         """
         if self._store_of.get(place, store) != store:
-            self.forget(place)
+            self.drop_mount(place)
         self._store_of[place] = store
         found = self._stores.setdefault(store, _Store())
         found.loads[place], found.rates[place] = load, rate
@@ -107,7 +107,7 @@ class SourceBandwidth:
         self._divide(found, but=place)
         return found.given.get(place)
 
-    def forget(self, place: Place) -> None:
+    def drop_mount(self, place: Place) -> None:
         found = self._stores.get(self._store_of.pop(place, ""))
         if found is not None:
             for known in (

@@ -83,7 +83,7 @@ class _Cluster:
                 found.append(path)
         return found
 
-    def forget(self, path: str) -> None:
+    def drop_mount(self, path: str) -> None:
         del self.demands[path]
         self._measure([node for node, one in self.nodes.items() if path in one.state.mounts])
         self.due = True
@@ -187,12 +187,12 @@ class CacheManager:
             if one.evicted or any(map(_lacks, one.placements))
         }
 
-    def forget(self, *, cluster: str, path: str) -> None:
+    def drop_mount(self, *, cluster: str, path: str) -> None:
         """A mount is gone: what it was granted is for the others."""
         state = self._clusters.get(cluster)
         if state is None or path not in state.demands:
             return
-        state.forget(path)
+        state.drop_mount(path)
         for other in state.demands:
             placed = state.grants.placed.get(other)
             if placed is None or placed.room is not None or placed.grant.evicted:

@@ -102,10 +102,10 @@ class TrainingJobController:
         obj = await self._context.read(key)
         if obj is None:
             self._children.drop((key.namespace, key.name))
-            self._pace.forget((key.namespace, key.name))
-            self._stalls.forget((key.namespace, key.name))
+            self._pace.drop((key.namespace, key.name))
+            self._stalls.drop_job((key.namespace, key.name))
         if obj is None or obj["metadata"].get("deletionTimestamp"):
-            self._growth.forget((key.namespace, key.name))
+            self._growth.drop((key.namespace, key.name))
             return None  # the garbage collector deletes the children
         if self._context.stores.is_going(key.namespace):
             return None  # nothing can be made in it: this job is deleted in a moment, too
@@ -130,7 +130,7 @@ class TrainingJobController:
         seen = without_sidecars(self._observe(obj, job, live).as_admitted(), now=self._context.now())
         self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
         if seen.ended:
-            self._growth.forget((key.namespace, key.name))
+            self._growth.drop((key.namespace, key.name))
             # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
             stall = status_of_stall(self._stall(obj), seen.known.data_stall, datasets=seen.datasets.values())
             if seen.known.observed_generation != obj["metadata"].get("generation", 0) or (
@@ -378,7 +378,7 @@ class TrainingJobController:
     ) -> int | None:
         """How many workers there may be for now; None: as many as were admitted."""
         if not decision.admitted or "Worker" not in live:
-            self._growth.forget((seen.namespace, seen.name))
+            self._growth.drop((seen.namespace, seen.name))
             return None
         return self._growth.workers_now(obj, seen, made=_made(live["Worker"]))
 

@@ -80,7 +80,7 @@ class DataStalls:
             disk=sum(disks) if disks else None,
         )
 
-    def forget(self, job: Key) -> None:
+    def drop_job(self, job: Key) -> None:
         for shown in [shown for shown in self._shown if shown[0] == job]:
             del self._shown[shown]
         for own in [own for own in self._pods if own[0] == job]:

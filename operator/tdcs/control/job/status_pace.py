@@ -42,5 +42,5 @@ class StatusPace:
     def wrote(self, key: Key) -> None:
         self._written[key] = self._clock()
 
-    def forget(self, key: Key) -> None:
+    def drop(self, key: Key) -> None:
         self._written.pop(key, None)

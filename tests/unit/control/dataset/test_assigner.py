@@ -34,7 +34,7 @@ class GoneAgents:
 async def test_a_node_that_is_gone_is_not_asked_for_ever_to_forget_a_mount() -> None:
     agents = GoneAgents()
     assigner = Assigner(agents=agents, retry_first=0.001)  # type: ignore[arg-type]
-    assigner.forget("/datasets/1")
+    assigner.drop_mount("/datasets/1")
     await eventually_async(lambda: agents.forgets == 1 and agents.state is None, deadline=5)
     await asyncio.sleep(0.1)  # a hundred tries, if there were any
     assert agents.forgets == 1
@@ -90,7 +90,7 @@ async def test_a_mount_that_is_gone_is_forgotten_while_assignments_are_held_and_
     assigner.put(
         path="/datasets/2", assignments={"a": Assignment(mount="/datasets/2", version=0, manifest="d")}
     )
-    assigner.forget("/datasets/1")
+    assigner.drop_mount("/datasets/1")
     await eventually_async(lambda: agents.forgotten == ["/datasets/1"], deadline=5)
     assert not agents.assigned
     assigner.release()
@@ -147,7 +147,7 @@ async def test_a_mount_made_again_is_assigned_above_the_version_that_was_forgott
     one = Assignment(mount=PATH, version=0, manifest="d")
     assigner.put(path=PATH, assignments={"a": one, "b": one})
     await eventually_async(lambda: bool(agents.assigned["a"]) and bool(agents.assigned["b"]), deadline=5)
-    assigner.forget(PATH)
+    assigner.drop_mount(PATH)
     await eventually_async(lambda: not agents.mounts, deadline=5)
     assigner.put(path=PATH, assignments={"a": one})
     await eventually_async(lambda: len(agents.assigned["a"]) == 2, deadline=5)

@@ -271,12 +271,12 @@ async def delete(
         return Problem(
             reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True, used=bool(users)
         )
-    context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
+    context.applier.drop_applied(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
     if found.volume is not None and belongs(found.volume, obj):
         await _delete_volume(context, found.volume)
         return POLL
     volume_name = names.volume_name(namespace=namespace, dataset=name)
-    context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=volume_name)
+    context.applier.drop_applied(PERSISTENT_VOLUMES, namespace="", name=volume_name)
     return None
 
 
@@ -302,7 +302,7 @@ async def _read(context: Context, obj: Object) -> Volume:
 
 async def _delete_volume(context: Context, volume: Object) -> None:
     metadata = volume["metadata"]
-    context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=metadata["name"])
+    context.applier.drop_applied(PERSISTENT_VOLUMES, namespace="", name=metadata["name"])
     if not metadata.get("deletionTimestamp"):
         await context.api.delete(PERSISTENT_VOLUMES, name=metadata["name"], uid=metadata["uid"])
         owner = "/".join(names.volume_owner(metadata["name"]) or ())

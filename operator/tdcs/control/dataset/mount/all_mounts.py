@@ -97,8 +97,8 @@ class World:
 
     async def drop(self, mount: Mount) -> None:
         self._mounts.pop(mount.place, None)
-        self.manager.forget(cluster=mount.cluster, path=mount.path)
-        self.bandwidth.forget(mount.place)
+        self.manager.drop_mount(cluster=mount.cluster, path=mount.path)
+        self.bandwidth.drop_mount(mount.place)
         await mount.close()
 
     async def close(self) -> None:

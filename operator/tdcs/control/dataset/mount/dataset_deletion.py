@@ -74,7 +74,7 @@ def end_mount(*, world: World, mount: Mount) -> EngineError | bool:
         return False
 
     async def before() -> None:
-        assigner.forget(mount.path)
+        assigner.drop_mount(mount.path)
         await mount.manifests.close()
 
     return mount.mounting.unmount(mounts=view.mounts, before=before)

@@ -108,7 +108,7 @@ class Orphans:
         cluster, path = place
         if not mounted:
             if known:
-                self._world.assigner(cluster).forget(path)
+                self._world.assigner(cluster).drop_mount(path)
             left = self._world.find(cluster=cluster, path=path)
             if left is not None:
                 await self._world.drop(left)

@@ -57,7 +57,7 @@ class GrowthHold:
         key, wanted = (seen.namespace, seen.name), seen.replicas("Worker")
         grows = seen.spec.is_elastic_gang and seen.was_admitted and not seen.spec.run_policy.suspend
         if not grows or not seen.spec.datasets or (wanted <= made and unplaced_pods.all_placed(seen)):
-            self.forget(key)
+            self.drop(key)
             return wanted
         wait = self._waits.get(key)
         if wanted <= made:
@@ -85,7 +85,7 @@ class GrowthHold:
         wait = self._waits.get(key)
         return wait is not None and made < wait.workers
 
-    def forget(self, key: Key) -> None:
+    def drop(self, key: Key) -> None:
         if self._waits.pop(key, None) is not None:
             self._context.stores.usage.expect(key, claims=(), nodes=())
 

@@ -213,7 +213,7 @@ class GangQueue:
             return frozenset()
         return by_gpus.get(demand.requests[role].get(names.GPU_RESOURCE, 0), frozenset())
 
-    def forget_nodes_to_leave(self, uid: str) -> None:
+    def clear_nodes_to_leave(self, uid: str) -> None:
         """The pods of a job may exist: what they carry about nodes changes no more."""
         if self.turns.of(uid).leave:
             self.turns.change(uid, leave={})
@@ -378,7 +378,7 @@ class GangQueue:
         keys = {str(obj["metadata"].get("uid", "")): key for key, obj in live.items()}
         self.turns.take_in(before=known, after=turns)
         self.turns.keep(keys)
-        self.requeues.forget_others(keys)
+        self.requeues.drop_others(keys)
         self._demands.keep(keys)
         for key in entries.news:
             self._wake(key)

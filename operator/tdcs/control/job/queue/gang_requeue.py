@@ -136,7 +136,7 @@ class Requeues:
         turn = self._turns.of(uid)
         return Admission(admitted=False, data_ready=True, reason=turn.reason, message=turn.message)
 
-    def forget_others(self, uids: Collection[str]) -> None:
+    def drop_others(self, uids: Collection[str]) -> None:
         """Keep nothing of other jobs than these."""
         self._short_since = {uid: since for uid, since in self._short_since.items() if uid in uids}
 

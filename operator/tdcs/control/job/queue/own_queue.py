@@ -135,7 +135,7 @@ class OwnTurn:
     async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
         """See `Turn`: the nodes that pods leave to larger ones, of Jobs that have not started yet."""
         if all(map(job_children.started, own.values())):
-            self._gangs.forget_nodes_to_leave(self._uid)
+            self._gangs.clear_nodes_to_leave(self._uid)
             return {}
         return {role: PodNodes(leave=self._gangs.nodes_to_leave(self._obj, role)) for role in own}
 

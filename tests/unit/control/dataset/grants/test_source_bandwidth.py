@@ -87,7 +87,7 @@ def test_a_change_at_one_load_is_told_to_the_others_of_the_store_alone() -> None
         shares.share(place=TWO, store="s3", declared={"n": RATE // 2}, load=load("two")) == RATE // 2 // STEPS
     )
     assert told == [ONE]
-    shares.forget(TWO)
+    shares.drop_mount(TWO)
     assert told == [ONE, ONE]
     assert shares.share(place=ONE, store="s3", declared={"n": RATE}, load=load("one", missing=0)) == RATE
 

@@ -77,7 +77,7 @@ def test_a_report_that_comes_before_the_jobs_first_pass_counts_when_that_comes()
     assert found is not None
     assert (found.source, found.disk) == (7, None)
     assert stalls.of(JOB, "another of the same name") is None
-    stalls.forget(JOB)
+    stalls.drop_job(JOB)
     assert stalls.of(JOB, "u") is None
 
 
