@@ -21,6 +21,7 @@ from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.scope import Scope
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, Resource
+from tdcs.model.nearness import TOPOLOGY_LABELS
 from tdcs.options import option
 
 Place = tuple[str, str]
@@ -185,6 +186,12 @@ class Settings:
         "of blocks alone: names are the stores' own, and pages that fail are asked for again.",
         default=False,
         chart="operator.listBuckets",
+    )
+    topology_labels: tuple[str, ...] = option(
+        "Label of nodes that says where they are, the nearest level first, such as that of racks before that of zones; "
+        "may be repeated. Of several agents that have what a reader lacks the nearest is asked.",
+        default=TOPOLOGY_LABELS,
+        flag="--topology-label",
     )
     kueue: bool = option(
         f"Answer the AdmissionChecks of Kueue with the controller {names.KUEUE_CONTROLLER}.", default=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from tdcs.engine.holder_table import (
     table_seconds,
 )
 from tdcs.model.agent_state import AgentState
+from tdcs.model.nearness import Place
 
 MOST_WAIT_SECONDS: Final = 60.0
 
@@ -38,6 +40,23 @@ class KnownAgents(NamedTuple):
     mounts: Mapping[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Where nodes are.
+
+    Attributes:
+        place: of a node by its name.
+        zone: the level of zones in a place; negative: places have none.
+    """
+
+    place: Callable[[str], Place]
+    zone: int
+
+
+NO_TOPOLOGY: Final = Topology(place=lambda _: (), zone=-1)
+"""Of nothing but which node is which."""
+
+
 Known = Callable[[str], KnownAgents]
 """The agents of a cache cluster; none of an unknown one."""
 
@@ -45,8 +64,15 @@ Known = Callable[[str], KnownAgents]
 class HolderTables:
     """Tables by cluster and mount, each made at most once a second however many readers ask."""
 
-    def __init__(self, known: Known, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        known: Known,
+        *,
+        topology: Topology = NO_TOPOLOGY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._known: Final = known
+        self._topology: Final = topology
         self._clock: Final = clock
         self._made: dict[tuple[str, str], tuple[float, HolderTable]] = {}
 
@@ -56,7 +82,13 @@ class HolderTables:
         until, table = self._made.get((cluster, mount), (0.0, HolderTable()))
         if now >= until:
             known = self._known(cluster)
-            table = table_of(known.states, mount=mount, journal=known.journal)
+            table = table_of(
+                known.states,
+                mount=mount,
+                journal=known.journal,
+                place=self._topology.place,
+                zone=self._topology.zone,
+            )
             pause = table_seconds(len(table.holders))
             self._made = {key: made for key, made in self._made.items() if now < made[0] + MOST_WAIT_SECONDS}
             self._made[cluster, mount] = (now + pause, table)
@@ -73,8 +105,8 @@ class HolderTables:
             await asyncio.sleep(min(LEAST_SECONDS, left))
 
 
-def holder_routes(known: Known) -> list[web.RouteDef]:
-    tables = HolderTables(known)
+def holder_routes(known: Known, *, topology: Topology = NO_TOPOLOGY) -> list[web.RouteDef]:
+    tables = HolderTables(known, topology=topology)
 
     async def get(request: web.Request) -> web.Response:
         try:
@@ -88,6 +120,8 @@ def holder_routes(known: Known) -> list[web.RouteDef]:
             mount=request.query.get("mount", ""),
             wait_seconds=wait,
         )
+        here = topology.place(request.query.get("node", ""))
+        table = msgspec.structs.replace(table, here=here)
         return web.Response(body=msgspec.msgpack.encode(table), content_type="application/msgpack")
 
     async def mounts(request: web.Request) -> web.Response:

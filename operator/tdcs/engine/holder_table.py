@@ -1,12 +1,13 @@
 """Which nodes hold the slots of a mount, and where to ask them for blocks: what readers get from the operator."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 import xxhash
 
 from tdcs.model.agent_state import NO_SLOTS, AgentState, Bitmap, MountState
+from tdcs.model.nearness import Place
 
 HOLDERS_PATH = "/v1/holders/"
 """Of the operator's service: `GET /v1/holders/{cluster}?mount=M&revision=R&wait=S` answers with a `HolderTable`."""
@@ -35,6 +36,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         present: slots of which it has at least one block.
         reads_source: whether it works by an assignment of the mount, and so may read what no agent has.
         fills: whether it keeps what it reads from the source for readers.
+        place: of its node in the topology.
     """
 
     node: str
@@ -43,6 +45,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     present: Bitmap = NO_SLOTS
     reads_source: bool = False
     fills: bool = False
+    place: Place = ()
 
 
 class ClusterMounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +66,15 @@ class HolderTable(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         journal: of the blocks; the agents' greeting names it.
         revision: another one for another table.
+        here: the place of the node that asked.
+        zone: the level of zones in places; negative: they have none.
     """
 
     journal: str = ""
     holders: tuple[Holder, ...] = ()
     revision: int = 0
+    here: Place = ()
+    zone: int = -1
 
 
 def table_seconds(holders: int) -> float:
@@ -75,7 +82,14 @@ def table_seconds(holders: int) -> float:
     return max(LEAST_SECONDS, holders / _HOLDERS_A_SECOND)
 
 
-def table_of(states: Mapping[str, AgentState], *, mount: str, journal: str) -> HolderTable:
+def table_of(
+    states: Mapping[str, AgentState],
+    *,
+    mount: str,
+    journal: str,
+    place: Callable[[str], Place] = lambda _: (),
+    zone: int = -1,
+) -> HolderTable:
     """The holders of a mount, from the agents' last states: those that have some of it, or know its source.
 
     The journal is the cache's own. What an agent of another one has are other blocks: it is left out.
@@ -84,12 +98,12 @@ def table_of(states: Mapping[str, AgentState], *, mount: str, journal: str) -> H
     for node, state in sorted(states.items()):
         known = state.mounts.get(mount) if state.journal == journal else None
         if known is not None and state.address and (known.version or known.present != NO_SLOTS):
-            holders.append(_holder(node, state.address, known))
-    table = HolderTable(journal=journal, holders=tuple(holders))
+            holders.append(_holder(node, state.address, known, place=place(node)))
+    table = HolderTable(journal=journal, holders=tuple(holders), zone=zone)
     return msgspec.structs.replace(table, revision=_revision(table))
 
 
-def _holder(node: str, address: str, known: MountState) -> Holder:
+def _holder(node: str, address: str, known: MountState, *, place: Place) -> Holder:
     return Holder(
         node=node,
         address=address,
@@ -97,6 +111,7 @@ def _holder(node: str, address: str, known: MountState) -> Holder:
         present=known.present,
         reads_source=known.version > 0,
         fills=known.fills,
+        place=place,
     )
 
 

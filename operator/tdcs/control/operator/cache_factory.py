@@ -13,7 +13,7 @@ from tdcs.api import names
 from tdcs.control.cache_registry import PATIENCE, Cache, CachePool, ClusterObjects
 from tdcs.control.native_engine import MountTable, NativeEngine
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.holder_service import Known, KnownAgents, holder_routes
+from tdcs.engine.holder_service import NO_TOPOLOGY, Known, KnownAgents, Topology, holder_routes
 from tdcs.engine.read_reports_service import Report, TakeWaits, read_failure_routes, read_waits_routes
 from tdcs.engine.role_check import check_roles
 from tdcs.kube.api import KubeApi
@@ -173,6 +173,7 @@ async def serve_manifests(
     obtain: Obtain | None = None,
     report: Report | None = None,
     take_waits: TakeWaits | None = None,
+    topology: Topology = NO_TOPOLOGY,
     tls: Contexts | None = None,
 ) -> AsyncIterator[None]:
     """Serve manifests to agents and node plugins, and who holds what to readers, while the body runs.
@@ -183,6 +184,7 @@ async def serve_manifests(
         obtain: puts a manifest into the folder that is not there, when it is to be had.
         report: takes what readers could not read.
         take_waits: takes how long reads of pods waited.
+        topology: where nodes are, so that readers ask the nearest agents.
         tls: of this process; callers are answered as `tdcs.trust.rights` says of the role in their certificates then.
             None: connections are plain, and every caller is answered.
     """
@@ -190,7 +192,7 @@ async def serve_manifests(
         yield
         return
     app = web.Application(middlewares=[check_roles(OPERATOR_REQUESTS)] if tls is not None else [])
-    app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(known)])
+    app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(known, topology=topology)])
     if report is not None:
         app.add_routes(read_failure_routes(report))
     if take_waits is not None:

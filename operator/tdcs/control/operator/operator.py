@@ -34,7 +34,7 @@ from tdcs.control.operator_metrics import Metrics
 from tdcs.control.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
 from tdcs.control.store_resync import StoreResync
-from tdcs.engine.holder_service import KnownAgents
+from tdcs.engine.holder_service import KnownAgents, Topology
 from tdcs.engine.read_reports import ReadWaits
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
@@ -60,6 +60,7 @@ from tdcs.model.kube_resources import (
     TRAINING_JOBS,
     Resource,
 )
+from tdcs.model.nearness import Place, level_of_zones, place_of
 
 _log = logging.getLogger(__name__)
 
@@ -282,6 +283,16 @@ class Operator:
     def known_agents(self, cluster: str) -> KnownAgents:
         """The agents of a cache cluster, of which readers learn who holds what; none of an unknown one."""
         return self._observer.known_agents(cluster)
+
+    @property
+    def topology(self) -> Topology:
+        """Where nodes are, by the labels that the settings name."""
+        keys, nodes = self.context.settings.topology_labels, self.context.stores.nodes
+
+        def place(node: str) -> Place:
+            return place_of(((nodes.get(("", node)) or {}).get("metadata") or {}).get("labels"), keys)
+
+        return Topology(place=place, zone=level_of_zones(keys))
 
     def take_waits(self, waits: ReadWaits) -> bool:
         """Take how long reads of pods waited; whether this operator does: one that stands by writes no status."""

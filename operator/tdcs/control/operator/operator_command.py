@@ -197,6 +197,7 @@ def command(settings: OperatorSettings) -> None:
                     folder,
                     port=settings.manifest_port,
                     known=operator.known_agents,
+                    topology=operator.topology,
                     obtain=operator.obtain,
                     report=ReadFailures(operator.context).report,
                     take_waits=operator.take_waits,

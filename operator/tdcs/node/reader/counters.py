@@ -31,6 +31,7 @@ class Count(IntEnum):
     REFUSED = 15
     OVERTAKEN = 16
     AHEAD = 17
+    ZONE_BYTES = 18
 
 
 _WIDTH: Final = 24

@@ -30,6 +30,10 @@ _EVENTS: Final = {
         Count.OVERTAKEN,
         "Questions to an agent that was silent, so that another one was asked as well.",
     ),
+    "cross_zone_bytes": (
+        Count.ZONE_BYTES,
+        "Bytes that came from agents in other zones (label topology.kubernetes.io/zone), which most clouds charge for.",
+    ),
     "ahead": (Count.AHEAD, "Pieces that were fetched before they were asked for."),
 }
 

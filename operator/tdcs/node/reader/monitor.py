@@ -134,7 +134,12 @@ class Monitor:
 
     def _ask(self, registration: Registration, *, revision: int) -> HolderTable:
         query = urllib.parse.urlencode(
-            {"mount": registration.path, "revision": revision, "wait": POLL_SECONDS}
+            {
+                "mount": registration.path,
+                "revision": revision,
+                "wait": POLL_SECONDS,
+                "node": self._settings.node,
+            }
         )
         answer = self._operator.get(
             f"{HOLDERS_PATH}{registration.cluster}?{query}",

@@ -31,6 +31,7 @@ class Fetch:
         source: the same piece as the source knows it.
         waiting: reads that it is for, and the index of the piece in each; none: it was fetched ahead.
         holders, sources: addresses that were not asked yet, in their order.
+        across_zones: addresses in other zones than this node's.
         asked: addresses that have not answered yet, and when each was asked.
         reasons: why none of those who were asked could give it so far.
         changed: whether the source has another version.
@@ -45,6 +46,7 @@ class Fetch:
     waiting: list[tuple[Read, int]] = field(default_factory=list)
     holders: Sequence[str] = ()
     sources: Sequence[str] = ()
+    across_zones: frozenset[str] = frozenset()
     asked: dict[str, float] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     changed: bool = False

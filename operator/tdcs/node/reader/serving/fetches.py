@@ -206,6 +206,7 @@ class Fetches:
     def _candidates(self, version: OpenVersion, fetch: Fetch) -> None:
         slot = version.block_slots[fetch.key.block]
         fetch.holders, fetch.sources = version.holders(slot), version.source_readers(slot)
+        fetch.across_zones = version.across_zones
         if self._paused:
             fetch.holders, fetch.sources = self._paused_last(fetch.holders), self._paused_last(fetch.sources)
 
@@ -295,6 +296,8 @@ class Fetches:
             fetch.reasons.append(f"{connection.address}: {reason}")
             self._ask_next(fetch)
             return
+        if connection.address in fetch.across_zones:
+            self._counters.add(fetch.key.version, Count.ZONE_BYTES, piece.length)
         self._finish(fetch)
         origin = Count.SOURCE_READS if at_source else Count.PEER_READS
         for waiter, index in fetch.waiting:

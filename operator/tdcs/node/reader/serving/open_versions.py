@@ -18,7 +18,7 @@ from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.model.manifest_format import BadManifestError
 from tdcs.node.reader.serving.disks.local_disks import LocalDisks
-from tdcs.node.reader.serving.holder_order import slot_holders, slot_sources
+from tdcs.node.reader.serving.holder_order import across_zones, slot_holders, slot_sources
 from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
 from tdcs.node.reader.serving.version_tree import VersionTree
 
@@ -62,6 +62,7 @@ class OpenVersion:
         self.refused: Final = names.refused_folder(mount=tree.manifest.path)
         self.journal = registration.journal
         self.table = _NOTHING
+        self.across_zones = frozenset[str]()
         self.read_at: tuple[int, int] | None = None
         self.registered_at: tuple[int, int] | None = None
         self._node: Final = node
@@ -71,6 +72,7 @@ class OpenVersion:
 
     def set_table(self, table: HolderTable) -> None:
         self.table = table
+        self.across_zones = across_zones(table)
         self._slot_holders.clear()
         self._slot_sources.clear()
         own = [holder.present for holder in table.holders if holder.node == self._node]

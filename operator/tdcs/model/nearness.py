@@ -1,0 +1,49 @@
+"""How near nodes are to one another, in steps: the same node, rack, zone, region, or none of them.
+
+A node's place is the values of its topology labels, the nearest first. Which labels these are is the administrator's to
+say: those of zone and region are Kubernetes' own, and racks have labels of each cluster's own.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+TOPOLOGY_LABELS: Final = (ZONE_LABEL, "topology.kubernetes.io/region")
+"""Those that clouds set, the nearest first."""
+
+Place = tuple[str, ...]
+"""Values of topology labels, the nearest first; empty where a node has no such label. () is a node of which nothing is
+known."""
+
+
+def place_of(labels: Mapping[str, str] | None, keys: Sequence[str]) -> Place:
+    """The place of a node with these labels."""
+    found = tuple((labels or {}).get(key, "") for key in keys)
+    return found if any(found) else ()
+
+
+def steps(one: Place, other: Place) -> int:
+    """How many levels of the topology lie between two nodes: 0 in the same rack, say, where racks are the first level.
+
+    A level is shared where all above it are, too: two zones may have a rack of the same name. Nodes that share none, or
+    of which nothing is known, are as far as can be.
+    """
+    return next(
+        (level for level, name in enumerate(one) if name and one[level:] == other[level:]),
+        max(len(one), len(other)),
+    )
+
+
+def crosses_zone(one: Place, other: Place, *, level: int) -> bool:
+    """Whether two nodes are in different zones; not known to be where one has no zone.
+
+    Args:
+        level: that of zones in a place; negative: places have no zones.
+    """
+    known = 0 <= level < len(one) and level < len(other) and bool(one[level]) and bool(other[level])
+    return known and one[level:] != other[level:]
+
+
+def level_of_zones(keys: Sequence[str]) -> int:
+    """The level of Kubernetes' zones among topology labels; -1 where it is none of them."""
+    return keys.index(ZONE_LABEL) if ZONE_LABEL in keys else -1

@@ -1,0 +1,111 @@
+"""Readers ask the nearest agents, and count what comes from other zones."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
+from tdcs.model.nearness import (
+    TOPOLOGY_LABELS,
+    crosses_zone,
+    level_of_zones,
+    place_of,
+    steps,
+)
+from tdcs.model.slots import SLOTS
+from tdcs.node.reader.serving.holder_order import across_zones, slot_holders, slot_sources
+
+RACK = "example.com/rack"
+KEYS = (RACK, *TOPOLOGY_LABELS)
+
+
+def place(rack: str = "", zone: str = "", region: str = "") -> tuple[str, ...]:
+    """The place of a node with these labels."""
+    values = dict(zip(KEYS, (rack, zone, region), strict=True))
+    return place_of({key: value for key, value in values.items() if value}, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (place("r1", "a", "eu"), place("r1", "a", "eu"), 0),
+        (place("r1", "a", "eu"), place("r2", "a", "eu"), 1),
+        (place("r1", "a", "eu"), place("r1", "b", "eu"), 2),
+        (place("r1", "a", "eu"), place("r1", "a", "us"), 3),
+        (place("", "a", "eu"), place("", "a", "eu"), 1),
+        (place("", "a", ""), place("r2", "a", ""), 1),
+        (place(), place("r1", "a", "eu"), 3),
+        (place(), place(), 0),
+    ],
+)
+def test_nearness_has_a_step_for_each_level_that_differs(
+    one: tuple[str, ...], other: tuple[str, ...], expected: int
+) -> None:
+    assert (steps(one, other), steps(other, one)) == (expected, expected)
+
+
+def test_zones_are_crossed_only_where_both_are_known() -> None:
+    level = level_of_zones(KEYS)
+
+    assert crosses_zone(place("r", "a", "eu"), place("r", "b", "eu"), level=level)
+    assert crosses_zone(place("r", "a", "eu"), place("r", "a", "us"), level=level)
+    assert not crosses_zone(place("r1", "a", "eu"), place("r2", "a", "eu"), level=level)
+    assert not crosses_zone(place(), place("r", "b", "eu"), level=level)
+    assert not crosses_zone(place("r", "a"), place("r", "b"), level=level_of_zones([RACK]))
+
+
+def zoned(here: str, *, complete: bool = True) -> HolderTable:
+    """Three agents in each of three zones; the reader's node `here` is one of them."""
+    names = [f"{zone}{number}" for zone, number in itertools.product("abc", range(3))]
+    mask = ALL_SLOTS if complete else NO_SLOTS
+    holders = tuple(
+        Holder(
+            node=name,
+            address=f"{name}:1",
+            complete=mask,
+            present=mask,
+            reads_source=True,
+            place=place("", name[0], "eu"),
+        )
+        for name in names
+    )
+    return HolderTable(holders=holders, here=place("", here[0], "eu"), zone=level_of_zones(KEYS))
+
+
+def firsts(table: HolderTable, here: str) -> Iterator[str]:
+    """Whom the reader asks first, slot by slot."""
+    return (slot_holders(table, slot=slot, here=here)[0] for slot in range(SLOTS))
+
+
+def test_a_reader_asks_agents_of_its_zone_first_and_all_of_them() -> None:
+    assert set(firsts(zoned("b1"), "b1")) == {"b0:1", "b2:1"}
+    order = slot_holders(zoned("b1"), slot=5, here="b1")
+    assert {address[0] for address in order[:2]} == {"b"}
+    assert order[-1] == "b1:1", "what lies on this node was looked for on its disk before"
+
+
+def test_the_source_is_read_through_an_agent_of_the_same_zone() -> None:
+    found = {slot_sources(zoned("c0"), slot=slot, here="x")[0] for slot in range(0, SLOTS, 64)}
+
+    assert found == {"c0:1", "c1:1", "c2:1"}
+
+
+def test_agents_of_other_zones_are_those_that_cost_money() -> None:
+    assert across_zones(zoned("a0")) == {f"{zone}{number}:1" for zone in "bc" for number in range(3)}
+    assert across_zones(HolderTable(holders=zoned("a0").holders)) == frozenset()
+
+
+def test_of_bytes_that_all_zones_hold_a_fifth_at_most_crosses_zones() -> None:
+    """Readers on every node, each slot on every node but their own: who is asked first gives the bytes."""
+    without = across = 0
+    for here in (f"{zone}{number}" for zone in "abc" for number in range(3)):
+        table = zoned(here)
+        far = across_zones(table)
+        blind = HolderTable(holders=table.holders)
+        across += sum(address in far for address in firsts(table, here))
+        without += sum(address in far for address in firsts(blind, here))
+
+    assert without > SLOTS
+    assert across <= 0.2 * without
