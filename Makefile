@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
+.PHONY: help queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -84,6 +84,9 @@ WALKS_FIRST ?= 0
 walks: venv ## random walks over a shared cache with operators that die at random writes, about five seconds each: WALKS=200 WALKS_FIRST=0
 	@TDCS_SHARING_WALKS=$(WALKS) TDCS_SHARING_FIRST=$(WALKS_FIRST) $(BIN)/python -m pytest -q -s -n0 \
 	  tests/unit/control/dataset/grants/test_random_sharing.py
+
+queue-walks: venv ## random walks of the queue of jobs with users, nodes, Kueue and a mortal operator, about a second each: WALKS=1000 SEED=0
+	@$(BIN)/python -m tests.unit.control.job.queue.queue_walks --walks $(if $(filter command line environment,$(origin WALKS)),$(WALKS),1000) --seed $(SEED)
 
 MODULES ?= 200
 SEED ?= 0

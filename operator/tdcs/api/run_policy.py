@@ -36,8 +36,9 @@ class FailurePolicy(Model):
     """All: all pods of the job at once, on the nodes that hold its data, with the same copy. Pod: that pod. None:
     nothing, the job fails. Left out: Pod where the others can go on without it (framework None, elastic jobs,
     TensorFlow with parameter servers) and where a template has restartPolicy OnFailure, else All. An elastic job of
-    PyTorch restarts all when it loses worker 0, where the others meet. Pods that were evicted or preempted are
-    restarted, too, and do not count."""
+    PyTorch restarts all when it loses worker 0, where the others meet. Later restarts of
+    a job that fails again soon are 10 to 360 seconds apart. Pods that were evicted or preempted are restarted, too, and
+    do not count."""
     max_restarts: Annotated[int, Field(ge=0, le=1000)] | None = None
     """How many restarts after failures the job may have before it fails: of all pods together with All, of the pods of
     each role with Pod. Left out: runPolicy.backoffLimit, or 6."""
@@ -76,7 +77,8 @@ class RunPolicy(Model):
     start_timeout_seconds: Annotated[int, Field(ge=1)] = 600
     """Seconds that all pods of a gang may take to be ready, from its admission on. Then it gives its room back, says
     which pod held it up and why (its image, a volume, a container that ends or is never ready), and queues again,
-    after a pause that grows. In a queue of Kueue its waitForPodsReady decides instead."""
+    after a pause that grows. In a queue of Kueue its Workload is evicted then, if
+    waitForPodsReady has not done that before."""
     recovery_timeout_seconds: Annotated[int, Field(ge=1)] | None = None
     """The same for a gang that has run and lost pods, from that moment on. Left out: 1800; where workers are
     independent (framework None, TensorFlow with parameter servers) as long as it takes, and the others keep what they

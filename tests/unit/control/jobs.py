@@ -178,17 +178,22 @@ class Jobs:
             max_passes=self._max_passes,
             patience=self._patience,
             preempts=self._preempts,
+            now=self.now,
             clock=self._clock,
         )
         self.stalls = DataStalls(
             lambda job, _: self.context.queue.add_after(WorkKey(TRAINING_JOBS, *job), 0.0),
             clock=lambda: time.monotonic() + self._ahead,
         )
-        controller = TrainingJobController(context=self.context, gangs=self.gangs, stalls=self.stalls)
+        controller = TrainingJobController(
+            context=self.context, gangs=self.gangs, stalls=self.stalls, clock=self._clock
+        )
 
         async def reconcile(key: WorkKey) -> float | None:
             self.passes += 1
-            return await controller.reconcile(key)
+            again = await controller.reconcile(key)
+            # Less would be no time at all on a virtual clock.
+            return max(again, 1e-3) if again else again
 
         self._reconcile = reconcile
         self.gangs.start()
@@ -289,6 +294,8 @@ class Jobs:
     async def _make_pod(self, job: Object, index: int) -> None:
         template, metadata = job["spec"]["template"], job["metadata"]
         made = sum(index_of(pod) == index for pod in self.pods())
+        while (metadata["namespace"], f"{metadata['name']}-{index}-{made}") in self.server.store(PODS):
+            made += 1  # an earlier one was deleted
         labels = {**template["metadata"]["labels"], "job-name": metadata["name"]}
         pod = {
             "apiVersion": "v1",

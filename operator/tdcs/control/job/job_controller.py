@@ -46,6 +46,7 @@ from tdcs.decide.job.job_restart import JobRestart, restart_of
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.job.observed_job import Observed, job_view, predicted_seconds
+from tdcs.decide.job.restart_pause import restart_pause
 from tdcs.decide.job.template_mounts import mount_problem
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import Reason
@@ -149,6 +150,9 @@ class TrainingJobController:
         if await self._restarts.end_earlier(seen, live):
             return EARLIER_JOBS_CHECK
         if (restart := restart_of(seen)) is not None:
+            if (pause := restart_pause(seen, restart, now=self._context.now())) > 0:
+                await self._pause_restart(obj, seen, restart)
+                return pause
             await self._restart(obj, seen, live, restart)
             return EARLIER_JOBS_CHECK
         refusal = ""
@@ -242,6 +246,16 @@ class TrainingJobController:
             finding(names.SUCCEEDED if end.succeeded else names.FAILED, True, RESTORED, message),
         ]
         await self._publish(obj, seen.known.model_copy(update=status), found)
+
+    async def _pause_restart(self, obj: Object, seen: Observed, restart: JobRestart) -> None:
+        """Say that all pods are restarted after a pause: the job has failed soon after its last restart."""
+        message = f"{restart.message}; after a pause, as it failed soon after it was restarted last"
+        found = [
+            finding(names.RESTARTING, True, POD_FAILED, message),
+            finding(names.RUNNING, False, "PodsStarting", message),
+        ]
+        told = {"state": "Restarting", "reason": POD_FAILED, "message": message}
+        await self._publish(obj, seen.known.model_copy(update=told), found)
 
     async def _restart(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object | None], restart: JobRestart

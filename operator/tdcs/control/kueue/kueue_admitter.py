@@ -14,6 +14,7 @@ from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
 from tdcs.control.job.admitter import PodNodes
 from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.job_status import running
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.kueue import own_workload
@@ -21,6 +22,7 @@ from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
+from tdcs.decide.job.start_timeout import HeldUp, held_up
 from tdcs.decide.kueue import workload_standing
 from tdcs.decide.kueue.kueue_nodes import Placement, pod_set_name
 from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
@@ -131,7 +133,9 @@ class KueueAdmitter:
             live = await self._api.merge(WORKLOADS, name=name, namespace=namespace, patch=changed)
         return live
 
-    async def follow(self, workload: Object, seen: Observed, *, runs: bool, short: str) -> None:
+    async def follow(
+        self, workload: Object, seen: Observed, *, runs: bool, short: str, held: HeldUp | None
+    ) -> None:
         """Say that all pods are ready; or give quota back that was taken, once no pod of the job runs any more.
 
         Args:
@@ -139,6 +143,7 @@ class KueueAdmitter:
             seen: the job.
             runs: whether all pods are ready.
             short: why there is no place for it at its data; empty: there is, or it has one.
+            held: what holds its pods up; None: nothing does.
         """
         found = workload_standing.standing_of(workload)
         now = self._context.now()
@@ -157,11 +162,20 @@ class KueueAdmitter:
                 return  # their end wakes the job
             await self._renew(seen)
             await self._write(workload, workload_standing.quota_returned(workload, now=now))
+        elif found.admitted and held is not None and held.left <= 0:
+            # Its Jobs are suspended once that is written, as where Kueue evicts it.
+            message = held.sentence(patience=0.0)
+            await self._write(workload, workload_standing.evicted_for(workload, message=message, now=now))
         elif found.admitted and runs and not found.ready:
             ready = {workload_standing.PODS_READY: (True, "Started", "all pods of the TrainingJob are ready")}
             await self._write(
                 workload, {"conditions": workload_standing.with_conditions(workload, ready, now=now)}
             )
+
+    def held_up(self, seen: Observed) -> HeldUp | None:
+        """What holds up the pods of a gang, and how long it still may."""
+        found = running(seen)
+        return held_up(seen, runs=found.status == "True", why=found.message, now=self._context.now())
 
     async def end(self, obj: Object, seen: Observed) -> None:
         """See `Admitter`: its quota is free."""
@@ -275,8 +289,11 @@ class KueueTurn:
     async def applied(self, *, runs: bool) -> None:
         """See `Turn`."""
         if self._workload is not None:
-            await self._kueue.follow(self._workload, self.seen, runs=runs, short=self._short)
+            held = self._kueue.held_up(self.seen)
+            await self._kueue.follow(self._workload, self.seen, runs=runs, short=self._short, held=held)
 
     def due(self, *, now: str) -> float | None:
-        """See `Turn`: what Kueue decides changes its Workload, which wakes the job."""
-        return None
+        """See `Turn`: its time to start, or to run again, is over. What Kueue decides changes its Workload, which wakes
+        the job."""
+        held = self._kueue.held_up(self.seen) if self._standing.admitted else None
+        return None if held is None else max(held.left, 0.0)

@@ -106,6 +106,12 @@ def quota_returned(workload: Object, *, now: str) -> Object:
     }
 
 
+def evicted_for(workload: Object, *, message: str, now: str) -> Object:
+    """The status of a Workload whose job holds quota and does not run in time, as where Kueue itself waits for pods."""
+    why = {EVICTED: (True, "PodsReadyTimeout", message)}
+    return {"conditions": with_conditions(workload, why, now=now)}
+
+
 def with_conditions(
     workload: Object, wanted: Mapping[str, tuple[bool, str, str]], *, now: str
 ) -> list[Mapping[str, Any]]:

@@ -226,7 +226,8 @@ class Collector:
             uid,
             leaves=not runs or bool(turn.yields),
             priority=self._demands.priority(spec),
-            may_yield=runs and not by_kueue and not obj["status"].get("queueName"),
+            # One without a gang would have its pods made again at once.
+            may_yield=runs and spec.scheduling.gang and not by_kueue and not obj["status"].get("queueName"),
             reload_seconds=self._reload_seconds(obj),
             ends_in=ends_in(
                 started=entries.started.get(uid),

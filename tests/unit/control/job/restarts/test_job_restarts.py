@@ -240,3 +240,41 @@ async def test_a_job_in_kueue_keeps_its_quota_and_its_flavor_through_a_restart()
         assert pod["nodeSelector"] == {"kubernetes.io/hostname": "a"}
         assert kueue.condition("Admitted") == "True"
         assert kueue.condition("Evicted") == "False"
+
+
+async def test_a_job_that_fails_again_at_once_is_restarted_after_a_pause_that_grows() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        before = await runs(jobs)
+        await jobs.end(worker(jobs, 2), code=3)
+        await restarted(jobs, 1)  # the first time at once
+        before |= await again(jobs, before=before)
+        await jobs.end(worker(jobs, 2), code=3)
+        await jobs.until_state("Restarting")
+        assert "after a pause, as it failed soon after it was restarted last" in jobs.status()["message"]
+        assert jobs.status()["restarts"] == 1
+        jobs.advance(10)
+        await jobs.change(runPolicy={"ttlSecondsAfterFinished": 9})
+        await restarted(jobs, 2)
+        before |= await again(jobs, before=before)
+        await jobs.evict(worker(jobs, 1))
+        await restarted(jobs, 3)  # what the cluster took is restarted at once
+
+
+async def test_in_kueue_a_job_that_does_not_run_in_time_gives_its_quota_back() -> None:
+    async with Jobs(gpus={"a": 4}, kueue=True) as jobs:
+        kueue = Kueue(jobs)
+        await jobs.create(labels=QUEUE, runPolicy={"startTimeoutSeconds": 60})
+        await jobs.until(kueue.there)
+        await kueue.admit()
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        jobs.advance(61)
+        await jobs.change(runPolicy={"ttlSecondsAfterFinished": 9})
+        await jobs.until(lambda: kueue.condition("QuotaReserved") == "False")
+        evicted = next(each for each in kueue.workload()["status"]["conditions"] if each["type"] == "Evicted")
+        assert evicted["reason"] == "PodsReadyTimeout"
+        assert "it did not run within 60 s (runPolicy.startTimeoutSeconds)" in evicted["message"]
+        assert jobs.status()["state"] == "Queued"
+        await kueue.admit()
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        await jobs.run()
+        await jobs.until_state("Running")

@@ -1,0 +1,600 @@
+"""Random walks of the queue of jobs: users, nodes, Kueue and a mortal operator do anything, and nothing may go wrong.
+
+`python -m tests.unit.control.job.queue.queue_walks --walks 1000 --seed 0` (`make queue-walks`). Time is virtual. A walk
+that fails prints its seed, its steps, and all statuses.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import logging
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+from unittest.mock import patch
+
+from tests.support import virtual_time
+from tests.unit.control.jobs import GPU, Jobs, conditions_of, phase_of
+
+from tdcs.api import names
+from tdcs.control.job_index import has_ended
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import (
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    TRAINING_JOBS,
+    WORKLOADS,
+)
+
+NODES_GPUS: Final = {"a": 4, "b": 4, "c": 4}
+MAX_PASSES: Final = 3
+START: Final = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+QUIET_ROUNDS: Final = 4
+"""So many rounds in which nobody writes anything: then all has come to rest."""
+
+STEPS: Final = 40
+LAST_SECONDS: Final = 12 * 3600.0
+"""Virtual seconds in which all jobs must have ended, once nothing disturbs them any more."""
+
+KUEUE_QUOTA: Final = 6
+"""GPUs that the stand-in for Kueue gives to its workloads together."""
+
+ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
+
+
+class WrongError(AssertionError):
+    """What must always hold does not."""
+
+
+def virtual_now() -> str:
+    """The walk's time, as the API writes it."""
+    moment = START + datetime.timedelta(seconds=asyncio.get_running_loop().time())
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Walk(Jobs):
+    """One walk: a cluster, whatever happens to it, and what must hold.
+
+    Args:
+        seed: of all that is random.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(
+            gpus=NODES_GPUS,
+            max_passes=MAX_PASSES,
+            kueue=True,
+            preempts=True,
+            clock=lambda: asyncio.get_running_loop().time(),
+        )
+        for node in self.server.store(NODES).values():
+            node["metadata"]["generation"] = 1
+        self.draw = random.Random(seed)
+        self.steps: list[str] = []
+        self.met: Counter[str] = Counter()
+        self._number = 0
+        self._strangers: list[str] = []
+
+    def now(self) -> str:
+        """The operator's time is the walk's."""
+        return virtual_now()
+
+    # The rest of the cluster.
+
+    async def play(self, *, schedule: bool = True) -> None:
+        """One round of everything but the operator."""
+        await self._end_orphans()
+        await super().play(schedule=schedule)
+        await self._kueue_round()
+
+    async def _end_orphans(self) -> None:
+        """The garbage collector: what belongs to a TrainingJob that is gone goes."""
+        uids = {job["metadata"]["uid"] for job in self.server.store(TRAINING_JOBS).values()}
+        for resource in (JOBS, WORKLOADS):
+            for (namespace, name), obj in list(self.server.store(resource).items()):
+                owners = {each["uid"] for each in obj["metadata"].get("ownerReferences") or ()}
+                if owners and not owners & uids:
+                    await self.server.delete(resource, name=name, namespace=namespace)
+
+    async def _kueue_round(self) -> None:
+        """Kueue: admits what it has quota for, and evicts what is inactive."""
+        held = 0
+        waiting = []
+        for key, obj in sorted(self.server.store(WORKLOADS).items()):
+            asked = sum(each["count"] * _gpus_of(each["template"]["spec"]) for each in obj["spec"]["podSets"])
+            if self.workload_is(obj, "Finished"):
+                continue
+            if self.workload_is(obj, "QuotaReserved"):
+                held += asked
+                if obj["spec"].get("active") is False and not self.workload_is(obj, "Evicted"):
+                    await self._workload(obj, {"Evicted": "True"}, reason="Deactivated")
+            elif obj["spec"].get("active", True) and names.KUEUE_GATED_BY not in (
+                obj["metadata"].get("annotations") or {}
+            ):
+                waiting.append((key, obj, asked))
+        for _, obj, asked in waiting:
+            if held + asked <= KUEUE_QUOTA and all(
+                each["state"] == "Ready" for each in (obj.get("status") or {}).get("admissionChecks") or ()
+            ):
+                held += asked
+                sets = [
+                    {"name": each["name"], "count": each["count"], "flavors": {}}
+                    for each in obj["spec"]["podSets"]
+                ]
+                admission = {"clusterQueue": "q", "podSetAssignments": sets}
+                wanted = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
+                await self._workload(obj, wanted, admission=admission)
+
+    def workload_is(self, obj: Object, kind: str) -> bool:
+        return any(each["type"] == kind and each["status"] == "True" for each in conditions_of(obj))
+
+    async def _workload(
+        self, obj: Object, wanted: dict[str, str], *, reason: str = "Walk", **status: Any
+    ) -> None:
+        known = {each["type"]: each for each in conditions_of(obj)}
+        made = {
+            kind: {
+                "type": kind,
+                "status": value,
+                "reason": reason,
+                "message": reason,
+                "lastTransitionTime": virtual_now(),
+            }
+            for kind, value in wanted.items()
+        }
+        patch_ = {"status": {"conditions": list({**known, **made}.values()), **status}}
+        await self.server.merge(WORKLOADS, name=obj["metadata"]["name"], namespace="n", patch=patch_)
+
+    # What happens.
+
+    async def step(self) -> None:
+        """Something happens."""
+        actions: dict[Callable[[], Any], int] = {
+            self.submit: 8,
+            self.start_pods: 12,
+            self.end_job: 5,
+            self.fail_pod: 2,
+            self.evict_pod: 2,
+            self.delete_pod: 1,
+            self.cordon: 2,
+            self.drain: 1,
+            self.uncordon: 3,
+            self.suspend: 1,
+            self.resume: 2,
+            self.delete_job: 1,
+            self.pause_queue: 1,
+            self.resume_queue: 2,
+            self.evict_workload: 2,
+            self.deactivate: 1,
+            self.activate: 2,
+            self.come: 1,
+            self.leave: 2,
+            self.resize: 2,
+            self.move: 1,
+            self.kill: 3,
+        }
+        for action in self.draw.choices(list(actions), weights=list(actions.values()), k=8):
+            if said := await action():
+                self.met[action.__name__] += 1
+                self.steps.append(f"{virtual_now()} {said}")
+                return
+
+    def _one(self, found: list[Any]) -> Any:
+        return self.draw.choice(found) if found else None
+
+    def live(self) -> list[Object]:
+        return [job for _, job in sorted(self.server.store(TRAINING_JOBS).items()) if not has_ended(job)]
+
+    async def submit(self) -> str:
+        self._number += 1
+        name, draw = f"j{self._number:03}", self.draw
+        workers, gpus = draw.choice([(1, 1), (2, 1), (4, 1), (1, 4), (2, 2), (2, 4), (3, 4), (6, 1), (8, 1)])
+        spec: dict[str, Any] = {"framework": draw.choice(["PyTorch", "None", "PyTorch"])}
+        priority = draw.choice(["", "", "low", "urgent", "patient"])
+        if priority:
+            spec["scheduling"] = {"priorityClassName": priority}
+        if draw.random() < 0.15:
+            spec["scheduling"] = {**spec.get("scheduling", {}), "gang": False}
+        if workers > 1 and gpus == 1 and draw.random() < 0.4:
+            spec["elastic"] = {"minReplicas": max(workers // 2, 1), "maxReplicas": 8}
+        if draw.random() < 0.3:
+            spec["runPolicy"] = {"activeDeadlineSeconds": draw.choice([60, 600, 3600])}
+        in_kueue = draw.random() < 0.25 and workers * gpus <= KUEUE_QUOTA
+        labels = {names.KUEUE_QUEUE: "gpu"} if in_kueue else None
+        await self.create(name, workers=workers, gpus=gpus, labels=labels, **spec)
+        return f"{name} of {workers} x {gpus} {spec} {'in Kueue' if in_kueue else ''}"
+
+    async def start_pods(self) -> str:
+        owners = {pod["metadata"]["labels"][names.LABEL_TRAINING_JOB] for pod in self.pods()}
+        name = self._one(sorted(owners))
+        if name is None:
+            return ""
+        await self.run(name)
+        return f"pods of {name} run"
+
+    async def end_job(self) -> str:
+        running = [
+            job["metadata"]["name"]
+            for job in self.live()
+            if (job.get("status") or {}).get("state") == "Running"
+        ]
+        name = self._one(running)
+        if name is None:
+            return ""
+        for pod in self.pods(name):
+            if phase_of(pod) == "Running":
+                await self.end(pod)
+        return f"{name} ends"
+
+    def _pod(self) -> Object | None:
+        found: Object | None = self._one([pod for pod in self.pods() if phase_of(pod) == "Running"])
+        return found
+
+    async def fail_pod(self) -> str:
+        if (pod := self._pod()) is None:
+            return ""
+        await self.end(pod, code=1)
+        return f"{pod['metadata']['name']} fails"
+
+    async def evict_pod(self) -> str:
+        if (pod := self._pod()) is None:
+            return ""
+        await self.evict(pod)
+        return f"{pod['metadata']['name']} is evicted"
+
+    async def delete_pod(self) -> str:
+        if (pod := self._pod()) is None:
+            return ""
+        await self.server.delete(PODS, name=pod["metadata"]["name"], namespace="n")
+        return f"{pod['metadata']['name']} is deleted"
+
+    def _cordoned(self, cordoned: bool) -> list[str]:
+        nodes = self.server.store(NODES).items()
+        return [
+            name
+            for (_, name), node in nodes
+            if bool((node.get("spec") or {}).get("unschedulable")) is cordoned
+        ]
+
+    async def _set_cordon(self, name: str, cordoned: bool) -> None:
+        await self.server.merge(NODES, name=name, patch={"spec": {"unschedulable": cordoned}})
+
+    async def cordon(self) -> str:
+        free = self._cordoned(False)
+        if len(free) < 2:
+            return ""
+        name = self._one(free)
+        await self._set_cordon(name, True)
+        return f"node {name} is cordoned"
+
+    async def drain(self) -> str:
+        if not (said := await self.cordon()):
+            return ""
+        name = said.split()[1]
+        for pod in self.pods():
+            if pod["spec"].get("nodeName") == name and phase_of(pod) in {"Running", "Pending"}:
+                await self.evict(pod)
+        return f"node {name} is drained"
+
+    async def uncordon(self) -> str:
+        name = self._one(self._cordoned(True))
+        if name is None:
+            return ""
+        await self._set_cordon(name, False)
+        return f"node {name} is uncordoned"
+
+    async def _suspend(self, suspended: bool) -> str:
+        found = [
+            job["metadata"]["name"]
+            for job in self.live()
+            if bool((job["spec"].get("runPolicy") or {}).get("suspend")) is not suspended
+        ]
+        name = self._one(found)
+        if name is None:
+            return ""
+        await self.change(name, runPolicy={"suspend": suspended})
+        return f"{name} is {'suspended' if suspended else 'resumed'}"
+
+    async def suspend(self) -> str:
+        return await self._suspend(True)
+
+    async def resume(self) -> str:
+        return await self._suspend(False)
+
+    async def delete_job(self) -> str:
+        job = self._one(self.live())
+        if job is None:
+            return ""
+        await self.server.delete(TRAINING_JOBS, name=job["metadata"]["name"], namespace="n")
+        return f"{job['metadata']['name']} is deleted"
+
+    async def _stop_queue(self, word: str | None) -> str:
+        patch_ = {"metadata": {"annotations": {names.ANNOTATION_QUEUE_STOP: word}}}
+        await self.server.merge(NAMESPACES, name="n", patch=patch_)
+        return f"the queue's stop policy is {word}"
+
+    async def pause_queue(self) -> str:
+        return await self._stop_queue(self.draw.choice(["Hold", "HoldAndDrain"]))
+
+    async def resume_queue(self) -> str:
+        return await self._stop_queue(None)
+
+    def _workloads(self, *, holds: bool | None = None, active: bool | None = None) -> list[Object]:
+        return [
+            obj
+            for _, obj in sorted(self.server.store(WORKLOADS).items())
+            if not self.workload_is(obj, "Finished")
+            and holds in (None, self.workload_is(obj, "QuotaReserved"))
+            and active in (None, obj["spec"].get("active", True))
+        ]
+
+    async def evict_workload(self) -> str:
+        obj = self._one(self._workloads(holds=True))
+        if obj is None:
+            return ""
+        await self._workload(obj, {"Evicted": "True"}, reason="Preempted")
+        return f"Kueue evicts {obj['metadata']['name']}"
+
+    async def _activate(self, active: bool) -> str:
+        obj = self._one(self._workloads(active=not active))
+        if obj is None:
+            return ""
+        patch_ = {"spec": {"active": active}}
+        await self.server.merge(WORKLOADS, name=obj["metadata"]["name"], namespace="n", patch=patch_)
+        return f"somebody sets active of {obj['metadata']['name']} to {active}"
+
+    async def deactivate(self) -> str:
+        return await self._activate(False)
+
+    async def activate(self) -> str:
+        return await self._activate(True)
+
+    async def come(self) -> str:
+        node = self.draw.choice(sorted(NODES_GPUS))
+        free = NODES_GPUS[node] - self.usage.taken(node).get(GPU, 0)
+        if free <= 0 or len(self._strangers) > 2:
+            return ""
+        self._number += 1
+        name = f"stranger-{self._number}"
+        self._strangers.append(name)
+        await self.stranger(name, node=node, gpus=self.draw.randint(1, free))
+        return f"{name} takes GPUs of {node}"
+
+    async def leave(self) -> str:
+        if not self._strangers:
+            return ""
+        name = self._strangers.pop(self.draw.randrange(len(self._strangers)))
+        await self.server.delete(PODS, name=name, namespace="else")
+        return f"{name} leaves"
+
+    async def resize(self) -> str:
+        job = self._one([job for job in self.live() if job["spec"].get("elastic")])
+        if job is None:
+            return ""
+        bounds = job["spec"]["elastic"]
+        workers = self.draw.randint(bounds["minReplicas"], bounds["maxReplicas"])
+        await self.change(job["metadata"]["name"], workers=workers)
+        return f"{job['metadata']['name']} shall have {workers} workers"
+
+    async def move(self) -> str:
+        job = self._one(self.live())
+        if job is None:
+            return ""
+        rank = self.draw.randint(-3, 3)
+        await self.change(job["metadata"]["name"], scheduling={"rank": rank})
+        return f"{job['metadata']['name']} gets rank {rank}"
+
+    async def kill(self) -> str:
+        """The operator is killed with one of its next writes, and another one starts."""
+        await self.stop()
+        after = self.draw.randint(1, 12)
+        await self.start(killed_after=after)
+        for _ in range(self.draw.randint(0, 3)):
+            said = await self.draw.choice(
+                [self.submit, self.end_job, self.start_pods, self.evict_pod, self.resize]
+            )()
+            self.steps.append(f"{virtual_now()} meanwhile {said}")
+            await self._rounds(3)
+        await self.stop()
+        await self.start()
+        return f"an operator was killed with its write number {after}"
+
+    # What must hold.
+
+    async def _rounds(self, count: int, *, seconds: float = 1.0) -> None:
+        for _ in range(count):
+            await self.play()
+            await asyncio.sleep(seconds)
+            self._check_always()
+
+    async def rest(self, *, most: int = 60) -> bool:
+        """Until nobody writes anything for some rounds; whether it came to that."""
+        quiet = 0
+        for _ in range(most):
+            before = len(self.server.writes)
+            await self._rounds(1)
+            quiet = quiet + 1 if len(self.server.writes) == before else 0
+            if quiet >= QUIET_ROUNDS:
+                return True
+        return False
+
+    def _check_always(self) -> None:
+        """At every moment: no GPU is taken twice, and nothing failed in the operator."""
+        if self.defects:
+            raise WrongError("".join(traceback.format_exception(self.defects[0])))
+        taken: Counter[str] = Counter()
+        for pod in self.server.store(PODS).values():
+            if phase_of(pod) not in ENDED_PODS and pod["spec"].get("nodeName"):
+                taken[pod["spec"]["nodeName"]] += _gpus_of(pod["spec"])
+        for node, gpus in NODES_GPUS.items():
+            if taken[node] > gpus:
+                raise WrongError(f"pods on node {node} have {taken[node]} GPUs of {gpus}")
+
+    def check_at_rest(self) -> None:
+        """Once nothing changes: pods are those of admitted jobs, gangs are whole, quota is held for what was admitted,
+        and a job that was passed too often has nodes set aside."""
+        by_job = Counter(
+            pod["metadata"]["labels"][names.LABEL_TRAINING_JOB]
+            for pod in self.pods()
+            if phase_of(pod) not in ENDED_PODS
+        )
+        for job in self.live():
+            name = job["metadata"]["name"]
+            state = self.condition("Admitted", name).get("status")
+            if state != "True" and by_job[name]:
+                raise WrongError(f"{name} is not admitted, and has {by_job[name]} pods")
+        for job_name in by_job:
+            if ("n", job_name) not in self.server.store(TRAINING_JOBS):
+                raise WrongError(f"{job_name} is gone, and its pods are there")
+        for (_, name), obj in self.server.store(WORKLOADS).items():
+            owner = name.removeprefix("trainingjob-")
+            admitted = self.condition("Admitted", owner).get("status") == "True"
+            holds = self.workload_is(obj, "QuotaReserved") and not self.workload_is(obj, "Finished")
+            if holds and not admitted:
+                raise WrongError(f"Workload {name} holds quota for a job that is not admitted")
+            if admitted and not holds and not has_ended(self.training_job(owner)):
+                raise WrongError(f"{owner} is admitted without quota of its Workload")
+        self._check_starving()
+
+    def _check_starving(self) -> None:
+        schedule = self.gangs._schedule
+        if schedule is None or schedule.holder:
+            return
+        for job in schedule.waiting:
+            if not job.runs and job.ready and not job.pauses and job.passed > MAX_PASSES:
+                raise WrongError(
+                    f"{job.key[1]} was passed {job.passed} times, and no node is set aside for it"
+                )
+
+    async def repair(self) -> None:
+        """Nothing disturbs anybody any more."""
+        for name in self._cordoned(True):
+            await self._set_cordon(name, False)
+        while await self.leave():
+            pass
+        await self._stop_queue(None)
+        for job in self.live():
+            if (job["spec"].get("runPolicy") or {}).get("suspend"):
+                await self.change(job["metadata"]["name"], runPolicy={"suspend": False})
+        for obj in self._workloads(active=False):
+            name = obj["metadata"]["name"]
+            if names_suspended(obj):
+                continue
+            await self.server.merge(WORKLOADS, name=name, namespace="n", patch={"spec": {"active": True}})
+
+    async def finish(self) -> None:
+        """Pods run and end well: every job ends, in a bounded time."""
+        await self.repair()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LAST_SECONDS
+        while self.live():
+            if loop.time() > deadline:
+                stuck = ", ".join(
+                    f"{job['metadata']['name']} ({(job.get('status') or {}).get('reason')})"
+                    for job in self.live()
+                )
+                raise WrongError(f"{stuck} did not end")
+            await self._rounds(2)
+            for job in self.live():
+                name = job["metadata"]["name"]
+                if (job.get("status") or {}).get("state") == "Running":
+                    for pod in self.pods(name):
+                        if phase_of(pod) == "Running":
+                            await self.end(pod)
+                await self.run(name)
+            await asyncio.sleep(5.0)
+        await self.rest()
+        self.check_at_rest()
+        if any(phase_of(pod) not in ENDED_PODS for pod in self.pods()):
+            raise WrongError("all jobs have ended, and pods run")
+
+
+def names_suspended(obj: Object) -> bool:
+    """Whether the operator made a Workload inactive: it makes it active again."""
+    return "tdcs.io/suspended-by-user" in (obj["metadata"].get("annotations") or {})
+
+
+def _gpus_of(pod: Object) -> int:
+    return sum(
+        int((each.get("resources") or {}).get("limits", {}).get(GPU, 0))
+        for each in pod.get("containers") or ()
+    )
+
+
+async def walk(seed: int, *, steps: int = STEPS) -> Counter[str]:
+    """One walk; gives what has happened in it.
+
+    Raises:
+        WrongError: what must hold does not.
+    """
+    with (
+        patch("tests.unit.control.server.utc_now", virtual_now),
+        patch("tests.unit.control.jobs.utc_now", virtual_now),
+    ):
+        random.seed(seed)  # pauses of the operator are random
+        one = Walk(seed)
+        for name, value, policy in (
+            ("low", -5, "Never"),
+            ("urgent", 100, "PreemptLowerPriority"),
+            ("patient", 100, "Never"),
+        ):
+            obj = {
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+                "preemptionPolicy": policy,
+            }
+            await one.server.create(PRIORITY_CLASSES, obj=obj)
+        await one.server.create(NAMESPACES, obj={"metadata": {"name": "n"}})
+        async with one:
+            try:
+                for _ in range(steps):
+                    await one.step()
+                    if one.draw.random() < 0.5:
+                        if await one.rest():
+                            one.check_at_rest()
+                    else:
+                        await one._rounds(one.draw.randint(1, 4))
+                await one.finish()
+            except WrongError as error:
+                raise WrongError("\n".join([f"seed {seed}: {error}", *one.steps, one._describe()])) from error
+        one.met.update(
+            f"event {event}"
+            for event in set(one.events()) & {"Preempted", "NotAllPodsPlaced", "QueueStopped"}
+        )
+        return one.met
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Random walks of the queue.")
+    parser.add_argument("--walks", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    met: Counter[str] = Counter()
+    wrong, began = [], time.process_time()
+    for seed in range(asked.seed, asked.seed + asked.walks):
+        try:
+            with contextlib.redirect_stderr(sys.stdout):
+                met.update(virtual_time.run(walk(seed)))
+        except Exception as error:
+            wrong.append(seed)
+            print("".join(traceback.format_exception_only(error))[:20000], flush=True)
+    print(
+        f"{asked.walks} walks, {len(wrong)} wrong {wrong}, {time.process_time() - began:.0f} s of processor time"
+    )
+    print(", ".join(f"{name}: {count}" for name, count in sorted(met.items())))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
