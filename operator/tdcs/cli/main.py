@@ -16,6 +16,10 @@ COMMANDS = {
     ),
     "crds": ("tdcs.cli.crds_command", "Write the CustomResourceDefinitions."),
     "csi": ("tdcs.node.csi.csi_command", "Run the CSI node plugin."),
+    "doctor": (
+        "tdcs.cli.doctor.doctor_command",
+        "Say what you, a namespace and the cluster lack for training jobs.",
+    ),
     "explain": (
         "tdcs.cli.explain.explain_command",
         "Explain why a job waits, or why pods are where they are.",

@@ -156,8 +156,9 @@ class KubernetesClient:
     async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         namespace = obj["metadata"].get("namespace")
         params = _params(dryRun="All", fieldValidation="Strict") if dry_run else None
+        name = str(obj["metadata"].get("name", ""))  # what the server only answers has none
         return await self._send(
-            "POST", "create", resource, namespace=namespace, params=params, body=obj, label=_name(obj)
+            "POST", "create", resource, namespace=namespace, params=params, body=obj, label=name
         )
 
     async def apply(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:

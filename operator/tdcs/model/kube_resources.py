@@ -115,6 +115,10 @@ SERVICE_CIDRS = _of_the_cluster("servicecidrs", "ServiceCIDR", group="networking
 SERVICE_CIDRS_BETA = _of_the_cluster(
     "servicecidrs", "ServiceCIDR", group="networking.k8s.io", version="v1beta1"
 )
+CSI_NODES = _of_the_cluster("csinodes", "CSINode", group="storage.k8s.io")
+SELF_SUBJECT_ACCESS_REVIEWS = _of_the_cluster(
+    "selfsubjectaccessreviews", "SelfSubjectAccessReview", group="authorization.k8s.io"
+)
 CUSTOM_RESOURCE_DEFINITIONS = _of_the_cluster(
     "customresourcedefinitions", "CustomResourceDefinition", group="apiextensions.k8s.io"
 )

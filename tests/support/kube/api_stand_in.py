@@ -126,6 +126,10 @@ class ApiStandIn:
                     code, sentence = owner.refusal
                     self._answer(code, {"reason": "Refused", "message": sentence})
                     return
+                if url.path.endswith("/selfsubjectaccessreviews"):
+                    about = made["spec"]["resourceAttributes"]["resource"]
+                    self._answer(201, {**made, "status": {"allowed": about not in owner.forbidden}})
+                    return
                 if "dryRun" not in parse_qs(url.query):
                     owner.put(url.path.rpartition("/")[2], made)
                 self._answer(201, made)

@@ -185,11 +185,15 @@ async def _world(api: KubeApi, *, name: str, namespace: str) -> World:
     found = await existing(api, TRAINING_JOBS, kind="TrainingJob", name=name, namespace=namespace)
     uses = [use["name"] for use in (found.get("spec") or {}).get("datasets") or ()]
     datasets = {use: await api.get(DATASETS, name=use, namespace=namespace) for use in uses}
-    own = await api.list(PODS, namespace=namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
+    own: list[Object] | None = None
+    with contextlib.suppress(ForbiddenError):
+        labels = f"{names.LABEL_TRAINING_JOB}={name}"
+        own = (await api.list(PODS, namespace=namespace, labels=labels)).items
     return World(
         job=found,
         datasets={use: dataset for use, dataset in datasets.items() if dataset is not None},
-        own_pods=own.items,
+        own_pods=own or (),
+        sees_pods=own is not None,
         nodes=await _all(api, NODES),
         pods=await _all(api, PODS),
     )

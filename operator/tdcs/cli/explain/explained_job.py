@@ -38,11 +38,13 @@ class World:
     """What was read from the API server.
 
     `nodes` and `pods` (those of all namespaces) are None when the user may not list them: then less can be said.
+    `sees_pods`: whether the user may list the pods of the job's namespace.
     """
 
     job: Object
     datasets: Mapping[str, Object] = field(default_factory=dict)
     own_pods: Sequence[Object] = ()
+    sees_pods: bool = True
     nodes: Sequence[Object] | None = None
     pods: Sequence[Object] | None = None
 
@@ -320,6 +322,11 @@ def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
 
 def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[str]:
     found = []
+    if not world.sees_pods:
+        found.append(
+            "What is said of its pods is what its status remembers: you may not list pods in its namespace (ask an "
+            "administrator to bind the ClusterRole view to you there)."
+        )
     meetings = {use.dataset: use.meeting for use in status.copies if use.meeting is not None}
     if status.locality_percent is not None:
         grew = any(one.way == "Grow" for one in meetings.values())

@@ -1,0 +1,1 @@
+"""`tdcs doctor`: what a user, a namespace and a cluster lack for TDCS."""

@@ -1,0 +1,285 @@
+"""What a user, a namespace and a cluster lack for training jobs, from what was read of them."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from tdcs.api import names
+from tdcs.cli.explain.listed_objects import CLUSTER_VIEW, EDIT
+from tdcs.cli.explain.operator_lease import silence
+from tdcs.decide.worker_nodes import gpus
+from tdcs.model.humanize import counted
+from tdcs.model.kube_objects import Object
+from tdcs.model.pod_resources import amount
+
+Right = tuple[str, str]
+"""A verb, and the plural of what it is about."""
+
+IN_NAMESPACE: Final[Mapping[Right, str]] = {
+    ("create", "trainingjobs"): EDIT,
+    ("list", "trainingjobs"): EDIT,
+    ("create", "datasets"): EDIT,
+    ("list", "datasets"): EDIT,
+    ("create", "secrets"): "edit",
+    ("list", "pods"): "view",
+}
+"""What somebody needs who trains in a namespace, and the ClusterRole that gives it there."""
+
+IN_CLUSTER: Final[Mapping[Right, str]] = {
+    ("list", "cacheclusters"): CLUSTER_VIEW,
+    ("list", "nodes"): CLUSTER_VIEW,
+}
+"""The same for what is in no namespace of theirs: without it the commands say less."""
+
+KEYS: Final = ("accessKeyId", "secretAccessKey")
+
+OLD_KERNEL: Final = (5, 12)
+"""Nodes with an older kernel mount volumes by older calls."""
+
+OVERLAY_KERNEL: Final = (6, 5)
+"""From this one on, what lies on a node is read without a process of TDCS between."""
+
+NAMED: Final = 5
+"""So many nodes or Datasets are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        about: whom it is about.
+        state: lacks: somebody must do something; unknown: it could not be looked at; note: it works, otherwise.
+        text: what is there or lacks, and what to do.
+    """
+
+    about: Literal["You", "Namespace", "Cluster"]
+    state: Literal["ok", "lacks", "note", "unknown"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What was read. None: it may not be read.
+
+    Attributes:
+        rights: whether the user has each right.
+        home: the Namespace; None: unknown.
+        is_there: whether there is such a namespace, as far as that is known.
+        installed: whether the cluster knows the kinds of TDCS.
+        secrets: the fields of each Secret that a Dataset names; None: there is no such Secret.
+        drivers: the names of nodes with the driver of TDCS's volumes.
+    """
+
+    namespace: str
+    now: str
+    rights: Mapping[Right, bool] = field(default_factory=dict)
+    home: Object | None = None
+    is_there: bool = True
+    installed: bool = True
+    datasets: Sequence[Object] | None = None
+    secrets: Mapping[str, frozenset[str] | None] | None = None
+    quotas: Sequence[Object] | None = None
+    clusters: Sequence[Object] | None = None
+    nodes: Sequence[Object] | None = None
+    drivers: frozenset[str] | None = None
+    lease: Object | None = None
+
+
+def checkup(seen: Checked) -> list[Finding]:
+    """All that was looked at, the user first."""
+    return [*_user(seen), *_namespace(seen), *_cluster(seen)]
+
+
+def _user(seen: Checked) -> Iterator[Finding]:
+    lacking = [right for right in (*IN_NAMESPACE, *IN_CLUSTER) if seen.rights.get(right) is False]
+    for verb, plural in lacking:
+        role = IN_NAMESPACE.get((verb, plural))
+        if role is not None:
+            remedy = f"kubectl create rolebinding NAME -n {seen.namespace} --clusterrole={role} --user=YOU"
+            text = (
+                f"you may not {verb} {plural} in namespace {seen.namespace}: an administrator runs {remedy}"
+            )
+        else:
+            role = IN_CLUSTER[verb, plural]
+            remedy = f"kubectl create clusterrolebinding NAME --clusterrole={role} --user=YOU"
+            text = f"you may not {verb} {plural}, so commands show less of the cluster: an administrator runs {remedy}"
+        yield Finding(about="You", state="lacks" if (verb, plural) in IN_NAMESPACE else "note", text=text)
+    if seen.rights and not lacking:
+        yield Finding(about="You", state="ok", text="you have the rights that all commands need")
+    if not seen.rights:
+        yield Finding(about="You", state="unknown", text="the API server does not say which rights you have")
+
+
+def _namespace(seen: Checked) -> Iterator[Finding]:
+    if not seen.is_there:
+        text = f"there is no namespace {seen.namespace}: kubectl create namespace {seen.namespace}"
+        yield Finding(about="Namespace", state="lacks", text=text)
+        return
+    metadata = (seen.home or {}).get("metadata") or {}
+    if metadata.get("deletionTimestamp"):
+        text = f"namespace {seen.namespace} is being deleted: nothing can be made in it"
+        yield Finding(about="Namespace", state="lacks", text=text)
+    level = (metadata.get("labels") or {}).get("pod-security.kubernetes.io/enforce")
+    if level == "restricted":
+        text = (
+            "it enforces the Pod Security level restricted: templates need runAsNonRoot, allowPrivilegeEscalation: "
+            "false, capabilities.drop [ALL] and a seccompProfile; the volumes of Datasets are allowed"
+        )
+        yield Finding(about="Namespace", state="note", text=text)
+    found = [*_secrets(seen), *_quotas(seen)]
+    yield from found
+    if seen.datasets is None:
+        text = f"its Datasets may not be listed: bind ClusterRole {EDIT} to you"
+        yield Finding(about="Namespace", state="unknown", text=text)
+    elif not found:
+        text = f"{counted(len(seen.datasets), 'Dataset')}, each with its Secret; no quota is used up"
+        yield Finding(about="Namespace", state="ok", text=text)
+
+
+def _secrets(seen: Checked) -> Iterator[Finding]:
+    users: dict[str, list[str]] = {}
+    for dataset in seen.datasets or ():
+        name = (((dataset.get("spec") or {}).get("source") or {}).get("secretRef") or {}).get("name")
+        if name:
+            users.setdefault(str(name), []).append(dataset["metadata"]["name"])
+    if users and seen.secrets is None:
+        text = f"whether Secret {', '.join(sorted(users)[:NAMED])} has its keys is unknown: you may not read Secrets"
+        yield Finding(about="Namespace", state="unknown", text=text)
+        return
+    for secret, datasets in sorted(users.items()):
+        fields = (seen.secrets or {}).get(secret)
+        missing = [key for key in KEYS if fields is None or key not in fields]
+        if not missing:
+            continue
+        what = "there is no" if fields is None else f"{' and '.join(missing)} {_are(missing)} missing in"
+        of = ", ".join(sorted(datasets)[:NAMED])
+        text = (
+            f"{what} Secret {secret}, which Dataset {of} names: kubectl create secret generic {secret} -n "
+            f"{seen.namespace} --from-literal=accessKeyId=... --from-literal=secretAccessKey=..."
+        )
+        yield Finding(about="Namespace", state="lacks", text=text)
+
+
+def _are(many: Sequence[str]) -> str:
+    return "is" if len(many) == 1 else "are"
+
+
+def _quotas(seen: Checked) -> Iterator[Finding]:
+    for quota in seen.quotas or ():
+        status = quota.get("status") or {}
+        used, hard = status.get("used") or {}, status.get("hard") or {}
+        full = sorted(
+            name
+            for name, limit in hard.items()
+            if _size(name, limit) > 0 and _size(name, used.get(name, 0)) >= _size(name, limit)
+        )
+        if full:
+            text = (
+                f"ResourceQuota {quota['metadata']['name']} is used up: {', '.join(full)}; jobs wait until others "
+                "end, or for a larger quota"
+            )
+            yield Finding(about="Namespace", state="lacks", text=text)
+
+
+def _size(name: str, quantity: object) -> int:
+    return amount(name.removeprefix("requests.").removeprefix("limits."), quantity)
+
+
+def _cluster(seen: Checked) -> Iterator[Finding]:
+    if not seen.installed:
+        text = (
+            "it does not know TrainingJobs: helm install tdcs charts/tdcs -n tdcs-system --create-namespace"
+        )
+        yield Finding(about="Cluster", state="lacks", text=text)
+        return
+    if silent := silence(seen.lease, now=seen.now):
+        yield Finding(about="Cluster", state="lacks", text=f"no operator works: {silent}")
+    yield from _caches(seen)
+    yield from _nodes(seen)
+
+
+def _caches(seen: Checked) -> Iterator[Finding]:
+    if seen.clusters is None:
+        yield Finding(about="Cluster", state="unknown", text="CacheClusters may not be listed")
+    elif not seen.clusters:
+        text = "there is no CacheCluster: create one in tdcs-system, or set cacheCluster.create in the chart"
+        yield Finding(about="Cluster", state="lacks", text=text)
+    for cluster in seen.clusters or ():
+        name = cluster["metadata"]["name"]
+        conditions = (cluster.get("status") or {}).get("conditions") or ()
+        ready: Object = next((one for one in conditions if one.get("type") == names.READY), {})
+        if ready.get("status") == "True":
+            yield Finding(about="Cluster", state="ok", text=f"CacheCluster {name}: {ready.get('message')}")
+        else:
+            why = ready.get("message") or "the operator has not looked at it yet"
+            yield Finding(about="Cluster", state="lacks", text=f"CacheCluster {name} is not ready: {why}")
+
+
+def _nodes(seen: Checked) -> Iterator[Finding]:
+    if seen.nodes is None:
+        text = "nodes may not be listed: their kernels, taints and GPUs are unknown"
+        yield Finding(about="Cluster", state="unknown", text=text)
+        return
+    with_gpus = {node["metadata"]["name"]: node for node in seen.nodes if gpus(node)}
+    if seen.drivers is None:
+        text = "which nodes have the node plugin of TDCS is unknown: you may not list csinodes.storage.k8s.io"
+        yield Finding(about="Cluster", state="unknown", text=text)
+    elif without := sorted(with_gpus.keys() - seen.drivers):
+        taints = sorted(
+            {
+                f"{taint.get('key')}:{taint.get('effect')}"
+                for name in without
+                for taint in (with_gpus[name].get("spec") or {}).get("taints") or ()
+                if taint.get("effect") != "PreferNoSchedule"
+            }
+        )
+        why = f"; they have the taints {', '.join(taints)} (chart value csi.tolerations)" if taints else ""
+        text = (
+            f"{counted(len(without), 'node')} with GPUs ({_first(without)}) {_have(without)} no node plugin of TDCS, "
+            f"so no pod there can mount a Dataset{why}: see kubectl -n {names.SYSTEM_NAMESPACE} get pods -o wide -l "
+            "app.kubernetes.io/component=csi, and their logs for what the node lacks (/dev/fuse, mount propagation)"
+        )
+        yield Finding(about="Cluster", state="lacks", text=text)
+    elif with_gpus:
+        text = f"{counted(len(with_gpus), 'node')} with GPUs, each with the node plugin of TDCS"
+        yield Finding(about="Cluster", state="ok", text=text)
+    if not with_gpus:
+        text = "no node has GPUs (nvidia.com/gpu): where there are some, its device plugin is missing"
+        yield Finding(about="Cluster", state="note", text=text)
+    yield from _kernels(seen.nodes)
+
+
+def _kernels(nodes: Sequence[Object]) -> Iterator[Finding]:
+    versions = {node["metadata"]["name"]: _kernel(node) for node in nodes}
+    old = sorted(name for name, version in versions.items() if version and version < OLD_KERNEL)
+    slower = sorted(
+        name for name, version in versions.items() if version and OLD_KERNEL <= version < OVERLAY_KERNEL
+    )
+    if old:
+        text = (
+            f"the kernel of {_first(old)} is older than 5.12: volumes are mounted by older calls; update it"
+        )
+        yield Finding(about="Cluster", state="note", text=text)
+    if slower:
+        text = (
+            f"the kernel of {_first(slower)} is older than 6.5: pods there read what lies on the node through a "
+            "process of TDCS, which is slower"
+        )
+        yield Finding(about="Cluster", state="note", text=text)
+
+
+def _kernel(node: Object) -> tuple[int, int] | None:
+    text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kernelVersion", ""))
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _first(node_names: Sequence[str]) -> str:
+    more = f" and {len(node_names) - NAMED} more" if len(node_names) > NAMED else ""
+    return f"{', '.join(node_names[:NAMED])}{more}"
+
+
+def _have(many: Sequence[str]) -> str:
+    return "has" if len(many) == 1 else "have"

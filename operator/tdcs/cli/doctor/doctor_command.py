@@ -1,0 +1,160 @@
+"""`tdcs doctor`: reads what a user, a namespace and a cluster have, with the user's own rights, and says what lacks."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from tdcs.api import names
+from tdcs.cli.api_client import api_client, connection_options
+from tdcs.cli.console import Console
+from tdcs.cli.doctor.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, Finding, Right, checkup
+from tdcs.cli.explain.operator_lease import read_lease
+from tdcs.kube.api import KubeApi
+from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
+from tdcs.kube.events import utc_now
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import (
+    CACHE_CLUSTERS,
+    CSI_NODES,
+    DATASETS,
+    NAMESPACES,
+    NODES,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    Resource,
+)
+
+_MARKS = {"ok": "[green]ok[/green]", "lacks": "[red]lacks[/red]", "note": "note", "unknown": "unknown"}
+
+_OWN_KINDS = frozenset({"cacheclusters", "datasets", "preloads", "trainingjobs"})
+
+
+@click.command(name="doctor")
+@click.option("-n", "--namespace", help="The namespace to train in; default: that of the current context.")
+@connection_options
+def command(*, namespace: str | None, context: str | None, kubeconfig: Path | None) -> None:
+    """Say what you, a namespace and the cluster lack for training jobs. Ends with 1 when something lacks."""
+
+    async def read() -> Checked:
+        async with api_client(kubeconfig=kubeconfig, context=context) as api:
+            return await look(api, namespace=namespace or api.default_namespace or "default")
+
+    try:
+        seen = asyncio.run(read())
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+    found = checkup(seen)
+    show(found, namespace=seen.namespace, console=Console())
+    if any(one.state == "lacks" for one in found):
+        raise SystemExit(1)
+
+
+def show(found: list[Finding], *, namespace: str, console: Console) -> None:
+    titles = {"You": "You", "Namespace": f"Namespace {namespace}", "Cluster": "Cluster"}
+    for about, title in titles.items():
+        console.print(f"[bold]{escape(title)}[/bold]")
+        for one in found:
+            if one.about == about:
+                console.print(f"  {_MARKS[one.state]}: {escape(one.text)}", soft_wrap=True)
+
+
+async def look(api: KubeApi, *, namespace: str) -> Checked:
+    """All that is looked at; what may not be read is None.
+
+    Raises:
+        KubeError: the API server does not answer.
+    """
+    home, is_there = await _home(api, namespace)
+    installed = True
+    datasets: list[Object] | None = None
+    clusters: list[Object] | None = None
+    try:
+        datasets = await _listed(api, DATASETS, namespace=namespace)
+        clusters = await _listed(api, CACHE_CLUSTERS)
+        if clusters is None:
+            clusters = await _listed(api, CACHE_CLUSTERS, namespace=names.SYSTEM_NAMESPACE)
+    except NotFoundError:
+        installed = False
+    plugins = await _listed(api, CSI_NODES)
+    return Checked(
+        namespace=namespace,
+        now=utc_now(),
+        rights=await _rights(api, namespace),
+        home=home,
+        is_there=is_there,
+        installed=installed,
+        datasets=datasets,
+        secrets=await _secrets(api, namespace, datasets or ()),
+        quotas=await _listed(api, RESOURCE_QUOTAS, namespace=namespace),
+        clusters=clusters,
+        nodes=await _listed(api, NODES),
+        drivers=None if plugins is None else frozenset(filter(None, map(_with_driver, plugins))),
+        lease=await read_lease(api),
+    )
+
+
+def _with_driver(plugins: Object) -> str:
+    """The node of a CSINode that has the driver of TDCS; else empty."""
+    drivers = (plugins.get("spec") or {}).get("drivers") or ()
+    has = any(driver.get("name") == names.CSI_DRIVER for driver in drivers)
+    return str(plugins["metadata"]["name"]) if has else ""
+
+
+async def _listed(api: KubeApi, resource: Resource, *, namespace: str | None = None) -> list[Object] | None:
+    with contextlib.suppress(ForbiddenError):
+        return (await api.list(resource, namespace=namespace)).items
+    return None
+
+
+async def _home(api: KubeApi, namespace: str) -> tuple[Object | None, bool]:
+    """The Namespace, and whether there is one as far as that is known."""
+    with contextlib.suppress(ForbiddenError):
+        found = await api.get(NAMESPACES, name=namespace)
+        return found, found is not None
+    return None, True
+
+
+async def _secrets(
+    api: KubeApi, namespace: str, datasets: list[Object] | tuple[Object, ...]
+) -> dict[str, frozenset[str] | None] | None:
+    """The fields of the Secrets that Datasets name; None for one that is not there. None: Secrets may not be read."""
+    found: dict[str, frozenset[str] | None] = {}
+    for dataset in datasets:
+        source = (dataset.get("spec") or {}).get("source") or {}
+        name = (source.get("secretRef") or {}).get("name")
+        if not name or name in found:
+            continue
+        try:
+            secret = await api.get(SECRETS, name=name, namespace=namespace)
+        except ForbiddenError:
+            return None
+        found[name] = None if secret is None else frozenset(secret.get("data") or {})
+    return found
+
+
+async def _rights(api: KubeApi, namespace: str) -> dict[Right, bool]:
+    """Whether the user has each right; nothing where the server does not say."""
+    found: dict[Right, bool] = {}
+    for verb, plural in (*IN_NAMESPACE, *IN_CLUSTER):
+        asked = {
+            "verb": verb,
+            "resource": plural,
+            "group": names.GROUP if plural in _OWN_KINDS else "",
+            **({"namespace": namespace} if (verb, plural) in IN_NAMESPACE else {}),
+        }
+        review = {
+            "apiVersion": SELF_SUBJECT_ACCESS_REVIEWS.api_version,
+            "kind": SELF_SUBJECT_ACCESS_REVIEWS.kind,
+            "metadata": {},
+            "spec": {"resourceAttributes": asked},
+        }
+        try:
+            answer = await api.create(SELF_SUBJECT_ACCESS_REVIEWS, obj=review)
+        except (ForbiddenError, NotFoundError):
+            return {}
+        found[verb, plural] = bool((answer.get("status") or {}).get("allowed"))
+    return found

@@ -1,0 +1,175 @@
+"""`tdcs doctor` says what a user, a namespace and a cluster lack, and what to do."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.support.kube.api_stand_in import ApiStandIn
+
+from tdcs.cli.doctor.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, checkup
+from tdcs.cli.main import main
+
+NOW = "2026-01-01T00:10:00Z"
+KEYS = frozenset({"accessKeyId", "secretAccessKey"})
+READY = {"type": "Ready", "status": "True", "message": "3 of 3 cache workers are registered"}
+
+
+def node(name: str, *, gpus: int = 4, kernel: str = "6.8.0-40-generic", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"allocatable": {"nvidia.com/gpu": str(gpus)}, "nodeInfo": {"kernelVersion": kernel}},
+    }
+
+
+DATASET = {
+    "metadata": {"name": "pictures", "namespace": "team"},
+    "spec": {"source": {"uri": "s3://pictures", "secretRef": {"name": "keys"}}},
+}
+WELL = Checked(
+    namespace="team",
+    now=NOW,
+    rights=dict.fromkeys((*IN_NAMESPACE, *IN_CLUSTER), True),
+    home={"metadata": {"name": "team"}},
+    datasets=[DATASET],
+    secrets={"keys": KEYS},
+    quotas=[],
+    clusters=[{"metadata": {"name": "default"}, "status": {"conditions": [READY]}}],
+    nodes=[node("a"), node("b")],
+    drivers=frozenset("ab"),
+    lease={"spec": {"renewTime": NOW}},
+)
+
+
+def test_where_all_is_well_nothing_lacks() -> None:
+    assert {one.state for one in checkup(WELL)} == {"ok"}
+
+
+def quota(**used: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "team"},
+        "status": {"hard": {"requests.nvidia.com/gpu": "8", "pods": "20"}, "used": used},
+    }
+
+
+LACKS: dict[str, tuple[dict[str, Any], str]] = {
+    "a right": (
+        {"rights": {**WELL.rights, ("create", "trainingjobs"): False}},
+        (
+            "you may not create trainingjobs in namespace team: an administrator runs kubectl create rolebinding NAME "
+            "-n team --clusterrole=tdcs-edit"
+        ),
+    ),
+    "the namespace": ({"is_there": False}, "there is no namespace team: kubectl create namespace team"),
+    "a namespace that stays": (
+        {"home": {"metadata": {"name": "team", "deletionTimestamp": NOW}}},
+        "namespace team is being deleted",
+    ),
+    "a Secret": ({"secrets": {"keys": None}}, "there is no Secret keys, which Dataset pictures names"),
+    "a key": (
+        {"secrets": {"keys": frozenset({"accessKeyId"})}},
+        "secretAccessKey is missing in Secret keys, which Dataset pictures names",
+    ),
+    "quota": (
+        {"quotas": [quota(**{"requests.nvidia.com/gpu": "8", "pods": "3"})]},
+        "ResourceQuota team is used up: requests.nvidia.com/gpu",
+    ),
+    "TDCS": ({"installed": False}, "it does not know TrainingJobs: helm install"),
+    "an operator": (
+        {"lease": {"spec": {"renewTime": "2026-01-01T00:00:00Z"}}},
+        "no operator works: none has renewed Lease tdcs-system/tdcs-operator for 10 min",
+    ),
+    "a CacheCluster": ({"clusters": []}, "there is no CacheCluster"),
+    "a ready CacheCluster": (
+        {"clusters": [{"metadata": {"name": "default"}, "status": {}}]},
+        "CacheCluster default is not ready: the operator has not looked at it yet",
+    ),
+    "a node plugin": (
+        {
+            "nodes": [node("a", taints=[{"key": "gpu", "effect": "NoSchedule"}]), node("b")],
+            "drivers": frozenset("b"),
+        },
+        (
+            "1 node with GPUs (a) has no node plugin of TDCS, so no pod there can mount a Dataset; they have the "
+            "taints gpu:NoSchedule"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LACKS)
+def test_what_lacks_is_named_with_what_to_do(what: str) -> None:
+    changes, sentence = LACKS[what]
+    lacking = [one.text for one in checkup(replace(WELL, **changes)) if one.state == "lacks"]
+    assert len(lacking) == 1
+    assert sentence in lacking[0]
+
+
+NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "the cluster is not seen": (
+        {"rights": {**WELL.rights, ("list", "nodes"): False}, "nodes": None, "drivers": None},
+        "note",
+        "you may not list nodes, so commands show less of the cluster",
+    ),
+    "an old kernel": (
+        {"nodes": [node("a", kernel="5.15.0-1"), node("b")]},
+        "note",
+        "the kernel of a is older than 6.5",
+    ),
+    "no GPUs": ({"nodes": [node("a", gpus=0)]}, "note", "no node has GPUs"),
+    "a strict level": (
+        {"home": {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}},
+        "note",
+        "templates need runAsNonRoot",
+    ),
+    "Secrets that may not be read": (
+        {"secrets": None},
+        "unknown",
+        "whether Secret keys has its keys is unknown: you may not read Secrets",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NOTES)
+def test_what_cannot_be_seen_or_works_otherwise_is_no_fault(what: str) -> None:
+    changes, state, sentence = NOTES[what]
+    found = checkup(replace(WELL, **changes))
+    assert [one for one in found if one.state == state and sentence in one.text]
+    assert not [one for one in found if one.state == "lacks"]
+
+
+def test_the_command_ends_with_1_where_something_lacks_and_reads_with_the_users_rights(
+    tmp_path: Path,
+) -> None:
+    with ApiStandIn(
+        {"datasets": [DATASET], "secrets": [], "cacheclusters": []},
+        forbidden=frozenset({"nodes", "csinodes", "resourcequotas"}),
+    ) as api:
+        result = CliRunner().invoke(
+            main, ["doctor", "-n", "team", "--kubeconfig", str(api.kubeconfig(tmp_path))]
+        )
+    assert result.exit_code == 1, result.output
+    assert "lacks: there is no CacheCluster" in result.output
+    assert "lacks: there is no Secret keys, which Dataset pictures names" in result.output
+    assert "note: you may not list nodes, so commands show less of the cluster" in result.output
+    assert "unknown: nodes may not be listed" in result.output
+
+
+def test_a_job_is_explained_to_who_may_not_list_pods(tmp_path: Path) -> None:
+    job = {
+        "metadata": {"name": "train", "namespace": "team"},
+        "spec": {
+            "replicaSpecs": [
+                {"name": "Worker", "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+            ]
+        },
+        "status": {"state": "Running", "message": "1 of 1 pods runs"},
+    }
+    with ApiStandIn({"trainingjobs": [job]}, forbidden=frozenset({"pods", "nodes"})) as api:
+        result = CliRunner().invoke(
+            main, ["explain", "job", "train", "-n", "team", "--kubeconfig", str(api.kubeconfig(tmp_path))]
+        )
+    assert result.exit_code == 0, result.output
+    assert "you may not list pods in its namespace" in result.output
