@@ -14,6 +14,7 @@ from tdcs.alluxio.mount_uri import source_uri
 from tdcs.api.source_uri import REGION, canonical_endpoint, is_folder, parse_source_uri, uses_path_style
 from tdcs.model.cache_engine import Credentials, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE
+from tdcs.model.file_selection import EXCLUDE, INCLUDE
 from tdcs.model.source_paths import canonical_uri, store_of
 
 DIGEST_PROPERTY = "tdcs.source.digest"
@@ -42,7 +43,7 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
     """
     uri = canonical_uri(source.uri)
     known = () if is_folder(uri) else _S3_OPTIONS
-    unknown = sorted(set(source.options) - set(known))
+    unknown = sorted(set(source.options) - {*known, INCLUDE, EXCLUDE})
     if unknown:
         raise SourceError(
             attempted=f"read the options of {uri}",

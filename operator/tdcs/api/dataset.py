@@ -112,6 +112,12 @@ class DatasetSpec(Model):
                     field=".uri",
                 ),
                 rule(
+                    "self.include == oldSelf.include && has(self.exclude) == has(oldSelf.exclude) && "
+                    "(!has(self.exclude) || self.exclude == oldSelf.exclude)",
+                    "include and exclude cannot be changed, because volumes and cached blocks belong to them: "
+                    "create another Dataset",
+                ),
+                rule(
                     "self.options == oldSelf.options",
                     "cannot be changed, because volumes and cached blocks belong to them: "
                     "create another Dataset",

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from pathspec import GitIgnoreSpec
 from pydantic import AfterValidator, Field
 
 from tdcs.api.base import (
@@ -67,6 +68,22 @@ def _checked_region(region: str) -> str:
     if not REGION.fullmatch(region):
         raise ValueError(f"{region!r} is no region: write letters, digits and dashes, such as us-east-1")
     return region
+
+
+def _checked_pattern(pattern: str) -> str:
+    try:
+        GitIgnoreSpec.from_lines([pattern])
+    except ValueError as error:
+        raise ValueError(f"{pattern!r} is no pattern of gitignore: {error}") from error
+    return pattern
+
+
+FilePattern = Annotated[
+    str,
+    # The pattern before the function: behind one it is checked, and is no part of the schema.
+    Field(min_length=1, max_length=256, pattern=r"^!?[^\s#!\x00-\x1f][^\x00-\x1f\x7f]*$"),
+    AfterValidator(_checked_pattern),
+]
 
 
 class SourceOptions(Model):
@@ -142,6 +159,20 @@ class SourceSpec(Model):
     cannot be changed later."""
     options: SourceOptions = defaulted(SourceOptions)
     """How the object store is reached. They cannot be changed later."""
+    include: Annotated[
+        list[FilePattern], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = Field(default=[])
+    """Which files the Dataset has, as patterns of gitignore of their paths below uri, such as train/**/*.tfrecord;
+    empty: all. They cannot be changed later."""
+    exclude: (
+        Annotated[
+            list[FilePattern], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+        ]
+        | None
+    ) = None
+    """Which of them it does not have, by the same kind of patterns; one that begins with ! takes files back in. Left
+    out, folders are taken without what file systems and filers keep in them for themselves (.snapshot/, .zfs/,
+    lost+found/, @eaDir/, ...), and buckets whole; an empty list leaves out nothing. They cannot be changed later."""
     secret_ref: SecretRef | None = None
     """The Secret with the keys of the store. Left out, an s3 source is read without keys, as public buckets can be, and
     never with those of a node. A file source has none."""

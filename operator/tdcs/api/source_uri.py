@@ -41,6 +41,23 @@ AMAZON_DOMAINS: Final = {
 }
 """Domains of Amazon's partitions, by how the names of their regions begin; all others are in amazonaws.com."""
 
+FILER_FOLDERS: Final = (
+    ".snapshot/",
+    ".snapshots/",
+    "~snapshot/",
+    ".zfs/",
+    "lost+found/",
+    "@eaDir/",
+    "\\#recycle/",
+    "@Recycle/",
+    "@Recently-Snapshot/",
+    "@tmp/",
+    ".Trash-*/",
+    "$RECYCLE.BIN/",
+    "System Volume Information/",
+)
+"""Folders that file systems and filers keep for themselves, as patterns of gitignore."""
+
 _ENDPOINT: Final = re.compile(
     r"(?P<scheme>[Hh][Tt][Tt][Pp][Ss]?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?/?"
 )

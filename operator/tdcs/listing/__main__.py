@@ -58,7 +58,12 @@ async def _with_master(request: Request, folder: ManifestFolder, source: Source 
     ) as engine:
         if source is None:
             return await list_mount(
-                engine=engine, path=request.path, refresh=request.refresh, limit=request.limit, folder=folder
+                engine=engine,
+                path=request.path,
+                refresh=request.refresh,
+                limit=request.limit,
+                folder=folder,
+                selection=request.selection,
             )
         return await list_both(
             engine=engine,

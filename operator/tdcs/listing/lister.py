@@ -12,6 +12,7 @@ from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Failed, Listed, Request, access_of
 from tdcs.model.cache_engine import EngineError, EngineUnavailableError, Source
+from tdcs.model.file_selection import ALL_FILES, selection_of
 from tdcs.model.listing_limit import ListingLimit
 from tdcs.trust.identity import Identify, NoIdentityError
 
@@ -90,6 +91,7 @@ class ProcessLister:
                 path=path,
                 retryable=True,
             )
+        selection = ALL_FILES if source is None else selection_of(source.uri, source.options)
         nodes: dict[str, str] = {}
         if source is not None and parse_source_uri(source.uri).scheme == "file":
             nodes = dict(self._nodes())
@@ -111,6 +113,7 @@ class ProcessLister:
             # Through a pipe: it is written nowhere.
             identity=identity,
             source=access_of(source) if source is not None else None,
+            selection=selection,
             nodes=nodes,
             own_blocks=self._blocks == "Own",
         )

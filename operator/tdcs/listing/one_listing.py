@@ -14,12 +14,19 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
 from tdcs.listing.result import Listed
 from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError, Source
+from tdcs.model.file_selection import ALL_FILES, FileSelection, selection_of
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_builder import ManifestBuilder
 
 
 async def list_mount(
-    *, engine: Engine, path: str, refresh: bool, folder: ManifestFolder, limit: ListingLimit | None = None
+    *,
+    engine: Engine,
+    path: str,
+    refresh: bool,
+    folder: ManifestFolder,
+    limit: ListingLimit | None = None,
+    selection: FileSelection = ALL_FILES,
 ) -> Listed:
     """List a mount of an engine in this process. Sorting and writing run in a thread; raises EngineError."""
     begun = time.monotonic()
@@ -31,7 +38,7 @@ async def list_mount(
             remedy="Mount the source first",
             path=path,
         )
-    builder = ManifestBuilder(path=path, source=source, scratch=folder.scratch)
+    builder = ManifestBuilder(path=path, source=source, scratch=folder.scratch, is_taken=selection.matcher())
     count = LimitCount(limit, what=source, path=path)
     with _disk_errors(path=path, folder=folder):
         async for page in engine.files(path=path, refresh=refresh):
@@ -111,7 +118,8 @@ async def _named(
     """What a store says that it has, or agents of a folder, and how much that is."""
 
     def builder() -> ManifestBuilder:
-        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch)
+        is_taken = selection_of(source.uri, source.options).matcher()
+        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch, is_taken=is_taken)
 
     if parse_source_uri(source.uri).scheme == "file":
         folders = FolderListing(source=source, path=path, limit=limit, builder=builder, agents=agents)

@@ -19,6 +19,7 @@ from tdcs.model.cache_engine import (
 )
 from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count_of_all, large_file
 from tdcs.model.file_folders import folder_count_of_all
+from tdcs.model.file_selection import ALL_FILES, FileSelection
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import Skipped, Totals
@@ -190,6 +191,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         identity: what it shows to the master and to agents; None: its connections are plain.
         confined: see `ManifestFolder`.
         source: of the mount, when it is listed at its store or by agents; None: the master lists it.
+        selection: which of its files are taken.
         nodes: URL of each agent by its node: they list folders.
         own_blocks: whether blocks of what is listed at its store get ids of TDCS's own, and the master is not asked.
         memory: bytes that the process may allocate.
@@ -204,6 +206,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity | None = None
     confined: bool = False
     source: SourceAccess | None = None
+    selection: FileSelection = ALL_FILES
     nodes: dict[str, str] = {}
     own_blocks: bool = False
     memory: int = LISTING_MEMORY

@@ -72,10 +72,19 @@ class ManifestBuilder:
 
     Args:
         source: URI of the mount's source.
+        is_taken: says of a path whether the file is part of it; None: all are.
         scratch: gives files for what does not stay in memory; None: all of it does, some 300 bytes a file.
     """
 
-    def __init__(self, *, path: str, source: str, scratch: Scratch | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        path: str,
+        source: str,
+        scratch: Scratch | None = None,
+        is_taken: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        self._is_taken: Final = is_taken
         self._path: Final = path
         self._source: Final = source
         self._scratch: Final = scratch
@@ -96,20 +105,21 @@ class ManifestBuilder:
     def add(self, files: Iterable[CachedFile]) -> None:
         """Take in files with the blocks that a cache engine has of them. Raises OSError when they cannot be spilled."""
         for file in files:
-            blocks = _blocks(file)
+            path, blocks = encoded(file.path), _blocks(file)
+            if self._is_taken is not None and not self._is_taken(path):
+                continue
             if blocks is None:  # the master does not know all of its blocks
                 self._incomplete += 1
             elif file.blocks:
                 self._mount_id = self._mount_id or file.blocks[0].mount_id
-            self._add(
-                encoded(file.path), file.length, known_tag(file.tag).encode("utf-8", "replace"), blocks or ()
-            )
+            self._add(path, file.length, known_tag(file.tag).encode("utf-8", "replace"), blocks or ())
 
     def add_listed(self, files: Iterable[tuple[bytes, int, bytes]]) -> None:
         """Take in files as a source lists them: path, length, and tag (`tdcs.model.file_ids.known_tag`). Their blocks
         get ids of TDCS's own. Raises OSError when they cannot be spilled."""
         for path, length, tag in files:
-            self._add(path, length, tag, _OWN_BLOCKS)
+            if self._is_taken is None or self._is_taken(path):
+                self._add(path, length, tag, _OWN_BLOCKS)
 
     def add_blocks(self, files: Iterable[CachedFile]) -> None:
         """Take in the blocks that a cache engine has of files that a source has listed (`add_listed`).

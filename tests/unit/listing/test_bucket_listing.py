@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -94,6 +95,17 @@ async def test_a_name_that_a_store_cannot_write_is_left_out_and_named(folder: Ma
     assert [(one.path, "XML" in one.reason) for one in found.skipped] == [(replaced[5:], True)]
     _, manifest = await listed(BucketStore(keys=[replaced]), folder)
     assert paths(manifest) == [replaced[5:]]
+
+
+async def test_only_files_that_are_selected_are_part_of_the_version(folder: ManifestFolder) -> None:
+    keys = [b"data/train/a.jpg", b"data/train/a.txt", b"data/val/a.jpg", b"data/train/@eaDir/a.jpg"]
+    store = BucketStore(keys=keys)
+    options = {"include": "train/", "exclude": "*.txt\n@eaDir/"}
+    async with serving(store):
+        source = replace(store.source, options={**store.source.options, **options})
+        found = await list_source(source=source, path=MOUNT, folder=folder)
+    assert paths(folder.open(found.digest)) == [b"train/a.jpg"]
+    assert found.totals.files == 1
 
 
 async def test_objects_that_stand_for_folders_are_no_files(folder: ManifestFolder) -> None:

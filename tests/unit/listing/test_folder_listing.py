@@ -140,6 +140,16 @@ async def test_a_folder_is_listed_with_names_lengths_and_times_by_which_it_is_re
         assert len(content) == length
 
 
+async def test_what_filers_keep_in_a_folder_is_no_part_of_it(nodes: Nodes, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    for name in ("a.jpg", ".snapshot/hourly/a.jpg", "train/@eaDir/b.jpg", "train/b.jpg", "lost+found/c"):
+        (seen / name).parent.mkdir(parents=True, exist_ok=True)
+        (seen / name).write_bytes(b"x")
+    await nodes.add("one", seen)
+    manifest = nodes.manifest(await nodes.list())
+    assert [manifest.file_path(file) for file in range(len(manifest))] == [b"a.jpg", b"train/b.jpg"]
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_node_that_has_not_mounted_it_or_a_part_of_it_is_not_believed(
     nodes: Nodes, whole: Path, tmp_path: Path, seed: int

@@ -6,6 +6,7 @@ import json
 from tdcs.api import names
 from tdcs.api.dataset import DatasetSpec
 from tdcs.model.cache_engine import Credentials, Source
+from tdcs.model.file_selection import EXCLUDE, INCLUDE
 from tdcs.model.source_paths import canonical_uri
 
 Mark = tuple[str, tuple[tuple[str, str], ...], str, str]
@@ -28,6 +29,8 @@ def source_of(
         "region": options.region,
         "pathStyle": None if options.path_style is None else str(options.path_style).lower(),
         "requesterPays": "true" if options.requester_pays else None,
+        INCLUDE: "\n".join(spec.source.include) or None,
+        EXCLUDE: None if spec.source.exclude is None else "\n".join(spec.source.exclude),
     }
     return Source(
         uri=canonical_uri(spec.source.uri),
