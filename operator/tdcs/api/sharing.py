@@ -270,12 +270,12 @@ class SourceRule(Model):
         list[
             Annotated[
                 str,
-                AfterValidator(_checked_endpoint),
                 Field(
                     min_length=1,
                     max_length=256,
                     pattern=r"^(\*|https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?)$",
                 ),
+                AfterValidator(_checked_endpoint),
             ]
         ],
         Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "set"}),
@@ -287,12 +287,12 @@ class SourceRule(Model):
         list[
             Annotated[
                 str,
-                AfterValidator(_checked_bucket),
                 Field(
                     min_length=3,
                     max_length=512,
                     pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\\?#]*)?$",
                 ),
+                AfterValidator(_checked_bucket),
             ]
         ],
         Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
@@ -306,8 +306,8 @@ class SourceRule(Model):
     ca_bundle: (
         Annotated[
             str,
-            AfterValidator(_checked_bundle),
             Field(min_length=1, max_length=65_536, pattern=CA_BUNDLE_PATTERN),
+            AfterValidator(_checked_bundle),
         ]
         | None
     ) = None

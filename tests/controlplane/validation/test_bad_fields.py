@@ -91,6 +91,13 @@ BAD = [
     ("Dataset", "spec.source", ..., "spec.source: Required value"),
     ("Dataset", "spec.source.uri", "s3://bucket/a\u200bb", "cannot be seen"),
     ("Dataset", "spec.source.uri", "s3://bucket/a\u202eb", "cannot be seen"),
+    ("CacheCluster", "spec.sources", [{"name": "a", "caBundle": "x"}], "spec.sources[0].caBundle"),
+    (
+        "CacheCluster",
+        "spec.sources",
+        [{"name": "a", "endpoints": ["store:9000"]}],
+        "spec.sources[0].endpoints[0]",
+    ),
     ("Dataset", "spec.source.include", ["#no pattern"], "spec.source.include[0]"),
     ("Dataset", "spec.source.exclude", [" x"], "spec.source.exclude[0]"),
     ("Dataset", "spec.source.exclude", ["a\nb"], "spec.source.exclude[0]"),
