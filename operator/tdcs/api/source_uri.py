@@ -41,7 +41,7 @@ AMAZON_DOMAINS: Final = {
 }
 """Domains of Amazon's partitions, by how the names of their regions begin; all others are in amazonaws.com."""
 
-FILER_FOLDERS: Final = (
+FILER_FOLDERS: Final[tuple[str, ...]] = (
     ".snapshot/",
     ".snapshots/",
     "~snapshot/",

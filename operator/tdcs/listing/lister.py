@@ -52,6 +52,7 @@ class ProcessLister:
         identify: gives the certificate that the process shows to the master; None: its connection is plain.
         source_of: gives the source of a path that TDCS lists; None for those that the master lists.
         nodes: gives the URL of each agent by its node: they list folders, which the master does where there are none.
+        asks_sources: whether sources are listed by themselves, and the master is not asked for names.
         blocks: who gives the ids of blocks of what is listed at its store: the master, or nobody, so that they are
             TDCS's own.
     """
@@ -67,6 +68,7 @@ class ProcessLister:
         secrets: Callable[[str], Iterable[str]] = lambda _path: (),
         identify: Identify | None = None,
         source_of: Callable[[str], Source | None] = lambda _path: None,
+        asks_sources: bool = True,
         nodes: Callable[[], Mapping[str, str]] = dict,
         blocks: Literal["Master", "Own"] = "Master",
     ) -> None:
@@ -74,6 +76,7 @@ class ProcessLister:
         self._blocks: Final = blocks
         self._identify: Final = identify
         self._source_of: Final = source_of
+        self._asks_sources: Final = asks_sources
         self._master: Final = master
         self._folder: Final = folder
         self._gate: Final = gate
@@ -92,6 +95,7 @@ class ProcessLister:
                 retryable=True,
             )
         selection = ALL_FILES if source is None else selection_of(source.uri, source.options)
+        source = source if self._asks_sources else None
         nodes: dict[str, str] = {}
         if source is not None and parse_source_uri(source.uri).scheme == "file":
             nodes = dict(self._nodes())
