@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -293,9 +294,13 @@ async def test_checks_of_the_source_that_change_nothing_are_no_writes(
 async def test_a_worker_that_restarts_keeps_its_data_and_one_that_stays_away_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine, looks = engine_of(), itertools.count()
+    engine, looks, ahead = engine_of(), itertools.count(), 0.0
     async with Cluster(
-        engine=engine, nodes={name: {} for name in ZONES}, settings=replace(QUICK, return_seconds=3.0)
+        engine=engine,
+        nodes={name: {} for name in ZONES},
+        settings=replace(QUICK, return_seconds=300.0),
+        most_wait=1.0,
+        clock=lambda: time.monotonic() + ahead,
     ) as cluster:
         await cluster.create_cache()
         await cluster.create_keys()
@@ -318,8 +323,13 @@ async def test_a_worker_that_restarts_keeps_its_data_and_one_that_stays_away_doe
         await cluster.until(lambda: cluster.nodes() == before and cluster.status()["state"] == "Ready")
         assert engine.source_bytes_read == read
 
+        def moved_when_it_is_late() -> bool:
+            nonlocal ahead
+            ahead += 100.0
+            return gone not in cluster.nodes() and len(cluster.nodes()) == 2
+
         engine.set_worker(name=gone, live=False)
-        await cluster.until(lambda: gone not in cluster.nodes() and len(cluster.nodes()) == 2)
+        await cluster.until(moved_when_it_is_late)
         await cluster.until_state("Ready")
 
 
