@@ -13,6 +13,7 @@ FROZEN = [
         "/mnt/other",
         "the path of a tier cannot be changed",
     ),
+    ("CacheCluster", "spec.engine", "Native", "cannot be changed: create another CacheCluster"),
     ("Dataset", "spec.source.uri", "s3://other/prefix", "create another Dataset for another source"),
     ("Dataset", "spec.source.options.region", "mars", "create another Dataset"),
     ("Dataset", "spec.cacheClusterRef.name", "other", "create another Dataset"),

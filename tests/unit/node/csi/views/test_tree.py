@@ -10,6 +10,7 @@ from tests.unit.node.csi.views.builders import (
     admit_block,
     drop_block,
     enter_journal,
+    is_link,
     is_placeholder,
     listed,
     manifest_of,
@@ -21,6 +22,7 @@ from tests.unit.node.csi.views.builders import (
 from tdcs.api import names
 from tdcs.model.block_identity import identity_of
 from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import placeholder_number
@@ -381,3 +383,20 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
     assert store.stamp() == -1
     os.utime(tmp_path / names.refused_folder(mount=PATH), (3, 3))
     assert store.stamp() not in {-1, *seen}
+
+
+def test_blocks_with_ids_of_tdcs_own_are_linked_from_the_agents_spool(tmp_path: Path) -> None:
+    files = {f"train/{number}": bytes([number]) * 10 for number in range(40)}
+    builder = ManifestBuilder(path=PATH, source="s3://b")
+    builder.add_listed((path.encode(), len(content), b'"tag"') for path, content in files.items())
+    manifest = builder.manifest()
+    enter_journal(tmp_path, names.OWN_BLOCK_IDS)
+    paths = [manifest.file_path(manifest.file_of(block)).decode() for block in range(manifest.blocks)]
+    assert max(manifest.block_ids) >= 10**18, "as long as a number of 63 bits gets"
+    blocks = {int(manifest.block_ids[block]): files[path] for block, path in enumerate(paths)}
+    put_blocks(tmp_path, blocks, folder=names.AGENT_SPOOL)
+    disk = Disk(tmp_path, manifest)
+    disk.follow()
+    for path, content in files.items():
+        assert is_link(disk.root / path)
+        assert (disk.root / path).read_bytes() == content
