@@ -17,7 +17,7 @@ COMMANDS = {
     "crds": ("tdcs.cli.crds_command", "Write the CustomResourceDefinitions."),
     "csi": ("tdcs.node.csi.csi_command", "Run the CSI node plugin."),
     "doctor": (
-        "tdcs.cli.doctor.doctor_command",
+        "tdcs.cli.doctor_command",
         "Say what you, a namespace and the cluster lack for training jobs.",
     ),
     "explain": (

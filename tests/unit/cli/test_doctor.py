@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from tests.support.kube.api_stand_in import ApiStandIn
 
-from tdcs.cli.doctor.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, checkup
+from tdcs.cli.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, checkup
 from tdcs.cli.main import main
 
 NOW = "2026-01-01T00:10:00Z"

@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from tdcs.api import names
 from tdcs.cli.api_client import api_client, connection_options
+from tdcs.cli.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, Finding, Right, checkup
 from tdcs.cli.console import Console
-from tdcs.cli.doctor.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, Finding, Right, checkup
 from tdcs.cli.explain.operator_lease import read_lease
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
