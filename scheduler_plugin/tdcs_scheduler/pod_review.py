@@ -6,7 +6,7 @@ node affinity to its data; while it has scheduling gates each change of it renew
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,13 @@ WAYS: Final[Mapping[str, DataAffinity]] = {"preferred": "preferred", "required":
 """Values of the annotation `tdcs.io/data-affinity`."""
 
 
+NO_USER_NAMESPACE: Final = (
+    "its volume cannot be mounted with hostUsers: false, and the containers will not start: leave that out, and use "
+    "runAsNonRoot"
+)
+"""API servers may cut warnings after 256 characters, of which the Dataset's name has up to 127."""
+
+
 class BadReviewError(ValueError):
     """The body is not an AdmissionReview of a pod; the text says where it deviates."""
 
@@ -55,6 +62,7 @@ class _Spec(msgspec.Struct):
     node: str = msgspec.field(name="nodeName", default="")
     volumes: list[_Volume] | None = None
     affinity: dict[str, Any] | None = None
+    host_users: bool | None = msgspec.field(name="hostUsers", default=None)
     gates: list[Any] | None = msgspec.field(name="schedulingGates", default=None)
 
 
@@ -144,9 +152,19 @@ def _index(question: Question) -> int | None:
     return index_of((metadata.annotations or {}).get(key) or (metadata.labels or {}).get(key))
 
 
-def encode_answer(*, uid: str, patch: list[dict[str, Any]]) -> bytes:
+def warnings_of(question: Question, *, view: DatasetView) -> list[str]:
+    """What whoever makes a pod is told: kubectl shows it, and the pod is made all the same."""
+    if question.operation != "CREATE" or question.pod.spec.host_users is not False:
+        return []
+    mounted = [claim for claim in _claims(question) if claim in view]
+    return [f"Dataset {mounted[0]}: {NO_USER_NAMESPACE}"] if mounted else []
+
+
+def encode_answer(*, uid: str, patch: list[dict[str, Any]], warnings: Sequence[str] = ()) -> bytes:
     """The AdmissionReview that lets a pod in, with these changes."""
     response: dict[str, Any] = {"uid": uid, "allowed": True}
+    if warnings:
+        response["warnings"] = list(warnings)
     if patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode()

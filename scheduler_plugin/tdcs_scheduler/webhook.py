@@ -11,7 +11,7 @@ from typing import Final
 
 from tdcs_scheduler.http_server import Answer, Request
 from tdcs_scheduler.metrics import Metrics
-from tdcs_scheduler.pod_review import BadReviewError, decode_review, encode_answer, patch_of
+from tdcs_scheduler.pod_review import BadReviewError, decode_review, encode_answer, patch_of, warnings_of
 from tdcs_scheduler.view import DatasetView
 
 _log: Final = logging.getLogger(__name__)
@@ -48,7 +48,8 @@ class Webhook:
             _log.warning("a review was refused: %s", error)
             return Answer(400, f"{error}\n".encode())
         patch = patch_of(question, view=self._view, scheduler_name=self._scheduler_name)
-        answer = encode_answer(uid=question.uid, patch=patch)
+        warnings = warnings_of(question, view=self._view)
+        answer = encode_answer(uid=question.uid, patch=patch, warnings=warnings)
         self._metrics.reviews[bool(patch)].inc()
         self._metrics.review_seconds.observe(time.perf_counter() - started)
         return Answer(200, answer, "application/json")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, named_node
-from tdcs_scheduler.pod_review import decode_review, patch_of
+from tdcs_scheduler.pod_review import decode_review, encode_answer, patch_of, warnings_of
 from tdcs_scheduler.view import DatasetView
 
 VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "images"}}]
@@ -82,6 +82,22 @@ def test_a_gated_pod_gets_what_holds_when_its_gate_goes() -> None:
     )
 
     assert preferred(changed) == {"n2": 100}
+
+
+@pytest.mark.parametrize(("host_users", "warned"), [(False, True), (True, False), (None, False)])
+def test_whoever_makes_a_pod_with_a_user_namespace_is_warned(host_users: bool | None, warned: bool) -> None:
+    pod = {"metadata": {}, "spec": {"hostUsers": host_users, "volumes": VOLUMES}}
+    request = {"uid": "u", "namespace": "team", "operation": "CREATE", "object": pod}
+    question = decode_review(msgspec.json.encode({"request": request}))
+
+    found = warnings_of(question, view=view_of(n1=1))
+
+    assert [text.startswith("Dataset team/images: its volume cannot be mounted") for text in found] == [
+        True
+    ] * warned
+    answer = msgspec.json.decode(encode_answer(uid="u", patch=[], warnings=found))["response"]
+    assert answer.get("warnings", []) == found
+    assert answer["allowed"]
 
 
 def test_a_pod_without_gates_is_not_changed_any_more() -> None:
