@@ -297,7 +297,7 @@ async def test_ten_tenants_whose_keys_change_at_random_meet_only_their_own_mista
                     else tenants.is_refused(key)
                     or tenants.condition(key, "Ready").get("reason") == "SourceRefused"
                 ),
-                deadline=10.0,
+                deadline=60.0,
             )
             await cluster.until(lambda: tenants.is_well(innocent), deadline=5.0)
             assert WRONG not in tenants.mounted_keys()
