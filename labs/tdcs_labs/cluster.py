@@ -6,6 +6,8 @@ from dataclasses import replace
 from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.queue import fair_share, gang_turn
 from tdcs.decide.queue.copy_places import Key, PlaceRequest, Places
+from tdcs.decide.queue.occupants import Occupant
+from tdcs.decide.queue.preemption import with_preemption
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.model.pod_resources import Amounts
 from tdcs_labs.job import SimJob
@@ -61,6 +63,8 @@ class Cluster:
             running=[job.queued for job in self.running.values()],
             shares=gang_turn.Shares(used=used) if self.scenario.fair_share else None,
         )
+        if self.scenario.preemption:
+            schedule = with_preemption(schedule, occupants=[_occupant(job) for job in self.running.values()])
         self.holder, self.aside = schedule.holder, schedule.aside
         if schedule.passed:
             for job in self.queue[: WINDOW if self.requests is None else None]:
@@ -123,6 +127,12 @@ class Cluster:
         self.readers.setdefault(job.reads, {})[job.number] = job
         return True
 
+    def victims_of(self, turns: gang_turn.Schedule) -> list[SimJob]:
+        """The jobs that give way to another one now."""
+        return (
+            [job for job in self.running.values() if job.queued.uid in turns.victims] if turns.victims else []
+        )
+
     def jobs_of(self, turns: Sequence[QueuedJob]) -> list[SimJob]:
         """The jobs of the simulation for those of a pass, in its order."""
         by_uid = {job.queued.uid: job for job in self.queue} if turns else {}
@@ -136,3 +146,14 @@ class Cluster:
         del self.readers[job.reads][job.number]
         if not self.readers[job.reads]:
             del self.readers[job.reads]
+
+
+def _occupant(job: SimJob) -> Occupant:
+    """A running job as the operator's preemption sees it. Nobody knows when it ends."""
+    takes: dict[str, dict[str, int]] = {}
+    for node, gpus in zip(job.nodes, job.pods, strict=True):
+        takes.setdefault(node, {GPU_RESOURCE: 0})[GPU_RESOURCE] += gpus
+    queued = job.queued
+    return Occupant(
+        key=queued.key, uid=queued.uid, priority=queued.priority, takes=takes, started=job.started
+    )

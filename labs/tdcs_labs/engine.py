@@ -47,6 +47,7 @@ class Simulation:
         self._scarce = False
         self._done = 0
         self.busy_gpu_seconds = 0.0
+        self.preemptions = 0
 
     def run(self) -> None:
         """Run until every job has ended."""
@@ -68,7 +69,8 @@ class Simulation:
             for job in self.scheme.update(now=now):
                 if job.number in self.cluster.running:
                     changed.append(job)
-            self._share(changed=changed, now=now)
+            # One that has just begun an epoch may have given way since.
+            self._share(changed=[job for job in changed if job.number in self.cluster.running], now=now)
             change = self.scheme.next_change(now=now)
 
     def _next_warm(self) -> float:
@@ -131,7 +133,23 @@ class Simulation:
                     started.append(job)
                 else:
                     misplaced = True
+            for job in self.cluster.victims_of(turns):
+                self._preempt(job, now=now)
+                misplaced = True
         return started
+
+    def _preempt(self, job: SimJob, *, now: float) -> None:
+        """A job gives its place to a more important one, and queues again with its age."""
+        job.advance(now=now)
+        self.busy_gpu_seconds += job.gpus * (now - job.started)
+        self._reading.pop(job.number, None)
+        self.cluster.release(job)
+        self.scheme.finished(job, now=now)
+        job.was_preempted, job.rate, job.copy = True, 0.0, ""
+        job.version += 1
+        self.preemptions += 1
+        self.cluster.enqueue(job)
+        self.scheme.arrived(job, now=now)
 
     def _share(self, *, changed: Sequence[SimJob], now: float) -> None:
         """Share the store, and set the speed of every job with a changed share or view."""
@@ -175,6 +193,8 @@ def _sim_job(*, number: int, item: WorkItem, scenario: Scenario) -> SimJob:
         pods=pods_of(gpus=item.job.gpus, gpus_per_node=scenario.gpus_per_node),
         dataset=item.dataset,
         owner=item.job.tenant,
+        priority=item.job.priority,
+        may_preempt=scenario.preemption,
         compute=compute,
         work=compute * item.job.duration,
         cost=scenario.store.share_per_byte(object_bytes=item.dataset.object_bytes),

@@ -32,6 +32,8 @@ class SimJob:
         owner: its tenant.
         queued: the job as the operator's queue sees it.
         copy: the copy that it reads; the first one has no name.
+        was_preempted: whether another job has taken its place before.
+        may_preempt: whether it may take the place of others.
     """
 
     number: int
@@ -47,6 +49,8 @@ class SimJob:
     queued: QueuedJob = field(init=False)
     copy: str = ""
     nodes: tuple[str, ...] = ()
+    was_preempted: bool = False
+    may_preempt: bool = False
     started: float = -1.0
     ended: float = -1.0
     remaining: float = 0.0
@@ -78,6 +82,7 @@ class SimJob:
             submitted=self.submitted,
             data_ready=True,
             passed=0,
+            may_preempt=self.may_preempt,
             groups=self.groups,
         )
 
@@ -97,9 +102,10 @@ class SimJob:
         return f"{self.dataset.name}#{self.copy}" if self.copy else self.dataset.name
 
     def start(self, *, now: float, nodes: tuple[str, ...]) -> None:
-        """Begin to run."""
+        """Begin to run, or go on after a preemption: with what is left, as from a checkpoint of that moment."""
         self.nodes, self.started, self.since = nodes, now, now
-        self.remaining, self.epoch_left = self.work, min(self.dataset.size_bytes, self.work)
+        self.remaining = self.remaining if self.was_preempted else self.work
+        self.epoch_left = min(self.dataset.size_bytes, self.remaining)
         self.epoch = 1
 
     def advance(self, *, now: float) -> None:

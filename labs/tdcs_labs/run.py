@@ -34,6 +34,7 @@ class Result:
         gpu_idle_fraction: of the GPU time that jobs held, the part in which they waited for data.
         remote_bytes: bytes that the store sent, to jobs and to loads.
         local_fraction: of the bytes that jobs read, the part that came from their own nodes.
+        preemptions: times that a job gave its place to a more important one.
         evictions: times that a dataset lost bytes to make room.
         wall: seconds that the simulation took.
         completions: the time from submission to end of each job, in the order of the trace.
@@ -49,6 +50,7 @@ class Result:
     gpu_idle_fraction: float
     remote_bytes: float
     local_fraction: float
+    preemptions: int
     evictions: int
     wall: float
     completions: Sequence[float]
@@ -101,6 +103,7 @@ def simulate(
         gpu_idle_fraction=max(1.0 - useful / simulation.busy_gpu_seconds, 0.0),
         remote_bytes=sum(job.remote_bytes for job in jobs) + simulation.scheme.loaded_bytes,
         local_fraction=sum(job.local_bytes for job in jobs) / read,
+        preemptions=simulation.preemptions,
         evictions=simulation.scheme.evictions,
         wall=time.perf_counter() - began,
         completions=times,

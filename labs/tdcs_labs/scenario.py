@@ -34,6 +34,7 @@ class Scenario:
             node's cache.
         grows: whether, with that, a copy grows onto the nodes of jobs that its own have no room for.
         fair_share: whether tenants take turns by their shares of the GPUs; else jobs come by priority and age.
+        preemption: whether jobs take the place of running ones of lower priority (`operator.preemption`).
     """
 
     nodes: int = 64
@@ -50,6 +51,7 @@ class Scenario:
     auto_placement: bool = False
     grows: bool = False
     fair_share: bool = False
+    preemption: bool = False
 
     @property
     def gpus(self) -> int:

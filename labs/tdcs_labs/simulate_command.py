@@ -126,6 +126,12 @@ def command() -> None:
     help="Jobs come by priority and age (so they do, if it is left out), or tenants take turns by their shares of the "
     "GPUs (operator.queueOrder). Given, it has the result say how evenly tenants waited.",
 )
+@click.option(
+    "--preemption",
+    is_flag=True,
+    help="Jobs take the place of running ones of lower priority (operator.preemption; the trace's column priority). "
+    "These go on later with what they have trained.",
+)
 @click.option("--limit", type=_COUNT, default=None, help="Take only the first so many jobs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.option(
@@ -150,6 +156,7 @@ def trace(
     jobs_per_copy: int,
     on_limit: str,
     queue_order: str | None,
+    preemption: bool,
     limit: int | None,
     as_json: bool,
     plot: Path | None,
@@ -174,6 +181,7 @@ def trace(
         jobs_per_copy=jobs_per_copy,
         clones=on_limit == "Clone",
         fair_share=queue_order == "fair-share",
+        preemption=preemption,
     )
     jobs = read_trace(path=trace, limit=limit, most_gpus=scenario.gpus)
     work = assign_work(jobs=jobs, mix=mix, seed=seed, sharing=Sharing(sharing))
@@ -199,12 +207,15 @@ def trace(
             "onLimit": on_limit,
         }
         fairness = {**result.fairness(), "queueOrder": queue_order} if queue_order else {}
-        click.echo(json.dumps({**result.document(), **inputs, **fairness}, allow_nan=False))
+        preempted = {"preemptions": result.preemptions} if preemption else {}
+        click.echo(json.dumps({**result.document(), **inputs, **fairness, **preempted}, allow_nan=False))
     else:
         table = _result_table(result)
         if queue_order:
             table.add_row("Jain's index of the tenants' slowdowns", f"{result.fairness()['jainIndex']:.3f}")
             table.add_row("worst slowdown of a tenant", f"{result.fairness()['worstSlowdown']:.1f}")
+        if preemption:
+            table.add_row("jobs that gave way to more important ones", str(result.preemptions))
         Console().print(table)
 
 

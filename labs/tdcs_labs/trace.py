@@ -2,7 +2,8 @@
 
 The format is that of the Philly trace as published with AdaptDL (OSDI 2021): one submission per row,
 in the order of time; durations are in seconds; `cluster` names the virtual cluster, the tenant.
-Further columns are ignored.
+A column `priority`, which that trace lacks, has whole
+numbers, larger ones for more important jobs. Further columns are ignored.
 """
 
 import csv
@@ -21,12 +22,13 @@ MOST = 1e10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceJob:
-    """One submission: seconds since the first one, seconds of training, GPUs, tenant."""
+    """One submission: seconds since the first one, seconds of training, GPUs, tenant, priority."""
 
     submitted: float
     duration: float
     gpus: int
     tenant: str
+    priority: int = 0
 
 
 def read_trace(*, path: Path, limit: int | None = None, most_gpus: int | None = None) -> list[TraceJob]:
@@ -103,6 +105,7 @@ def _rows(
                 duration=_number(where=where, name="duration", text=row["duration"]),
                 gpus=int(gpus),
                 tenant=tenant,
+                priority=_priority(where=where, text=row.get("priority")),
             )
         )
     if not jobs:
@@ -158,6 +161,19 @@ def _time(*, where: str, text: str | None) -> float:
 
 _EPOCH = datetime(1970, 1, 1)
 _ZERO = _EPOCH - _EPOCH
+
+
+def _priority(*, where: str, text: str | None) -> int:
+    """A whole number; 0 where nothing is said."""
+    if text is None or not text.strip():
+        return 0
+    try:
+        found = int(text)
+    except ValueError:
+        raise InputError(f"{where}: priority must be a whole number, got {text}; correct the row") from None
+    if abs(found) > MOST:
+        raise InputError(f"{where}: priority {text} is beyond {MOST:.0e}; correct the row")
+    return found
 
 
 def _listed(names: list[str]) -> str:
