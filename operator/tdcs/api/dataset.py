@@ -254,6 +254,8 @@ class DatasetStatus(Model):
     reason: str | None = None
     """Why it is not simply Ready, as the reason of a condition; left out where the state says it already. For display
     only."""
+    message: str | None = None
+    """How it stands with it, in a sentence: how far it is, or what is wrong and what to do. For display only."""
     conditions: Conditions = Field(default=[])
     """Mounted: the source can be read through the cache. SourceReachable: the last look at the source and its keys
     succeeded. Granted: the cache manager gives it all the room that it asks for. Placed: as many nodes as asked for

@@ -19,6 +19,7 @@ from tdcs.api.conditions import (
     QUOTA_EXCEEDED,
     Finding,
     finding,
+    shorten,
 )
 from tdcs.api.dataset import DatasetState
 from tdcs.api.preload import Preload
@@ -325,15 +326,27 @@ def state_of(findings: list[Finding]) -> DatasetState:
 
 def reason_of(findings: Sequence[Finding], *, state: DatasetState) -> str | None:
     """Why a Dataset is in this state, in one word; None when the state says it already, or there is nothing to say."""
+    cause = _cause_of(findings, state=state)
+    plain = state in {"Ready", "Degraded"} and cause is not None and cause.reason in PLAIN
+    if cause is None or (plain and cause.type == names.READY):
+        return None
+    return None if cause.reason == state else cause.reason
+
+
+def message_of(findings: Sequence[Finding], *, state: DatasetState) -> str | None:
+    """How it stands with a Dataset, in a sentence; None when nothing is known."""
+    cause = _cause_of(findings, state=state)
+    return shorten(cause.message) if cause is not None and cause.message else None
+
+
+def _cause_of(findings: Sequence[Finding], *, state: DatasetState) -> Finding | None:
+    """The condition that says most of a Dataset: Ready, or one that is not as it should be although it is ready."""
     by_type = {found.type: found for found in findings}
     ready = by_type.get(names.READY)
-    reason = ready.reason if ready is not None else None
-    if state in {"Ready", "Degraded"} and reason in PLAIN:
-        wrong = (by_type.get(kind) for kind in (names.SOURCE_REACHABLE, names.GRANTED))
-        reason = next(
-            (found.reason for found in wrong if found is not None and found.status == "False"), None
-        )
-    return None if reason == state else reason
+    if ready is None or state not in {"Ready", "Degraded"} or ready.reason not in PLAIN:
+        return ready
+    wrong = (by_type.get(kind) for kind in (names.SOURCE_REACHABLE, names.GRANTED))
+    return next((found for found in wrong if found is not None and found.status == "False"), ready)
 
 
 def _partial(placement: WantPlacement) -> str:

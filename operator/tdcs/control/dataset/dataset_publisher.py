@@ -373,12 +373,14 @@ class Publisher:
         *,
         beside: Collection[str] = (),
     ) -> Object:
-        reason = status.reason  # without findings it stands, as the state does
+        reason, message = status.reason, status.message  # without findings they stand, as the state does
         if findings:
             reason = dataset_conditions.reason_of(findings, state=status.state or "Pending")
+            message = dataset_conditions.message_of(findings, state=status.state or "Pending")
         filled = {
             "selector": dataset_status.selector_of(obj["metadata"]["name"]),
             "reason": reason,
+            "message": message,
             "keys_refused_since": self._revoked.since(
                 WorkKey(DATASETS, *object_key(obj)), written=dataset_status.known_of(obj).keys_refused_since
             ),

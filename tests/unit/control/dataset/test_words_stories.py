@@ -288,3 +288,14 @@ async def test_nothing_is_made_in_a_namespace_that_is_being_deleted(cluster: Clu
     assert not cluster.engine.state.mounts
     await cluster.server.delete(DATASETS, name="pictures", namespace="n")
     await cluster.until(lambda: not cluster.server.store(DATASETS))
+
+
+async def test_the_message_says_why_a_dataset_is_not_simply_ready(cluster: Cluster) -> None:
+    await cluster.create_dataset(placement={"nodeSelector": {"zone": "nowhere"}})
+    await cluster.until(lambda: cluster.status().get("reason") == "NoCacheNode")
+    assert cluster.status()["message"] == cluster.condition("Ready")["message"]
+    assert "zone=nowhere" in cluster.status()["message"]
+    await cluster.change(DATASETS, "pictures", placement={"nodeSelector": None})
+    await cluster.until_state("Ready")
+    await cluster.until(lambda: "reason" not in cluster.status())
+    assert cluster.status()["message"] == cluster.condition("Ready")["message"]
