@@ -206,6 +206,7 @@ class Settings:
         "Seconds of waiting after which a TrainingJob counts as one of the next higher priority that waits, at most "
         "twice; 0: never.",
         default=86400,
+        type=click.IntRange(min=0),
         chart="operator.queueAgingSeconds",
     )
     preemption: bool = option(
