@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import ROLES
 from tdcs.control.context import Stores
 from tdcs.control.job_index import has_ended
+from tdcs.decide.job.job_phase import seconds_to_live
 from tdcs.kube.apply import belongs
 from tdcs.model.kube_objects import Object
 
@@ -31,13 +31,11 @@ def is_settled(job: Object, *, stores: Stores) -> bool:
     return True
 
 
-def seconds_to_live(job: Object, *, now: str) -> float | None:
+def left(job: Object, *, now: str) -> float | None:
     """How long a job that has ended stays; None: until somebody deletes it."""
-    ttl, ended = (
-        _run_policy(job).get("ttlSecondsAfterFinished"),
-        (job.get("status") or {}).get("completionTime"),
-    )
-    return None if ttl is None or not ended else float(ttl) - seconds_between(str(ended), now)
+    ttl = _run_policy(job).get("ttlSecondsAfterFinished")
+    ended = (job.get("status") or {}).get("completionTime")
+    return seconds_to_live(None if ttl is None else float(ttl), ended=ended, now=now)
 
 
 def _run_policy(job: Object) -> Mapping[str, Any]:

@@ -291,7 +291,7 @@ class TrainingJobController:
         obj = stores.training_jobs.get((key.namespace, key.name))
         if obj is None or not is_settled(obj, stores=stores) or self._stall(obj) is not None:
             return ...
-        left = ended_job.seconds_to_live(obj, now=self._context.now())
+        left = ended_job.left(obj, now=self._context.now())
         return ... if left is not None and left <= 0 else left
 
     async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
@@ -398,7 +398,11 @@ class TrainingJobController:
 
     async def _expire(self, obj: Object, seen: Observed) -> float | None:
         """Delete a job that ended, once its time to live is over."""
-        left = seconds_to_live(seen, now=self._context.now())
+        left = seconds_to_live(
+            seen.spec.run_policy.ttl_seconds_after_finished,
+            ended=seen.known.completion_time,
+            now=self._context.now(),
+        )
         if left is None or left > 0:
             return left
         metadata = obj["metadata"]

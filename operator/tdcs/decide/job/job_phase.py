@@ -313,8 +313,7 @@ def _done(seen: Observed, role: Role) -> str:
     return f"all {wanted} workers succeeded" if wanted > 1 else "the worker succeeded"
 
 
-def seconds_to_live(seen: Observed, *, now: str) -> float | None:
+def seconds_to_live(ttl: float | None, *, ended: str | None, now: str) -> float | None:
     """How long a job that ended stays (`spec.runPolicy.ttlSecondsAfterFinished`): not above 0 when it is to be deleted.
     None when it has not ended, or stays."""
-    ttl, ended = seen.spec.run_policy.ttl_seconds_after_finished, seen.known.completion_time
-    return None if ttl is None or ended is None else ttl - seconds_between(ended, now)
+    return None if ttl is None or not ended else ttl - seconds_between(ended, now)
