@@ -220,22 +220,26 @@ class Collector:
         else:
             self._occupies(entries, key, uid, leaves=True)
             return
-        self._occupies(
-            entries,
-            key,
-            uid,
-            leaves=not runs or bool(turn.yields),
-            priority=self._demands.priority(spec),
-            # One without a gang would have its pods made again at once.
-            may_yield=runs and spec.scheduling.gang and not by_kueue and not obj["status"].get("queueName"),
-            reload_seconds=self._reload_seconds(obj),
-            ends_in=ends_in(
-                started=entries.started.get(uid),
-                deadline=spec.run_policy.active_deadline_seconds,
-                grace=demand.grace,
-                now=seconds_between(queue_snapshot.EPOCH, turns.now()),
-            ),
-        )
+        if uid in entries.taken:
+            self._occupies(
+                entries,
+                key,
+                uid,
+                leaves=not runs or bool(turn.yields),
+                priority=self._demands.priority(spec),
+                # One without a gang would have its pods made again at once.
+                may_yield=runs
+                and spec.scheduling.gang
+                and not by_kueue
+                and not (obj.get("status") or {}).get("queueName"),
+                reload_seconds=self._reload_seconds(obj),
+                ends_in=ends_in(
+                    started=entries.started.get(uid),
+                    deadline=spec.run_policy.active_deadline_seconds,
+                    grace=demand.grace,
+                    now=seconds_between(queue_snapshot.EPOCH, turns.now()),
+                ),
+            )
         if turn.aside_since:
             entries.holder, entries.aside = uid, turn.aside
         job = QueuedJob(

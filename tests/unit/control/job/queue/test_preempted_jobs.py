@@ -113,3 +113,14 @@ async def test_an_operator_that_is_killed_at_any_write_preempts_once_and_loses_n
             for pod in jobs.pods("urgent"):
                 await jobs.end(pod)
             await jobs.until(lambda: jobs.bound("victim") == 4)
+
+
+async def test_a_job_that_was_admitted_a_moment_ago_and_has_no_status_yet_is_understood() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True) as jobs:
+        await running(jobs, "train", workers=2)
+        job = jobs.training_job("train")
+        jobs.gangs.turns.change(job["metadata"]["uid"], admitted=2)
+        del job["status"]
+        entries = jobs.gangs._collector.collect()
+        assert [one.key for one in entries.running] == [("n", "train")]
+        assert not entries.news
