@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tdcs.decide.queue.fair_share import jain_index
 from tdcs_labs.engine import Progress, Simulation
 from tdcs_labs.scenario import Scenario
 from tdcs_labs.schemes.alluxio import AlluxioLru
@@ -124,3 +123,9 @@ def _slowdowns(work: Sequence[WorkItem], times: Sequence[float]) -> dict[str, fl
 def _percentile(ordered: Sequence[float], part: float) -> float:
     """The smallest value that at least this part of all do not exceed."""
     return ordered[max(math.ceil(part * len(ordered)) - 1, 0)]
+
+
+def jain_index(values: Sequence[float]) -> float:
+    """How equal some values are, from 1/n to 1 (Jain, Chiu and Hawe, 1984); 1 for none."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares > 0 else 1.0

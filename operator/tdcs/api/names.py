@@ -77,8 +77,6 @@ ANNOTATION_REFRESH: Final = "tdcs.io/refresh"
 ANNOTATION_ACCEPT_LOSS: Final = "tdcs.io/accept-loss"
 """On a Dataset: the digest of the version that is served. What its source has lost since is right, and is taken over;
 of any other version it says nothing."""
-ANNOTATION_DELETE_IN_USE: Final = "tdcs.io/delete-in-use"
-"""On a Dataset, with any value: it may be deleted although pods mount its claim."""
 ANNOTATION_NODE: Final = "tdcs.io/node"
 """On a cache worker's StatefulSet: the node it is for, in full (a label would be too short for some)."""
 ANNOTATION_DRAINING: Final = "tdcs.io/draining-since"

@@ -18,7 +18,7 @@ from tdcs.api.source_uri import DEFAULT_REGION, SourceUri
 from tdcs.decide.store_refusal import LONGEST_ANSWER
 from tdcs.engine.tls_failures import explain_certificate
 from tdcs.listing.bucket_pages import ask, page_url
-from tdcs.listing.store_answers import Refusal, error_of, no_answer, not_trusted, refusal
+from tdcs.listing.store_answers import PageRefusal, error_of, no_answer, not_trusted, refusal
 from tdcs.model.cache_engine import Source
 
 PAGE: Final = 1000
@@ -133,7 +133,7 @@ class PageRequests:
             await asyncio.sleep(max(wait, self._chance.uniform(most / 2, most)))
         raise AssertionError("it is counted without end")
 
-    async def _try(self, token: str, sink: PageSink) -> Refusal | None:
+    async def _try(self, token: str, sink: PageSink) -> PageRefusal | None:
         """Ask once; why there is no page, None when it came."""
         refused = await self._ask(token, sink)
         if refused is not None and (there := in_region_of(refused, self._source)) is not None:
@@ -141,7 +141,7 @@ class PageRequests:
             refused = await self._ask(token, sink)
         return refused
 
-    async def _ask(self, token: str, sink: PageSink) -> Refusal | None:
+    async def _ask(self, token: str, sink: PageSink) -> PageRefusal | None:
         url = self._url(self._source, self._uri, token=token)
         async with ask(self._session, url) as answer:
             if answer.status != 200:
@@ -165,7 +165,7 @@ def is_keyless(source: Source) -> bool:
     return source.credentials is None or not source.credentials.access_key_id
 
 
-def in_region_of(refused: Refusal, source: Source) -> Source | None:
+def in_region_of(refused: PageRefusal, source: Source) -> Source | None:
     """The source as it is asked in the region that its store names, None where it was asked there: a bucket is known
     in its own region only, which Amazon says of any bucket."""
     region, asked_in = refused.answer.region, source.options.get("region", DEFAULT_REGION)

@@ -9,7 +9,7 @@ from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.namespace_share import NamespaceShare
 from tdcs.listing.page_requests import in_region_of, is_keyless, read_document
-from tdcs.listing.store_answers import Refusal, error_of, refusal
+from tdcs.listing.store_answers import PageRefusal, error_of, refusal
 from tdcs.model.cache_engine import KeysRefusedError, Source
 
 _SECONDS: Final = 30.0
@@ -64,7 +64,7 @@ class SourceKeys:
             raise error
         return False
 
-    async def _refusal(self, source: Source) -> Refusal | None:
+    async def _refusal(self, source: Source) -> PageRefusal | None:
         """Why a store gives no page; None when it does."""
         url = page_url(source, parse_source_uri(source.uri), names=1)
         async with (

@@ -12,7 +12,7 @@ _AGAIN_CODES: Final = frozenset({"InternalError"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class PageRefusal:
     """An answer that is no page.
 
     Attributes:
@@ -37,16 +37,16 @@ class Refusal:
 
 def refusal(
     status: int, text: bytes, *, region: str = "", retry_after: str = "", keyless: bool = False
-) -> Refusal:
+) -> PageRefusal:
     """An answer by its status, the beginning of its text, and two of its headers."""
-    return Refusal(
+    return PageRefusal(
         keyless=keyless,
         answer=read_answer(status, text, region=region),
         retry_after=min(float(retry_after), 60.0) if retry_after.isdecimal() else 0.0,
     )
 
 
-def error_of(refused: Refusal, *, attempted: str, path: str | None) -> EngineError:
+def error_of(refused: PageRefusal, *, attempted: str, path: str | None) -> EngineError:
     """Why there is no listing, and what to do.
 
     Args:
@@ -64,7 +64,7 @@ def error_of(refused: Refusal, *, attempted: str, path: str | None) -> EngineErr
     )
 
 
-def _explained(refused: Refusal) -> tuple[str, str]:
+def _explained(refused: PageRefusal) -> tuple[str, str]:
     meaning = refused.meaning
     if refused.passes:
         return "the store is busy, or a part of it is away", "it is tried again; see the store if it goes on"

@@ -59,10 +59,6 @@ class FileIds:
         return state.digest()
 
 
-def extent_count(length: int) -> int:
-    return -(-length // EXTENT_BYTES)
-
-
 def known_tag(tag: str) -> str:
     """A tag as manifests have it: itself, or a hash of it where it is longer than `LONGEST_TAG` bytes.
 

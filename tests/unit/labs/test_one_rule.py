@@ -100,7 +100,6 @@ BY_ENTRY_POINT = {"eviction_order.lrfu"}
 #: cluster does not get yet.
 ONLY_SIMULATED = {
     "load_order.budget": "cache manager: bandwidth of the source",
-    "fair_share.jain_index": "a figure of the simulator's report, no decision",
 }
 
 

@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeVar
 
 from tdcs.model.pod_resources import PODS, Amounts
 
-W = TypeVar("W", bound="Claim")
+W = TypeVar("W", bound="WaitingJob")
 T = TypeVar("T", bound=Hashable)
 
 
-class Claim(Protocol):
+class WaitingJob(Protocol):
     """A job that waits, as far as its share goes."""
 
     @property
@@ -95,9 +95,3 @@ def _entry(
     """What sorts a namespace: its share; of equal ones the order of their first jobs."""
     weight, share = weights.get(owner, 1.0), dominant_share(taken, total=total)
     return (weight <= 0, share / weight if weight > 0 else share, order(queue[-1]), owner)
-
-
-def jain_index(values: Sequence[float]) -> float:
-    """How equal some values are, from 1/n to 1 (Jain, Chiu and Hawe, 1984); 1 for none."""
-    squares = sum(value * value for value in values)
-    return sum(values) ** 2 / (len(values) * squares) if squares > 0 else 1.0

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdcs.decide.queue.fair_share import dominant_share, jain_index, turns
+from tdcs.decide.queue.fair_share import dominant_share, turns
+from tdcs_labs.run import jain_index
 
 TOTAL = {"gpu": 100, "cpu": 1000, "pods": 10}
 

@@ -109,10 +109,6 @@ class Requeues:
         )
         return message
 
-    def last_shortage(self, uid: str) -> str:
-        """How many pods of a job found no place when it was tried last, and why; empty once all have found theirs."""
-        return self._turns.of(uid).lack
-
     def placed(self, uid: str) -> None:
         """All pods that the job is to have now run, be they fewer than it asks for."""
         turn = self._turns.of(uid)

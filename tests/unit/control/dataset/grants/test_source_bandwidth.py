@@ -11,18 +11,16 @@ from tests.unit.control.cluster import Cluster
 from tests.unit.control.dataset.grants.test_cache_manager_stories import ends, job, on_disk
 
 from tdcs.api.dataset_source import SourceSpec
-from tdcs.control.dataset.bandwidth import (
+from tdcs.control.dataset.bandwidth import SourceBandwidth, store_of, worth
+from tdcs.decide.cache.load_order import Load
+from tdcs.decide.cache.source_rate import Timing
+from tdcs.decide.cache.source_shares import (
     STEPS,
-    SourceBandwidth,
     beside_first,
     divided,
     divided_by_tenant,
     limiting_namespace,
-    store_of,
-    worth,
 )
-from tdcs.decide.cache.load_order import Load
-from tdcs.decide.cache.source_rate import Timing
 
 MB = 1_000_000
 RATE = 256 * MB
