@@ -465,6 +465,16 @@ class Jobs:
         """Until the job is in a state."""
         await self.until(lambda: self.status(name).get("state") == state, kubelet=kubelet)
 
+    async def until_running(self, name: str = "train") -> None:
+        """Until the job runs; its pods with a node run whenever it is tried, also those of a later try."""
+
+        async def look() -> bool:
+            await self.play()
+            await self.run(name)
+            return bool(self.status(name).get("state") == "Running")
+
+        await eventually_async(look, deadline=60.0, interval=0.02, describe=self._describe)
+
     def _describe(self) -> str:
         return "\n".join(
             f"{resource.kind} {key}: {obj.get('status')}"

@@ -127,8 +127,7 @@ async def test_one_workload_stands_for_all_roles_and_its_admission_starts_them_a
         assert not any(key.startswith("kueue") for key in jobs.job("train-chief")["metadata"]["labels"])
         await kueue.admit()
         await jobs.until(lambda: jobs.bound("train") == 3)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         assert jobs.condition("Admitted")["reason"] == "AdmittedByKueue"
         await jobs.until(lambda: kueue.condition("PodsReady") == "True")
         for pod in jobs.pods():
@@ -196,8 +195,7 @@ async def test_preempted_it_gives_quota_back_once_its_pods_are_gone_and_starts_a
             [{"key": "old", "operator": "Exists"}],
         )
         await jobs.until(lambda: jobs.bound("train") == 2)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         await kueue.evict()
         await jobs.until(lambda: suspended(jobs))
         await jobs.until(lambda: kueue.condition("QuotaReserved") == "False")
@@ -363,8 +361,7 @@ async def test_where_kueue_is_gone_a_job_that_runs_goes_on_and_one_that_waits_sa
         jobs.server.store(WORKLOADS).clear()
         await jobs.create("late", labels=QUEUE)
         await jobs.until(lambda: "there is no Kueue" in jobs.status("late").get("message", ""))
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         assert not suspended(jobs)
 
 
@@ -375,8 +372,7 @@ async def test_a_job_that_ran_before_it_was_put_into_a_queue_runs_on_until_it_is
         kueue = Kueue(jobs)
         await jobs.create()
         await jobs.until(lambda: jobs.bound("train") == 2)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         await jobs.server.merge(
             TRAINING_JOBS, name="train", namespace="n", patch={"metadata": {"labels": QUEUE}}
         )

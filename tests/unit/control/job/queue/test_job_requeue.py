@@ -45,8 +45,7 @@ async def test_a_gang_whose_room_was_taken_gives_back_what_it_has_and_queues_aga
             await jobs.end(pod)
         await jobs.server.delete(PODS, name="stranger", namespace="else")
         await jobs.until(lambda: jobs.bound("train") == 6)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         for pod in jobs.pods("train"):
             await jobs.end(pod)
         await jobs.until_state("Succeeded")
@@ -70,8 +69,7 @@ async def test_a_gang_that_does_not_run_again_in_time_queues_again_and_ends_its_
     async with Jobs(gpus={"a": 4, "b": 4}, patience=PATIENCE) as jobs:
         await jobs.create(workers=6, runPolicy={"recoveryTimeoutSeconds": 1})
         await jobs.until(lambda: jobs.bound("train") == 6)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         # A worker has ended well: its index is done, whatever becomes of the others.
         await jobs.end(next(pod for pod in jobs.pods("train") if pod["spec"]["nodeName"] == "a"))
         lost = [pod for pod in jobs.pods("train") if pod["spec"]["nodeName"] == "b"]

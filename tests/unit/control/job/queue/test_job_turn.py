@@ -46,8 +46,7 @@ async def test_a_gang_that_starved_and_loses_its_turn_by_bad_luck_keeps_it() -> 
         await jobs.until(lambda: jobs.bound("big") == 2)
         assert not jobs.bound("next")
         assert jobs.status("big")["queue"]["passed"] == 2
-        await jobs.run("big")
-        await jobs.until_state("Running", "big")
+        await jobs.until_running("big")
         await jobs.until(lambda: "queue" not in jobs.status("big"))
 
 

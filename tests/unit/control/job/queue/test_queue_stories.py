@@ -129,8 +129,7 @@ async def test_an_elastic_gang_enters_with_its_smallest_number_and_grows_as_room
         await jobs.until(lambda: jobs.bound("train") == 3)
         assert jobs.job("train-worker")["spec"]["parallelism"] == 3
         assert jobs.status("train")["replicas"] == 3
-        await jobs.run("train")
-        await jobs.until_state("Running", "train")
+        await jobs.until_running("train")
         await jobs.until(lambda: "3 more workers wait for room" in jobs.status("train")["message"])
         await jobs.run("first")
         for pod in jobs.pods("first"):
@@ -167,8 +166,7 @@ async def test_workers_that_get_no_node_in_time_are_given_back_and_asked_for_aga
     async with Jobs(gpus={"a": 4}, patience=0.6) as jobs:
         await jobs.create("train", workers=2, **ELASTIC)
         await jobs.until(lambda: jobs.bound("train") == 2)
-        await jobs.run("train")
-        await jobs.until_state("Running", "train")
+        await jobs.until_running("train")
         runs = {pod["metadata"]["uid"] for pod in jobs.pods("train")}
         said = messages_of(jobs, "train")
         # They are admitted, and others take their room before the scheduler looks at them.
@@ -197,8 +195,7 @@ async def test_an_elastic_gang_that_runs_with_fewer_workers_says_no_more_that_it
         await jobs.stranger("other", node="a", gpus=1)
         await jobs.server.delete(PODS, name="stranger", namespace="else")
         await jobs.until(lambda: jobs.bound("train") == 3)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         said = messages_of(jobs, "train")
         await jobs.server.delete(PODS, name=jobs.pods()[-1]["metadata"]["name"], namespace="n")
         await jobs.until(lambda: any("2 of 3 pods run" in text for text in said), play=False)

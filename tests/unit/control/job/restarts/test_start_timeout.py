@@ -60,8 +60,7 @@ async def test_a_pod_that_does_not_start_does_not_hold_the_gpus_of_its_gang_for_
             await jobs.end(each)
         await jobs.until(lambda: jobs.bound("train") == 8)
         assert "it is tried again: it did not run within 600 s" in jobs.status()["message"]
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
 
 
 async def test_a_gang_that_is_held_up_again_pauses_longer() -> None:
@@ -78,8 +77,7 @@ async def test_independent_workers_are_not_ended_because_one_waits_for_its_node(
         jobs.server.store(PRIORITY_CLASSES)["", "high"] = {"metadata": {"name": "high"}, "value": 1000}
         await jobs.create(workers=8)
         await jobs.until(lambda: jobs.bound("train") == 8)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         before = {each["metadata"]["uid"] for each in jobs.pods("train")}
         await jobs.create("urgent", workers=1, scheduling={"gang": False, "priorityClassName": "high"})
         await jobs.until(lambda: len(jobs.pods("urgent")) == 1)
@@ -100,8 +98,7 @@ async def test_a_gang_that_lost_a_node_keeps_its_room_until_the_time_to_recover_
     async with Jobs(gpus={"a": 4, "b": 4}, patience=0.2) as jobs:
         await jobs.create(framework="PyTorch", workers=8)
         await jobs.until(lambda: jobs.bound("train") == 8)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         await jobs.stranger("stranger", node="b", gpus=1)
         lost = next(each for each in jobs.pods("train") if each["spec"]["nodeName"] == "b")
         await jobs.server.delete(PODS, name=lost["metadata"]["name"], namespace="n")
@@ -122,8 +119,7 @@ async def test_an_elastic_gang_that_loses_worker_0_and_its_node_goes_on_with_few
         bounds = {"minReplicas": 2, "maxReplicas": 4}
         await jobs.create(framework="PyTorch", workers=4, elastic=bounds)
         await jobs.until(lambda: jobs.bound("train") == 4)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         first = next(each for each in jobs.pods("train") if index_of(each) == 0)
         await jobs.stranger("stranger", node=first["spec"]["nodeName"], gpus=1)
         await jobs.server.delete(PODS, name=first["metadata"]["name"], namespace="n")
@@ -134,8 +130,7 @@ async def test_an_elastic_gang_that_loses_worker_0_and_its_node_goes_on_with_few
         jobs.refuses = lambda each: False
         await jobs.until(lambda: {index_of(each) for each in jobs.pods("train")} == {0, 1, 2})
         await jobs.until(lambda: jobs.bound("train") == 3)
-        await jobs.run()
-        await jobs.until_state("Running")
+        await jobs.until_running()
         assert jobs.status()["admittedWorkers"] == 3
 
 
