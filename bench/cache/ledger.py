@@ -24,7 +24,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from tests.support.dataplane.agents import MOUNT, Version, make_version, running_agent
+from tests.support.dataplane.agents import MOUNT, Version, make_version, put_block, running_agent
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
@@ -52,10 +52,11 @@ def make_disk(root: Path, *, blocks: int) -> Version:
     for number in range(blocks):
         path = f"train/n{number // PER_FOLDER:08d}/n{number:08d}.JPEG"
         identifier = (number * 7919 % 1_000_003 + 1) << 24
-        (disk.blocks / str(identifier)).write_bytes(b"x")
         block = Block(id=identifier, length=1, offset=0, source_path=f"{SOURCE}/{path}", mount_id=1)
         files.append(CachedFile(path=path, length=1, blocks=(block,), tag=f'"{number:032x}"'))
     version = make_version(files, folder=root / "manifests", source=SourceAccess(uri=SOURCE))
+    for place in range(version.manifest.blocks):
+        put_block(disk, version.manifest, place, b"x", folder=disk.blocks)
     content = version.folder.file(version.manifest.digest).read_bytes()
     ManifestFolder(disk.manifests).file(version.manifest.digest).write_bytes(content)
     return version

@@ -21,7 +21,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import click
+import numpy as np
 from bench.cache.manifest_memory import anonymous
+from tests.support.dataplane.agents import put_block
 from tests.support.twins.engine import MemoryEngine
 from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
@@ -30,6 +32,8 @@ from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
 from tdcs.model.cache_engine import Block, CachedFile, Source
 from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_settings import ViewSettings
@@ -47,15 +51,21 @@ def make_node(root: Path, files: int, here: float) -> str:
     tier = root / "cache" / "default"
     (tier / names.BLOCK_FOLDER).mkdir(parents=True)
     builder = ManifestBuilder(path=PATH, source=URI)
+    present: list[int] = []
     for number in range(files):
         folder = number // PER_FOLDER
         path = f"train/n{folder:08d}/n{folder:08d}_{number:08d}.JPEG"
         identifier = (number * 7919 % 1_000_003) << 24
         block = Block(id=identifier, length=1, offset=0, source_path=f"{URI}/{path}", mount_id=7)
         builder.add([CachedFile(path=path, length=1, blocks=(block,), tag=f'"{number:032x}"')])
-        if number < files * here:
-            (tier / names.BLOCK_FOLDER / str(identifier)).write_bytes(b"x")
-    return ManifestFolder(tier / names.AGENT_MANIFESTS).write(builder)
+        present += [identifier] if number < files * here else []
+    manifests, disk = ManifestFolder(tier / names.AGENT_MANIFESTS), Disk(tier)
+    digest = manifests.write(builder)
+    manifest = manifests.open(digest)
+    for block in manifest.blocks_at(np.array(present, dtype=np.int64)):
+        put_block(disk, manifest, int(block), b"x", folder=disk.blocks)
+    make_ready(disk)
+    return digest
 
 
 class Pauses:
