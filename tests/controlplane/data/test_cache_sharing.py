@@ -89,7 +89,8 @@ def test_a_second_job_gets_a_clone_from_peers_and_runs_beside_the_first(jobs: Jo
         found = copies(jobs)
         assert sorted(found) == ["0", "clone-1"]
         assert set(found["0"]).isdisjoint(found["clone-1"])
-        assert jobs.job("two")["status"]["copies"] == [{"dataset": "pictures", "copy": "clone-1"}]
+        (use,) = jobs.job("two")["status"]["copies"]
+        assert (use["dataset"], use["copy"], use["meeting"]["way"]) == ("pictures", "clone-1", "Near")
         assert jobs.engine.source_bytes_read == TOTAL
         # The third is beyond maxCopies: it waits as with Suspend.
         reader(jobs, "three")

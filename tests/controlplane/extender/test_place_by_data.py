@@ -199,7 +199,7 @@ def test_the_policy_brings_pods_with_a_claim_and_no_others(
     plane = own_control_plane(extra_args=POLICIES_SERVED)
     kube, namespace = plane.kube, "default"
     kube.install_crds(CRDS)
-    objects = admission(kube, namespace=namespace, values=["placeByData=Auto"])
+    objects = admission(kube, namespace=namespace, values=["placeByData=Auto", "placeByAffinity=false"])
     assert {obj["kind"] for obj in objects} == {
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",

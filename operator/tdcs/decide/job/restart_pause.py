@@ -4,7 +4,7 @@ The first restart is made at once, and so is one after a pod that the cluster to
 as a Job's retries are: a program that fails when it starts would else read its data and write its logs all the time.
 """
 
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_since
 from tdcs.decide.job.job_restart import JobRestart
 from tdcs.decide.job.observed_job import Observed
 
@@ -19,4 +19,4 @@ def restart_pause(seen: Observed, restart: JobRestart, *, now: str) -> float:
     if not restart.failed or before < 1 or not starts:
         return 0.0
     apart = min(FIRST_PAUSE * float(1 << min(before - 1, 16)), LONGEST_PAUSE)
-    return max(apart - seconds_between(max(starts), now), 0.0)
+    return max(apart - seconds_since(max(starts), now=now), 0.0)

@@ -20,6 +20,7 @@ from tdcs.api import names
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place
 from tdcs.decide.queue import fair_share
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
+from tdcs.decide.queue.job_rank import in_rank_order
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
 from tdcs.decide.queue.kept_shares import KeptShares, shortage
 from tdcs.decide.queue.namespace_quota import Allowances
@@ -53,7 +54,7 @@ class Schedule:
         leave: by uid of an admitted job and the GPUs of a pod, the nodes that its pods leave to larger ones, and those
             that are set aside (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
         victims: by uid of a job that is to be suspended, what it is told (`tdcs.decide.queue.preemption`).
-        preemptor: the job that takes their place, as namespace/name.
+        preemptors: the job that takes the place of each of them, as its namespace may read it.
     """
 
     waiting: tuple[QueuedJob, ...] = ()
@@ -66,7 +67,7 @@ class Schedule:
     aside: frozenset[str] = frozenset()
     leave: Mapping[str, NodesToLeave] = field(default_factory=dict)
     victims: Mapping[str, str] = field(default_factory=dict)
-    preemptor: str = ""
+    preemptors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +174,7 @@ class _Pass:
             job if job.possible == (possible := empty.holds(job)) else replace(job, possible=possible)
             for job in waiting
         ]
+        jobs = in_rank_order(jobs)
         if shares is not None:
             jobs = _in_turns(jobs, shares=shares, capacity=nodes.capacity)
         self._jobs = sorted(jobs, key=lambda job: job.order)
@@ -264,8 +266,12 @@ class _Pass:
         if job.runs or math.isinf(job.lasts):
             return False
         if self._room_comes_in is None:
+            # Those that leave already, as the victims of the holder, are gone before any deadline.
             self._room_comes_in = seconds_until_room(
-                room=self._room, groups=holder.groups, scarce=holder.scarce, occupants=self._occupants
+                room=self._room.with_more(each.takes for each in self._occupants if each.leaves),
+                groups=holder.groups,
+                scarce=holder.scarce,
+                occupants=[each for each in self._occupants if not each.leaves],
             )
         return not math.isinf(self._room_comes_in) and job.lasts <= self._room_comes_in
 

@@ -11,13 +11,21 @@ from tdcs.decide.queue.queued_job import QueuedJob
 
 
 def in_rank_order(waiting: Sequence[QueuedJob]) -> list[QueuedJob]:
-    """The same jobs; where ranks differ, the ages of one namespace and priority are dealt out by rank."""
+    """The same jobs; where ranks differ, the ages of one namespace and priority are dealt out by rank.
+
+    Only among those that could take their turn now: the age of a job that no node can hold, or without its data, would
+    else lend itself to one new job after the other.
+    """
     groups: dict[tuple[str, int, bool], list[QueuedJob]] = {}
+    others = []
     for job in waiting:
+        if not (job.data_ready and job.possible) or job.pauses:
+            others.append(job)
+            continue
         groups.setdefault((job.owner, job.priority, job.runs), []).append(job)
     if all(len({job.rank for job in group}) == 1 for group in groups.values()):
         return list(waiting)
-    return [job for group in groups.values() for job in _dealt(group)]
+    return [*others, *(job for group in groups.values() for job in _dealt(group))]
 
 
 def _dealt(group: Iterable[QueuedJob]) -> list[QueuedJob]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.occupants import Occupant, seconds_until_room
-from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.queued_job import DemandKey, QueuedJob
 
 LOOKS = 2000
 """So many sets of jobs are tried at most before a set that is small, but perhaps not the smallest, is good enough."""
@@ -43,15 +43,22 @@ def preemption(schedule: Schedule, *, occupants: Sequence[Occupant]) -> Preempti
     """
     if schedule.room is None:
         return None
+    nobody: set[tuple[DemandKey, int]] = (
+        set()
+    )  # demands that nobody gives way to, with the priority of who asks
     holder = next((job for job in schedule.waiting if job.uid == schedule.holder and not job.runs), None)
     for job in schedule.waiting:
         if not (job.may_preempt and job.ready) or job.runs or job.pauses:
             continue
         if holder is not None and holder.uid != job.uid and holder.priority >= job.priority:
             continue
+        demand = (job.demand_key, _priority_of(job))
+        if demand in nobody:
+            continue
         found = _preemption_by(job, schedule, occupants)
         if found is not None:
             return found
+        nobody.add(demand)
     return None
 
 
@@ -66,7 +73,7 @@ def with_preemption(schedule: Schedule, *, occupants: Sequence[Occupant]) -> Sch
         schedule,
         holder=by.uid,
         aside=found.nodes,
-        preemptor="/".join(by.key),
+        preemptors={each.uid: _named(by, each) for each in found.victims},
         victims={each.uid: _said(by, each) for each in found.victims},
     )
 
@@ -76,10 +83,15 @@ def _priority_of(job: QueuedJob) -> int:
     return job.priority if job.own_priority is None else job.own_priority
 
 
+def _named(by: QueuedJob, victim: Occupant) -> str:
+    """The job that takes a place, as the namespace of the victim may read it: it hears no name of another one."""
+    return "/".join(by.key) if by.key[0] == victim.key[0] else "a job of another namespace"
+
+
 def _said(by: QueuedJob, victim: Occupant) -> str:
     """What is said to a job that gives way."""
     return (
-        f"{'/'.join(by.key)} took its place, which has priority {_priority_of(by)} (this job has {victim.priority}): "
+        f"{_named(by, victim)} took its place, which has priority {_priority_of(by)} (this job has {victim.priority}): "
         "its pods were ended, and it queues again with its age"
     )
 
@@ -88,6 +100,11 @@ def _preemption_by(job: QueuedJob, schedule: Schedule, occupants: Sequence[Occup
     room = schedule.room
     if room is None or room.fits(job.groups, scarce=job.scarce):
         return None  # it waits for something else
+    least = _priority_of(job)
+    if not any(
+        (each.leaves and each.takes) or (each.may_yield and each.priority < least) for each in occupants
+    ):
+        return None
     room = room.with_more(each.takes for each in occupants if each.leaves)
 
     def nodes_without(victims: Collection[Occupant]) -> frozenset[str] | None:

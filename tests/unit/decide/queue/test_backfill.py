@@ -61,3 +61,23 @@ def test_without_a_deadline_nobody_knows_and_nobody_runs_there() -> None:
 def test_what_ends_in_time_takes_no_more_than_is_free() -> None:
     many = [job(f"short{number}", pods=3, age=1 + number, lasts=60) for number in range(3)]
     assert admitted(*many, ends_in=3600) == ["short0"]
+
+
+def test_nothing_fills_the_nodes_that_victims_are_about_to_leave() -> None:
+    occupants = [
+        Occupant(key=("", ""), uid="", priority=0, takes={"b": {GPU: 4}}, leaves=True),
+        Occupant(key=("n", "runs"), uid="runs", priority=0, takes={"c": {GPU: 4}}, ends_in=100_000.0),
+    ]
+    found = schedule(
+        waiting=[LARGE, job("short", pods=2, age=1, lasts=600)],
+        reserved=[],
+        nodes=Nodes(
+            free={"a": {GPU: 4}, "b": {GPU: 0}, "c": {GPU: 0}}, capacity={name: {GPU: 4} for name in "abc"}
+        ),
+        holder="large",
+        aside=("a", "b"),
+        max_passes=PASSED,
+        occupants=occupants,
+    )
+    assert found.holder == "large"
+    assert not found.admitted

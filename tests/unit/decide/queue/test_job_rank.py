@@ -1,5 +1,7 @@
 """Users order the jobs of their own namespace; nobody else's job moves by that."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,3 +66,14 @@ def test_a_move_goes_before_or_behind_all_others_and_no_further_than_it_must() -
     assert rank_of_move(-5, others=[0, 3], first=True) == -5
     assert rank_of_move(0, others=[0, 3], first=False) == 4
     assert rank_of_move(7, others=[], first=True) == 7
+
+
+def test_a_job_that_cannot_run_lends_its_age_to_no_other_one() -> None:
+    new, other = job("new", age=1000), job("other", namespace="m", age=500)
+    for parked in (
+        replace(job("parked", age=1, rank=9), possible=False),
+        replace(job("parked", age=1, rank=9), data_ready=False),
+        replace(job("parked", age=1, rank=9), pauses=True),
+    ):
+        assert order([parked, other, new]) == ["n-parked", "m-other", "n-new"]
+    assert order([job("parked", age=1, rank=9), other, new]) == ["n-new", "m-other", "n-parked"]

@@ -2,12 +2,15 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdcs.decide.place.gang_fit import PodGroup
+from tdcs.decide.queue import preemption as preemption_module
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
 from tdcs.decide.queue.occupants import Occupant, ends_in, seconds_until_room
 from tdcs.decide.queue.preemption import fewest, preemption, with_preemption
@@ -103,7 +106,8 @@ def test_while_pods_end_that_are_enough_nobody_else_gives_way_and_their_nodes_ar
 def test_what_victims_leave_is_set_aside_and_they_are_told_who_took_it() -> None:
     occupants = [runs("a", on={"x": 1})]
     after = with_preemption(queue(waits(), nodes={"x": 1}, occupants=occupants), occupants=occupants)
-    assert (after.holder, after.aside, after.preemptor) == ("urgent", frozenset("x"), "n/urgent")
+    assert (after.holder, after.aside) == ("urgent", frozenset("x"))
+    assert set(after.preemptors.values()) == {"n/urgent"}
     assert after.victims["a"].startswith("n/urgent took its place, which has priority 100 (this job has 0)")
 
 
@@ -173,3 +177,32 @@ def test_with_too_many_sets_to_try_none_of_those_chosen_can_be_spared() -> None:
     for each in chosen:
         assert not enough([other for other in chosen if other is not each])
     assert len(chosen) <= 35
+
+
+def test_a_victim_of_another_namespace_hears_no_name() -> None:
+    occupants = [replace(runs("a", on={"x": 4}), key=("other", "a")), runs("b", on={"y": 4})]
+    one = queue(waits(pods=2, gpus=4), nodes={"x": 4, "y": 4}, occupants=occupants)
+    found = with_preemption(one, occupants=occupants)
+    assert found.preemptors == {"a": "a job of another namespace", "b": "n/urgent"}
+    assert found.victims["a"].startswith("a job of another namespace took its place")
+    assert "urgent" not in found.victims["a"]
+
+
+def test_jobs_that_ask_the_same_are_looked_at_once_where_nobody_gives_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+
+    def noted(**given: Any) -> float:
+        asked.append(seconds_until_room(**given))
+        return asked[-1]
+
+    monkeypatch.setattr(preemption_module, "seconds_until_room", noted)
+    many = [waits(f"w{number}", gpus=4) for number in range(50)]
+    low = [runs("low", on={"x": 4}, ends_in=10.0, reload_seconds=20.0)]  # it ends before it could give way
+    assert preemption(queue(*many, nodes={"x": 4}, occupants=low), occupants=low) is None
+    assert len(asked) == 1
+    same = [runs("same", on={"x": 4}, priority=100)]
+    asked.clear()
+    assert preemption(queue(*many, nodes={"x": 4}, occupants=same), occupants=same) is None
+    assert not asked

@@ -428,7 +428,7 @@ class GangQueue:
             self._count(uid, keys=keys, passed=passed)
         for uid, message in found.victims.items():
             if uid in keys and uid not in self._withdrawn:
-                self.turns.change(uid, yields=message, preempted_by=found.preemptor)
+                self.turns.change(uid, yields=message, preempted_by=found.preemptors[uid])
                 self._wake(keys[uid], urgent=True)
         for uid, turn in self.turns:
             aside = found.aside if uid == found.holder else frozenset()

@@ -19,7 +19,6 @@ from tdcs.decide.queue import job_places
 from tdcs.decide.queue.aging import aged
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
-from tdcs.decide.queue.job_rank import in_rank_order
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.occupants import Occupant, ends_in
 from tdcs.decide.queue.pod_admission import MAX_PASSES
@@ -83,7 +82,7 @@ class Entries:
                 free=room.free(), capacity=room.capacity(), lasting=room.lasting(), empty=room.empty
             )
         found = schedule(
-            waiting=in_rank_order(aged(self.waiting, period=aging)),
+            waiting=aged(self.waiting, period=aging),
             occupants=self.occupants,
             reserved=self.reserved,
             nodes=nodes,
@@ -230,6 +229,7 @@ class Collector:
                 # One without a gang would have its pods made again at once.
                 may_yield=runs
                 and spec.scheduling.gang
+                and not self._demands.missing_class(spec)  # nobody knows how important it is
                 and not by_kueue
                 and not (obj.get("status") or {}).get("queueName"),
                 reload_seconds=self._reload_seconds(obj),
@@ -262,7 +262,8 @@ class Collector:
             lasts=ends_in(
                 started=None, deadline=spec.run_policy.active_deadline_seconds, grace=demand.grace, now=0.0
             ),
-            may_preempt=spec.scheduling.gang and self._demands.may_preempt(spec),
+            # One whose pods found no place in what others left ends nobody's work again before it has run.
+            may_preempt=spec.scheduling.gang and not turn.attempts and self._demands.may_preempt(spec),
             growth=None
             if pauses or by_kueue or is_stopped
             else self._growth(demand, replicas["Worker"], entries, key),

@@ -124,3 +124,34 @@ async def test_a_job_that_was_admitted_a_moment_ago_and_has_no_status_yet_is_und
         entries = jobs.gangs._collector.collect()
         assert [one.key for one in entries.running] == [("n", "train")]
         assert not entries.news
+
+
+async def test_a_job_that_found_no_place_in_what_others_left_ends_nobodys_work_again() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True, patience=0.2) as jobs:
+        await with_classes(jobs)
+        await running(jobs, "victim", workers=4)
+        jobs.refuses = lambda pod: pod["metadata"]["name"].startswith("urgent-")
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: (jobs.status("urgent").get("queue") or {}).get("attempts"))
+        await jobs.until(lambda: jobs.bound("victim") == 4)
+        await jobs.until_running("victim")
+        tried = jobs.status("urgent")["queue"]["attempts"]
+        await jobs.until(lambda: jobs.condition("Admitted", "urgent").get("reason") == "NotEnoughRoom")
+        for _ in range(30):
+            await jobs.play()
+        assert jobs.bound("victim") == 4
+        assert jobs.status("urgent")["queue"]["attempts"] == tried
+
+
+async def test_a_running_job_whose_class_was_deleted_does_not_give_way() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        await jobs.create("important", workers=4, scheduling={"priorityClassName": "patient"})
+        await jobs.until(lambda: jobs.bound("important") == 4)
+        await jobs.until_running("important")
+        await jobs.server.delete(PRIORITY_CLASSES, name="patient")
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until_state("Queued", "urgent")
+        for _ in range(20):
+            await jobs.play()
+        assert jobs.bound("important") == 4
