@@ -37,8 +37,17 @@ class OperatorClient:
         self._tls: Final = tls
 
     def get(self, path: str, *, seconds: float, largest: int) -> bytes:
-        """The answer to a question, as far as `largest` bytes; raises OSError."""
-        return self._ask("GET", self._host, int(self._port), path, None, seconds=seconds, largest=largest)
+        """The answer to a question, as far as `largest` bytes. Of several operators behind the name those that stand by
+        may refuse, so each is asked, for so many seconds, until one answers; raises OSError, the last one's."""
+        failed = OSError(f"{self._host} has no address")
+        for *_, address in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM):
+            try:
+                return self._ask(
+                    "GET", str(address[0]), int(address[1]), path, None, seconds=seconds, largest=largest
+                )
+            except OSError as error:
+                failed = error
+        raise failed
 
     def post(self, path: str, body: bytes, *, seconds: float) -> None:
         """Send something to the operator that works: of several behind the name, those that stand by refuse.

@@ -1,5 +1,6 @@
 """Of whom a node plugin asks what is mounted in a cache cluster."""
 
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -92,6 +93,30 @@ async def test_of_a_cluster_without_a_master_the_operator_says_what_is_mounted()
             await table.versions()
         operator.answer = ClusterMounts(native=True, versions={PATH: "2"})
         assert await table.versions() == {PATH: "2"}, "it is asked again at once"
+
+
+async def test_of_two_operators_the_one_that_works_is_heard_also_behind_one_that_stands_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    standby, leader = Operator(), Operator()
+    leader.answer = ClusterMounts(native=True, versions={PATH: "1"})
+    with http_store(standby.give) as first, http_store(leader.give) as second:
+        addresses = [("127.0.0.1", int(address.rpartition(":")[2])) for address in (first, second)]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+        real = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda host, *rest, **named: found if host == "operators" else real(host, *rest, **named),
+        )
+        client = OperatorClient("operators:1")
+        table = ClusterMountTable(cluster="c", master=Master(), operator=client)
+        assert await table.versions() == {PATH: "1"}
+        assert table.native
+        assert len(standby.asked) == len(leader.asked) == 1
+        leader.answer = None
+        with pytest.raises(OSError, match="503"):
+            client.get(MOUNTS_PATH, seconds=3, largest=1)
 
 
 async def test_nothing_lists_a_source_of_such_a_cluster_on_a_node() -> None:
