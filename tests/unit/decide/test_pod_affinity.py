@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tdcs.decide.place.pod_affinity import MOST_NODES, MOST_TERMS, PREFERRED, REQUIRED, named_node, with_data
 
 ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
@@ -12,6 +14,12 @@ def weights(affinity: dict[str, Any]) -> dict[str, int]:
     """What each node counts that a preferred term names."""
     terms = affinity["nodeAffinity"][PREFERRED]
     return {name: term["weight"] for term in terms for name in named_node(term["preference"])}
+
+
+def required(affinity: dict[str, Any]) -> list[dict[str, Any]]:
+    """The required terms."""
+    terms: list[dict[str, Any]] = affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    return terms
 
 
 def test_nodes_are_preferred_by_their_scores_behind_what_the_pod_prefers_itself() -> None:
@@ -49,6 +57,40 @@ def test_required_terms_hold_beside_those_of_the_pod() -> None:
         (RACK["matchExpressions"], ["n1"]),
         (RACK["matchExpressions"], ["n2"]),
     ]
+
+
+@pytest.mark.parametrize("own", [[], [ZONE], [ZONE, RACK]], ids=["nothing", "a zone", "a zone or a rack"])
+def test_required_terms_stay_as_they_are_when_the_webhook_is_called_again(own: list[dict[str, Any]]) -> None:
+    scores = {f"n{number:02}": 10 - number // 10 for number in range(60)}
+    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": own}}} if own else {}
+
+    once = with_data(given, scores=scores, way="required")
+
+    assert {*map(len, map(named_node, required(once)))} == {1}
+    assert with_data(once, scores=scores, way="required") == once
+
+
+def test_a_term_that_another_webhook_adds_meanwhile_is_for_the_nodes_with_data_too() -> None:
+    scores = {"n1": 10, "n2": 1}
+    once = with_data({}, scores=scores, way="required")
+
+    both = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [*required(once), ZONE]}}}
+    again = required(with_data(both, scores=scores, way="required"))
+
+    assert again[:2] == required(once)
+    assert [(term.get("matchExpressions"), named_node(term)) for term in again[2:]] == [
+        (ZONE["matchExpressions"], ["n1"]),
+        (ZONE["matchExpressions"], ["n2"]),
+    ]
+
+
+def test_a_term_that_matches_no_node_matches_none_afterwards() -> None:
+    only: dict[str, Any] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}
+    assert with_data(only, scores={"n1": 10}, way="required") == only
+
+    beside = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}, ZONE]}}}
+    (term,) = required(with_data(beside, scores={"n1": 10}, way="required"))
+    assert (term["matchExpressions"], named_node(term)) == (ZONE["matchExpressions"], ["n1"])
 
 
 def test_without_data_a_pod_stays_as_it_is() -> None:

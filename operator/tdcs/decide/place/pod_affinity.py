@@ -4,7 +4,7 @@ Nodes are named by `metadata.name`, which every node has: the label `kubernetes.
 several nodes. A term names one node, as the API allows it for this field.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from tdcs.decide.place.node_score import MAX_SCORE
@@ -22,7 +22,7 @@ MOST_NODES: Final = 100
 """Of so many nodes, the best ones, a pod names the data: each is a term that its scheduler compares with each node."""
 
 MOST_TERMS: Final = 200
-"""Required terms of one pod: each one that it has already, for each node."""
+"""Required terms of one pod: each one that it has already and that names no node with data, for each node."""
 
 
 def with_data(affinity: Mapping[str, Any] | None, *, scores: Mapping[str, int], way: DataAffinity) -> Object:
@@ -44,20 +44,39 @@ def with_data(affinity: Mapping[str, Any] | None, *, scores: Mapping[str, int], 
             *({"weight": scores[name] * MAX_WEIGHT // MAX_SCORE, "preference": _at(name)} for name in best),
         ]
         node = {**node, PREFERRED: terms} if terms else {key: node[key] for key in node if key != PREFERRED}
-    elif best:
-        asked = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-        names = best[: max(MOST_TERMS // len(asked), 1)]
-        both = [
-            {**term, "matchFields": [*(term.get("matchFields") or ()), *_at(name)["matchFields"]]}
-            for term in asked
-            for name in names
-        ]
-        node = {**node, REQUIRED: {"nodeSelectorTerms": both}}
+    elif best and (terms := _required(node.get(REQUIRED), best)):
+        node = {**node, REQUIRED: {"nodeSelectorTerms": terms}}
     return (
         {**given, "nodeAffinity": node}
         if node
         else {key: given[key] for key in given if key != "nodeAffinity"}
     )
+
+
+def _required(given: Mapping[str, Any] | None, best: Sequence[str]) -> list[Object]:
+    """The terms of a pod, each of them for nodes of `best`; none when no node matches what the pod has.
+
+    Those that name nodes of `best` already are kept as they are: the API server may call a webhook again for the pod
+    that it has changed, and each of them together with each node would leave few terms that a node can match.
+    """
+    # A term that is empty matches no node, so a node's name added to it would let the pod run where it may not.
+    asked = (
+        [{}]
+        if given is None
+        else [term for term in given.get("nodeSelectorTerms") or () if any(term.values())]
+    )
+    held = set(best)
+    done = [term for term in asked if (there := named_node(term)) and held.issuperset(there)]
+    others = [term for term in asked if term not in done]
+    names = best[: max((MOST_TERMS - len(done)) // max(len(others), 1), 1)]
+    return [
+        *done,
+        *(
+            {**term, "matchFields": [*(term.get("matchFields") or ()), *_at(name)["matchFields"]]}
+            for term in others
+            for name in names
+        ),
+    ]
 
 
 def _at(name: str) -> Object:
