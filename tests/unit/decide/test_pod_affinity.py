@@ -16,6 +16,11 @@ def weights(affinity: dict[str, Any]) -> dict[str, int]:
     return {name: term["weight"] for term in terms for name in named_node(term["preference"])}
 
 
+def by_name(operator: str, node: str) -> dict[str, Any]:
+    """A term about one node."""
+    return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]}]}
+
+
 def required(affinity: dict[str, Any]) -> list[dict[str, Any]]:
     """The required terms."""
     terms: list[dict[str, Any]] = affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
@@ -43,6 +48,20 @@ def test_terms_of_an_earlier_call_are_replaced() -> None:
     assert weights(after) == {"n2": 100}
     assert after["nodeAffinity"][PREFERRED][0] == own
     assert with_data(with_data({}, scores={"n1": 10}, way="preferred"), scores={}, way="preferred") == {}
+
+
+def test_what_a_pod_says_itself_of_nodes_by_their_names_is_kept() -> None:
+    named = {"weight": 77, "preference": by_name("In", "mine")}
+    avoided = {"weight": 50, "preference": by_name("NotIn", "bad")}
+    given = {"nodeAffinity": {PREFERRED: [named, avoided]}}
+
+    assert with_data(given, scores={}, way="preferred") == given
+    found = with_data(given, scores={"n1": 10}, way="preferred")
+    assert found["nodeAffinity"][PREFERRED][:2] == [named, avoided]
+
+    avoiding = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [by_name("NotIn", "n1")]}}}
+    terms = required(with_data(avoiding, scores={"n1": 10, "n2": 9}, way="required"))
+    assert [named_node(term) for term in terms] == [["n1"], ["n2"]], "for nodes with data alone"
 
 
 def test_required_terms_hold_beside_those_of_the_pod() -> None:

@@ -84,19 +84,20 @@ def _at(name: str) -> Object:
 
 
 def _is_of_data(term: Mapping[str, Any]) -> bool:
-    """Whether a preferred term names one node by its name, as those of an earlier call do."""
+    """Whether a preferred term names one node by its name with a weight of a score, as those of an earlier call do."""
     preference = term.get("preference") or {}
     return (
         preference.keys() == {"matchFields"}
         and len(preference["matchFields"]) == len(named_node(preference)) == 1
+        and term.get("weight", 0) % (MAX_WEIGHT // MAX_SCORE) == 0
     )
 
 
 def named_node(term: Mapping[str, Any]) -> list[str]:
-    """The nodes that a term of a node selector names by their names: one at most, as the API has it."""
+    """The nodes that a term of a node selector is for by their names: one at most, as the API has it."""
     return [
         str(name)
         for each in term.get("matchFields") or ()
-        if each.get("key") == "metadata.name"
+        if each.get("key") == "metadata.name" and each.get("operator") == "In"
         for name in each.get("values") or ()
     ]
