@@ -144,7 +144,9 @@ def _references(question: Question, *, view: DatasetView) -> list[DatasetReferen
         named = [] if text is None else decode_annotation(text=text)
     except BadAnnotationError:
         named = []  # its claims still count
-    return with_claims(named, claims=_claims(question), known=view)
+    # Whoever makes a pod may not see what lies where of other namespaces, and reads what becomes of its affinity.
+    own = [each for each in named if each.dataset.startswith(f"{question.namespace}/")]
+    return with_claims(own, claims=_claims(question), known=view)
 
 
 def _index(question: Question) -> int | None:

@@ -62,6 +62,17 @@ def test_a_pod_that_asks_for_it_keeps_the_default_scheduler() -> None:
     assert preferred(patch(view_of(n1=100), scheduler="default-scheduler", annotations=asked)) == {"n1": 100}
 
 
+def test_an_annotation_tells_nothing_of_where_data_of_other_namespaces_lies() -> None:
+    view = view_of(n1=100)
+    nodes = [{"name": "theirs", "bytes": 100}]
+    status = {"totalBytes": 100, "copies": [{"id": "0", "nodes": nodes}]}
+    for other in ("others", "team-b"):
+        view.on_change((other, "images"), {"status": status})
+    named = '[{"dataset": "others/images"}, {"dataset": "team-b/images"}, {"dataset": "team/images", "copy": "0"}]'
+
+    assert preferred(patch(view, annotations={"tdcs.io/datasets": named})) == {"n1": 100}
+
+
 def test_an_annotation_has_the_affinity_required() -> None:
     ((change),) = patch(view_of(n1=100, n2=1), annotations={"tdcs.io/data-affinity": "required"})
 
