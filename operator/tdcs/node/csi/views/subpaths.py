@@ -59,7 +59,14 @@ def outdated(*, mounts: Iterable[mountinfo.Mount], pods: str, version: str, devi
         pod, of_kubelet, _ = point.partition(_SUBPATHS)
         if not of_kubelet:
             continue
-        outer = {other.root for other in tops.values() if other.point.startswith(f"{pod}{_SUBPATHS}")}
+        outer = {
+            other.root
+            for other in tops.values()
+            if other.point.startswith(f"{pod}{_SUBPATHS}")
+            # Folders of another version, or of another Dataset, have the same names, and are no peers.
+            and (beside := parse_shown(other)) is not None
+            and beside.version == version
+        }
         nested = any(above in outer for above in _folders_above(mounted.root, "/"))
         (found.nested if nested else found.renewable).append(mounted)
     return found

@@ -58,6 +58,13 @@ def test_of_parts_that_lie_in_one_another_in_a_pod_only_the_outer_one_is_renewed
     ), "pods have nothing to do with each other"
 
 
+def test_a_part_lies_in_no_part_of_another_dataset_whose_folder_has_that_name() -> None:
+    assert renewed(subpath(0, "/train", version="/other/v1"), subpath(1, "/train/part")) == (
+        {point(1)},
+        set(),
+    )
+
+
 def test_what_landed_in_the_volume_or_in_another_part_goes_with_that() -> None:
     volume = f"{PODS}pods/a/volumes/kubernetes.io~csi/data/mount"
     landed = mount(f"{volume}/train", root="/train"), mount(f"{point(0)}/x", root="/train/x")
