@@ -91,15 +91,27 @@ class MountTable:
         """Write a mount, or that it is gone. Raises EngineError, and nothing has changed then, or what was written is
         read again."""
         async with self._lock:
-            known = await self._read()
-            if known.get(path) == mounted:
-                return
-            wanted = {each: value for each, value in known.items() if each != path}
+            await self._put(path, mounted)
+
+    async def set_version(self, path: str, version: str) -> bool:
+        """Write the version of a mount; False when nothing is mounted there. Raises EngineError as `put`."""
+        # Read and written in one turn: a mount that goes in between would be written anew.
+        async with self._lock:
+            mounted = (await self._read()).get(path)
             if mounted is not None:
-                wanted[path] = mounted
-            self._known = None  # whether a write that fails was done is not known
-            await self._write(path, wanted)
-            self._known = wanted
+                await self._put(path, msgspec.structs.replace(mounted, version=version))
+            return mounted is not None
+
+    async def _put(self, path: str, mounted: Mounted | None) -> None:
+        known = await self._read()
+        if known.get(path) == mounted:
+            return
+        wanted = {each: value for each, value in known.items() if each != path}
+        if mounted is not None:
+            wanted[path] = mounted
+        self._known = None  # whether a write that fails was done is not known
+        await self._write(path, wanted)
+        self._known = wanted
 
     async def _read(self) -> dict[str, Mounted]:
         uid = self._owner_of()["metadata"]["uid"]
@@ -311,15 +323,13 @@ class NativeEngine:
         """Nothing: these are settings of Alluxio's clients, and there are none."""
 
     async def set_version(self, *, path: str, version: str) -> None:
-        known = (await self._table.mounts()).get(path)
-        if known is None:
+        if not await self._table.set_version(path, version):
             raise NoSuchPathError(
                 attempted=f"publish the version of {path}",
                 reason="nothing is mounted there",
                 remedy="Mount the source first",
                 path=path,
             )
-        await self._table.put(path, msgspec.structs.replace(known, version=version))
 
     async def journal(self) -> str:
         return names.OWN_BLOCK_IDS

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 from tests.support.programs.bucket_store import BucketStore, serving
@@ -187,6 +188,27 @@ async def test_many_mounts_at_once_are_all_written(world: World) -> None:
     paths = [f"/datasets/{number:016x}" for number in range(20)]
     await asyncio.gather(*(engine.mount(path=path, source=world.source) for path in paths))
     assert set(await world.engine().mounts()) == set(paths)
+
+
+async def test_a_mount_that_goes_while_its_version_is_published_does_not_come_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, merge = world.engine(), world.server.merge
+
+    async def slow(resource: Resource, **given: Any) -> Object:
+        await asyncio.sleep(0)  # others wait for their turns meanwhile
+        return await merge(resource, **given)
+
+    for path in (PATH, OTHER):
+        await engine.mount(path=path, source=world.source)
+    monkeypatch.setattr(world.server, "merge", slow)
+    await asyncio.gather(
+        engine.set_version(path=OTHER, version="1"),
+        engine.set_version(path=PATH, version="1"),
+        engine.unmount(path=PATH),
+    )
+    assert set(await world.engine().mounts()) == {OTHER}
+    assert await engine.versions() == {OTHER: "1"}
 
 
 async def test_workers_are_nodes_with_an_agent_and_lost_only_after_a_while(world: World) -> None:
