@@ -155,6 +155,11 @@ class CachePool:
     def follow(self, objects: ClusterObjects) -> None:
         self._objects = objects
 
+    @property
+    def objects(self) -> ClusterObjects | None:
+        """What the operator sees on the API server; None before `follow`."""
+        return self._objects
+
     def get(self, *, cluster: str) -> Cache:
         native = self._is_native(cluster)
         if cluster in self._caches and native is not None and native != self._native[cluster]:

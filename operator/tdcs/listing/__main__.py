@@ -78,7 +78,11 @@ async def _with_master(request: Request, folder: ManifestFolder, source: Source 
 
 def _agents(request: Request) -> FolderAgents:
     identity = request.identity
-    return FolderAgents(urls=request.nodes, tls=Contexts(lambda: identity) if identity is not None else None)
+    return FolderAgents(
+        urls=request.nodes,
+        expected=request.expected,
+        tls=Contexts(lambda: identity) if identity is not None else None,
+    )
 
 
 def _limit_memory(most: int) -> None:

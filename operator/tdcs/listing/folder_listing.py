@@ -47,10 +47,12 @@ class FolderAgents:
 
     Attributes:
         urls: by node.
+        expected: so many nodes have or shall have an agent: it may be that only one of them is known yet.
         tls: of this process; None: connections are plain.
     """
 
     urls: Mapping[str, str]
+    expected: int = 0
     tls: Contexts | None = None
 
 
@@ -88,6 +90,7 @@ class FolderListing:
         self._limit: Final = limit
         self._builder: Final = builder
         self._nodes: Final = agents.urls
+        self._expected: Final = max(len(agents.urls), agents.expected)
         self._tls: Final = agents.tls
         self._seconds: Final = seconds
         self._asked: Final = FolderLimit(
@@ -97,7 +100,11 @@ class FolderListing:
             seconds=seconds,
         )
         self._refused: list[tuple[str, FolderCount]] = []
-        self._unasked = "no agent of the cache is there"
+        self._unasked = (
+            f"of {self._expected} agents of the cache {len(self._nodes)} can be reached"
+            if self._nodes
+            else "no agent of the cache is there"
+        )
 
     async def run(self) -> tuple[ManifestBuilder, SourcesSize]:
         """A builder with all files, as one node lists them, of which another one sees no more, and how much they are.
@@ -117,7 +124,7 @@ class FolderListing:
                 listed = await self._listed(session, node)
                 if listed is None:
                     continue
-                if len(self._nodes) == 1:
+                if self._expected == 1:
                     return _result(listed)
                 witness = await self._witness(session, nodes)
                 if witness is None:

@@ -52,6 +52,7 @@ class ProcessLister:
         identify: gives the certificate that the process shows to the master; None: its connection is plain.
         source_of: gives the source of a path that TDCS lists; None for those that the master lists.
         nodes: gives the URL of each agent by its node: they list folders, which the master does where there are none.
+        expected: gives how many nodes have or shall have an agent: one that is known alone is not believed before.
         asks_sources: whether sources are listed by themselves, and the master is not asked for names.
         blocks: who gives the ids of blocks of what is listed at its store: the master, or nobody, so that they are
             TDCS's own.
@@ -70,9 +71,11 @@ class ProcessLister:
         source_of: Callable[[str], Source | None] = lambda _path: None,
         asks_sources: bool = True,
         nodes: Callable[[], Mapping[str, str]] = dict,
+        expected: Callable[[], int] = int,
         blocks: Literal["Master", "Own"] = "Master",
     ) -> None:
         self._nodes: Final = nodes
+        self._expected: Final = expected
         self._blocks: Final = blocks
         self._identify: Final = identify
         self._source_of: Final = source_of
@@ -119,6 +122,7 @@ class ProcessLister:
             source=access_of(source) if source is not None else None,
             selection=selection,
             nodes=nodes,
+            expected=self._expected() if nodes else 0,
             own_blocks=self._blocks == "Own",
         )
         async with self._gate or contextlib.nullcontext():

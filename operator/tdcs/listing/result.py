@@ -193,6 +193,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         source: of the mount, when it is listed at its store or by agents; None: the master lists it.
         selection: which of its files are taken.
         nodes: URL of each agent by its node: they list folders.
+        expected: so many nodes have or shall have an agent.
         own_blocks: whether blocks of what is listed at its store get ids of TDCS's own, and the master is not asked.
         memory: bytes that the process may allocate.
     """
@@ -208,5 +209,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceAccess | None = None
     selection: FileSelection = ALL_FILES
     nodes: dict[str, str] = {}
+    expected: int = 0
     own_blocks: bool = False
     memory: int = LISTING_MEMORY

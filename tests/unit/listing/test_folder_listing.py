@@ -36,6 +36,7 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.urls: dict[str, str] = {}
+        self.expected = 0
         self.lists: list[str] = []
         self._runners: list[web.AppRunner] = []
 
@@ -70,7 +71,11 @@ class Nodes:
     async def list(self, *, limit: ListingLimit | None = None) -> Listed:
         folder = ManifestFolder(self.folder)
         return await list_source(
-            source=SOURCE, path=PATH, folder=folder, limit=limit, agents=FolderAgents(urls=self.urls)
+            source=SOURCE,
+            path=PATH,
+            folder=folder,
+            limit=limit,
+            agents=FolderAgents(urls=self.urls, expected=self.expected),
         )
 
     def manifest(self, listed: Listed) -> Manifest:
@@ -186,6 +191,15 @@ async def test_one_node_of_several_is_not_enough(nodes: Nodes, whole: Path) -> N
         await nodes.list()
 
 
+async def test_one_node_is_not_enough_while_others_are_not_known_yet(nodes: Nodes, tmp_path: Path) -> None:
+    await nodes.add("a", empty(tmp_path, "empty"))
+    nodes.expected = 2
+    with pytest.raises(EngineUnavailableError, match="of 2 agents of the cache 1 can be reached"):
+        await nodes.list()
+    nodes.expected = 1
+    assert (await nodes.list()).totals.files == 0
+
+
 async def test_the_only_node_is_believed_and_so_are_two_that_see_nothing(
     nodes: Nodes, whole: Path, tmp_path: Path
 ) -> None:
@@ -224,6 +238,10 @@ async def test_a_process_of_its_own_lists_a_folder_of_a_cache_without_a_master(
         folder=ManifestFolder(nodes.folder),
         source_of=lambda _path: SOURCE,
         nodes=lambda: nodes.urls,
+        expected=lambda: 2,
         blocks="Own",
     )
     assert (await lister.list(path=PATH)).totals.files == 1103
+    del nodes.urls["a"]
+    with pytest.raises(EngineUnavailableError, match="of 2 agents"):
+        await lister.list(path=PATH)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -14,6 +16,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.control.server import Server
 from tests.unit.listing.conftest import MOUNT
 
+from tdcs.api import names
 from tdcs.control.dataset.mount.listing_gate import STUCK_AT_ONCE
 from tdcs.control.operator.cache_factory import cluster_caches
 from tdcs.listing.folder import ManifestFolder
@@ -111,6 +114,32 @@ async def test_the_operators_listings_are_bounded_by_its_gate_alone(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await caches.close()
+
+
+@pytest.mark.parametrize("engine", ["Native", "Alluxio"])
+async def test_a_listing_is_told_how_many_agents_there_shall_be(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "tdcs.control.operator.cache_factory.ProcessLister", lambda **told: given.update(told)
+    )
+    labels = {names.LABEL_CACHE_CLUSTER: "c", names.LABEL_COMPONENT: names.COMPONENT_WORKER}
+    objects = SimpleNamespace(
+        cache_cluster=lambda _name: {"spec": {"engine": engine}},
+        stateful_sets={
+            ("tdcs", node): {"metadata": {"annotations": {names.ANNOTATION_NODE: node}, "labels": labels}}
+            for node in "ab"
+        },
+    )
+    async with aiohttp.ClientSession() as session:
+        caches = cluster_caches(
+            api=Server(), namespace="tdcs", folder=folder, manifest_url="", session=session
+        )
+        caches.follow(objects)
+        caches.get(cluster="c")
+        assert (given["nodes"](), given["expected"]()) == ({}, 2)
         await caches.close()
 
 

@@ -55,6 +55,10 @@ def cluster_caches(
     check_size, check_keys = SourceSize(), SourceKeys()
     tls = Contexts(identify) if identify is not None else None
 
+    def expected(cluster: str) -> int:
+        objects = pool.objects
+        return len(agent_hosts(objects, cluster=cluster, namespace=namespace)) if objects is not None else 0
+
     def make(cluster: str) -> Cache:
         master = names.master_address(cluster=cluster, namespace=namespace)
         engine = AlluxioEngine(master=master, patience=PATIENCE, identify=identify)
@@ -73,6 +77,7 @@ def cluster_caches(
                 source_of=engine.source_of,
                 asks_sources=list_buckets,
                 nodes=lambda: {node: state.url for node, state in agents.states().items() if state.url},
+                expected=lambda: expected(cluster),
             ),
             connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
         )
@@ -91,13 +96,14 @@ def cluster_caches(
             identify=identify,
         )
 
-    return CachePool(
+    pool = CachePool(
         make=make,
         make_native=make_native,
         folder=folder,
         manifest_url=manifest_url,
         fetcher=ManifestFetcher(folder=folder, session=session),
     )
+    return pool
 
 
 def native_cache(
@@ -133,6 +139,7 @@ def native_cache(
             identify=identify,
             source_of=engine.source_of,
             nodes=lambda: {node: state.url for node, state in agents.states().items() if state.url},
+            expected=lambda: len(agent_hosts(objects, cluster=cluster, namespace=namespace)),
             blocks="Own",
         ),
         connect=connect,
