@@ -19,9 +19,20 @@ LONGEST_ANSWER: Final = 65_536
 _LONGEST_CODE: Final = 64
 _LONGEST_MESSAGE: Final = 300
 
-_CODE: Final = re.compile(r"<(?:\w+:)?Code(?:\s[^>]*)?>(.*?)</(?:\w+:)?Code>", re.DOTALL)
-_MESSAGE: Final = re.compile(r"<(?:\w+:)?Message(?:\s[^>]*)?>(.*?)</(?:\w+:)?Message>", re.DOTALL)
-_REGION: Final = re.compile(r"<(?:\w+:)?Region(?:\s[^>]*)?>\s*([a-z0-9-]{1,32})\s*</")
+_LONGEST_TEXT: Final = 8192
+"""Characters of a document that are searched, white space put together: the searches below may take a time that grows
+with the square of a hostile text's length, and the process that searches has more to do."""
+
+# All repetitions have a bound, for the same reason.
+_CODE: Final = re.compile(
+    r"<(?:\w{1,16}:)?Code(?:\s[^>]{0,99})?>([^<]{0,999}|\s?<!\[CDATA\[.{0,999}?\]\]>\s?)</(?:\w{1,16}:)?Code>",
+    re.DOTALL,
+)
+_MESSAGE: Final = re.compile(
+    r"<(?:\w{1,16}:)?Message(?:\s[^>]{0,99})?>([^<]{0,4000}|\s?<!\[CDATA\[.{0,4000}?\]\]>\s?)</(?:\w{1,16}:)?Message>",
+    re.DOTALL,
+)
+_REGION: Final = re.compile(r"<(?:\w{1,16}:)?Region(?:\s[^>]{0,99})?>\s?([a-z0-9-]{1,32})\s?</")
 _EXPECTED_REGION: Final = re.compile(r"expecting '([a-z0-9-]{1,32})'")
 _PLAIN_REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
@@ -104,7 +115,9 @@ class Meaning:
 
 def read_answer(status: int, document: str | bytes, *, region: str = "") -> StoreAnswer:
     """An answer by its status, the text of its document, and the region that its headers name."""
-    text = document.decode("utf-8", "replace") if isinstance(document, bytes) else document
+    begin = document[:LONGEST_ANSWER]
+    whole = begin.decode("utf-8", "replace") if isinstance(begin, bytes) else begin
+    text = _closed_up(whole)[:_LONGEST_TEXT]
     answer = _of_xml(status, text) or _of_json(status, text) or _of_text(status, text)
     plain = region if _PLAIN_REGION.fullmatch(region) else answer.region
     if not plain and (expected := _EXPECTED_REGION.search(answer.message)) is not None:
@@ -161,17 +174,22 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else str(value) if isinstance(value, int) else ""
 
 
+def _closed_up(text: str) -> str:
+    """The text with one blank for all white space between two words."""
+    return " ".join(text.split())
+
+
 def _unescaped(text: str) -> str:
     plain = _CDATA.sub(lambda found: found[1], text)
     return html.unescape(plain) if plain == text else plain
 
 
 def _line(text: str) -> str:
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return _closed_up("".join(each if each.isprintable() else " " for each in text))
 
 
 def _sentence(text: str) -> str:
-    line = _line(_CHANGING.sub("", text)).rstrip(".")
+    line = _line(_CHANGING.sub("", _closed_up(text))).rstrip(".")
     return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE].rstrip() + " …"
 
 

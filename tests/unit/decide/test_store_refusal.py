@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -167,3 +168,40 @@ def test_any_answer_has_one_short_line(status: int, document: str | bytes) -> No
     assert len(answer.said) < 500
     assert answer.said.isprintable()
     assert judge(answer).reason
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "<Code>" * 10_000,
+        "<Code " * 10_000,
+        "<Code><![CDATA[" * 4_000,
+        "<Code>x</Code>" + "<Message>" * 6_600,
+        "<Code>x</Code>" + "<Region " * 7_500,
+        "<aaaaaaa:" * 6_600,
+        "<" * 60_000,
+        "<" + "a" * 60_000,
+        "<style>" * 8_500,
+        "<title" * 10_000,
+        " " * 60_000 + "x",
+        "&#32;" * 12_000 + "x",
+        ";" + "\n" * 60_000,
+        "Request Id: " * 5_000,
+    ],
+    ids=lambda document: ascii(document[:16]),
+)
+def test_a_document_made_to_be_slow_is_read_in_a_short_time(document: str) -> None:
+    begun = time.process_time()
+    answer = read_answer(403, document)
+    assert judge(answer).cause is Cause.DENIED
+    assert time.process_time() - begun < 5
+
+
+def test_what_stands_at_the_beginning_of_a_long_document_is_read() -> None:
+    answer = read_answer(404, xml("NoSuchKey", "The key does\n\nnot exist.") + "<Detail>" + "x" * 60_000)
+    assert answer.said == "(404): NoSuchKey (The key does not exist)"
+
+
+def test_a_code_behind_much_white_space_is_read() -> None:
+    document = "<Error>" + " \n" * 20_000 + "<Code>\n<![CDATA[NoSuchKey]]>\n</Code></Error>"
+    assert read_answer(404, document).code == "NoSuchKey"

@@ -10,7 +10,7 @@ from typing import Final
 from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, NewConnectionError, SSLError
 from urllib3.exceptions import TimeoutError as HttpTimeoutError
 
-from tdcs.decide.store_refusal import Cause, Meaning, StoreAnswer, judge, read_answer
+from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, Meaning, StoreAnswer, judge, read_answer
 from tdcs.engine.tls_failures import explain_certificate
 from tdcs.model.agent_state import FailureCode
 from tdcs.model.redaction import redact
@@ -71,7 +71,7 @@ def client_failure(error: Exception, *, secrets: Sequence[str]) -> SourceFailure
     text = str(error)
     answer = _ANSWER.search(text)
     if answer is not None:
-        return StoreRefusalError(read_answer(int(answer[1]), answer[2]), secrets=secrets)
+        return StoreRefusalError(read_answer(int(answer[1]), answer[2][:LONGEST_ANSWER]), secrets=secrets)
     debug = text.partition(_DEBUG)[2]
     if (certificate := _CERTIFICATE.search(debug)) is not None:
         return not_trusted(explain_certificate(certificate[1]))
