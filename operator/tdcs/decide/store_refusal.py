@@ -117,8 +117,10 @@ def read_answer(status: int, document: str | bytes, *, region: str = "") -> Stor
     """An answer by its status, the text of its document, and the region that its headers name."""
     begin = document[:LONGEST_ANSWER]
     whole = begin.decode("utf-8", "replace") if isinstance(begin, bytes) else begin
-    text = _closed_up(whole)[:_LONGEST_TEXT]
-    answer = _of_xml(status, text) or _of_json(status, text) or _of_text(status, text)
+    text = _closed_up(whole)
+    is_cut = len(document) >= LONGEST_ANSWER or len(text) > _LONGEST_TEXT
+    text = text[:_LONGEST_TEXT]
+    answer = _of_xml(status, text) or _of_json(status, text) or _of_text(status, text, is_cut=is_cut)
     plain = region if _PLAIN_REGION.fullmatch(region) else answer.region
     if not plain and (expected := _EXPECTED_REGION.search(answer.message)) is not None:
         plain = expected[1]
@@ -132,7 +134,7 @@ def _of_xml(status: int, text: str) -> StoreAnswer | None:
     message, region = _MESSAGE.search(text), _REGION.search(text)
     return StoreAnswer(
         status=status,
-        code=_line(_unescaped(code[1]))[:_LONGEST_CODE],
+        code=_short_code(_unescaped(code[1])),
         message=_sentence(_unescaped(message[1])) if message is not None else "",
         region=region[1] if region is not None else "",
     )
@@ -149,7 +151,7 @@ def _of_json(status: int, text: str) -> StoreAnswer | None:
     if isinstance(inner, str):
         return StoreAnswer(
             status=status,
-            code=_line(inner)[:_LONGEST_CODE],
+            code=_short_code(inner),
             message=_sentence(_text(found.get("error_description") or found.get("message"))),
         )
     if not isinstance(inner, dict):
@@ -159,14 +161,17 @@ def _of_json(status: int, text: str) -> StoreAnswer | None:
     code = first.get("reason") or inner.get("code") or inner.get("Code") or inner.get("status")
     return StoreAnswer(
         status=status,
-        code="" if str(code) == str(status) else _line(_text(code))[:_LONGEST_CODE],
+        code="" if str(code) == str(status) else _short_code(_text(code)),
         message=_sentence(_text(inner.get("message") or inner.get("Message"))),
     )
 
 
-def _of_text(status: int, text: str) -> StoreAnswer:
+def _of_text(status: int, text: str, *, is_cut: bool) -> StoreAnswer:
     title = _TITLE.search(text)
-    plain = title[1] if title is not None else _TAG.sub(" ", _INVISIBLE.sub(" ", text))
+    if title is not None:
+        plain = title[1]
+    else:
+        plain = _TAG.sub(" ", _INVISIBLE.sub(" ", _without_last_word(text) if is_cut else text))
     return StoreAnswer(status=status, message=_sentence(html.unescape(plain)))
 
 
@@ -188,9 +193,22 @@ def _line(text: str) -> str:
     return _closed_up("".join(each if each.isprintable() else " " for each in text))
 
 
+def _short_code(text: str) -> str:
+    """A code on one line; none where it is too long for one: secrets are found as a whole alone."""
+    code = _line(text)
+    return code if len(code) <= _LONGEST_CODE else ""
+
+
 def _sentence(text: str) -> str:
     line = _line(_CHANGING.sub("", _closed_up(text))).rstrip(".")
-    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE].rstrip() + " …"
+    if len(line) <= _LONGEST_MESSAGE:
+        return line
+    return f"{_without_last_word(line[:_LONGEST_MESSAGE])} …".lstrip()
+
+
+def _without_last_word(text: str) -> str:
+    """A text that was cut, up to its last blank: the part of a secret that is left would not be known as one."""
+    return text.rpartition(" ")[0]
 
 
 _CAUSES: Final[dict[str, Cause]] = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.decide.store_refusal import Cause, judge, read_answer
+from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, judge, read_answer
 
 
 def xml(code: str, message: str = "") -> str:
@@ -205,3 +205,31 @@ def test_what_stands_at_the_beginning_of_a_long_document_is_read() -> None:
 def test_a_code_behind_much_white_space_is_read() -> None:
     document = "<Error>" + " \n" * 20_000 + "<Code>\n<![CDATA[NoSuchKey]]>\n</Code></Error>"
     assert read_answer(404, document).code == "NoSuchKey"
+
+
+TOKEN = "FwoGZXIvYXdzEB" + "Qz7" * 60
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        xml("ExpiredToken", "x" * 250 + f" {TOKEN}"),
+        xml("ExpiredToken", TOKEN * 3),
+        xml(TOKEN),
+        json.dumps({"error": TOKEN}),
+        json.dumps({"error": {"code": TOKEN, "message": "x " * 130 + TOKEN}}),
+        "<p>" * 2_700 + f" {TOKEN}",
+        " " * (LONGEST_ANSWER - 20) + TOKEN,
+    ],
+    ids=lambda document: ascii(document.strip()[:16]),
+)
+def test_no_part_of_a_session_token_is_kept_alone(document: str) -> None:
+    """What is shown has secrets taken out, which are found as a whole."""
+    assert "FwoGZX" not in read_answer(403, document).said
+    assert "FwoGZX" not in read_answer(403, document[:LONGEST_ANSWER].encode()).said
+
+
+def test_a_long_message_ends_behind_a_word() -> None:
+    message = read_answer(403, xml("AccessDenied", "abcdefg " * 60)).message
+    assert message.endswith("abcdefg …")
+    assert 290 < len(message) <= 302
