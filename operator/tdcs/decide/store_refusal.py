@@ -286,6 +286,11 @@ _CUSTOMER_KEY: Final = re.compile(
 _PAYER: Final = re.compile(r"requester[- ]?pays|request-payer", re.IGNORECASE)
 _SKEWED: Final = re.compile(r"request (date|time).*(too old|too large|skew)|clock skew", re.IGNORECASE)
 
+_CERTAIN: Final = frozenset(
+    {Cause.KEYS, Cause.TOKEN, Cause.NO_BUCKET, Cause.CHANGED, Cause.SHORTER, Cause.MISSING}
+)
+"""What a known code alone decides: the object's name may stand in the message, with any words."""
+
 BUSY_STATUSES: Final = frozenset({408, 425, 429, 502, 503, 504})
 """Answers of a store, or of what stands before it, that ask for patience or tell of a time-out."""
 _REDIRECTIONS: Final = frozenset({301, 302, 303, 307, 308})
@@ -366,17 +371,20 @@ def _cause(answer: StoreAnswer) -> Cause:
     status, code, message = answer.status, answer.code, answer.message
     if _THROTTLED.search(code) or status == 429:
         return Cause.BUSY
-    if _SKEWED.search(message):
+    # Azure's code for this is the one of wrong keys, too.
+    if status in (400, 401, 403) and _SKEWED.search(message):
         return Cause.CLOCK
-    if status >= 400 and (code.startswith("KMS.") or (status < 500 and _KMS.search(message))):
+    known = _CAUSES.get(code)
+    if known is Cause.MISSING and status != 404:
+        known = None
+    if known in _CERTAIN:
+        return known
+    if status >= 400 and (code.startswith("KMS.") or (status in (400, 403) and _KMS.search(message))):
         return Cause.KMS
     if status in (400, 403) and _CUSTOMER_KEY.search(message):
         return Cause.CUSTOMER_KEY
     if status in (400, 402, 403) and _PAYER.search(message):
         return Cause.PAYER
-    known = _CAUSES.get(code)
-    if known is Cause.MISSING and status != 404:
-        known = None
     return known or _cause_by_status(answer)
 
 

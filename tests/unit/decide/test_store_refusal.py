@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, judge, read_answer
+from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, StoreAnswer, judge, read_answer
 
 
 def xml(code: str, message: str = "") -> str:
@@ -233,3 +233,25 @@ def test_a_long_message_ends_behind_a_word() -> None:
     message = read_answer(403, xml("AccessDenied", "abcdefg " * 60)).message
     assert message.endswith("abcdefg …")
     assert 290 < len(message) <= 302
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "cause"),
+    [
+        (404, "NoSuchKey", "No such object: b/KMS/x.bin", Cause.MISSING),
+        (404, "NoSuchKey", "No such object: b/aws:kms:/x", Cause.MISSING),
+        (404, "", "No such object: b/KMS/x.bin", Cause.MISSING),
+        (404, "NoSuchKey", "No such object: b/request time is too old", Cause.MISSING),
+        (404, "NoSuchBucket", "no bucket KMS", Cause.NO_BUCKET),
+        (412, "PreconditionFailed", "b/KMS/x.bin", Cause.CHANGED),
+        (416, "InvalidRange", "b/KMS/x.bin", Cause.SHORTER),
+        (403, "InvalidAccessKeyId", "bucket requester-pays-data denied", Cause.KEYS),
+        (400, "ExpiredToken", "b/KMS/customer-supplied keys", Cause.TOKEN),
+        (403, "AuthenticationFailed", "Request date header too old", Cause.CLOCK),
+        (403, "AccessDenied", "not authorized to perform: kms:Decrypt", Cause.KMS),
+    ],
+)
+def test_the_words_of_an_objects_name_mean_nothing_beside_a_code(
+    status: int, code: str, message: str, cause: Cause
+) -> None:
+    assert judge(StoreAnswer(status=status, code=code, message=message)).cause is cause
