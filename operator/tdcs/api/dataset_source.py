@@ -1,5 +1,6 @@
 """Where a Dataset's data is at home: spec.source."""
 
+import re
 from typing import Annotated
 
 from pathspec import GitIgnoreSpec
@@ -73,7 +74,7 @@ def _checked_region(region: str) -> str:
 def _checked_pattern(pattern: str) -> str:
     try:
         GitIgnoreSpec.from_lines([pattern])
-    except ValueError as error:
+    except (ValueError, re.error) as error:  # the second, which is no ValueError, for ranges such as [z-a]
         raise ValueError(f"{pattern!r} is no pattern of gitignore: {error}") from error
     return pattern
 
