@@ -157,8 +157,14 @@ class Publisher:
             return settings.progress_seconds  # all else stands; the end of what is under way wakes it
         if found.listed.totals.files == 0:
             mount.manifests.relist()
-            uri = me.dataset.spec.source.uri
+            source = me.dataset.spec.source
+            uri = source.uri
             text = f"there is no file under {uri}: correct spec.source.uri, or put the data there"
+            if source.include or source.exclude:
+                text = (
+                    f"there is no file under {uri} that the patterns of spec.source.include and spec.source.exclude "
+                    "take: correct them or spec.source.uri, or put the data there"
+                )
             await self.blocked(me.obj, Problem(reason="SourceEmpty", message=text, uri=uri))
             return settings.survey_seconds
         claimed: bool | Problem = False

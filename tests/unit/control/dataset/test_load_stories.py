@@ -222,6 +222,17 @@ async def test_a_source_without_files_says_so_and_is_looked_at_again(cluster: Cl
     await cluster.until_state("Ready")
 
 
+@pytest.mark.parametrize("patterns", [{"include": ["/train/"]}, {"exclude": ["*"]}])
+async def test_a_source_of_whose_files_no_pattern_takes_one_says_so(
+    cluster: Cluster, patterns: dict[str, list[str]]
+) -> None:
+    cluster.engine.sources["s3://pictures"] = {}
+    await cluster.create_dataset(source=patterns)
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceEmpty")
+    message = cluster.condition("Ready")["message"]
+    assert "there is no file under s3://pictures that the patterns of spec.source.include" in message
+
+
 async def test_a_manifest_that_is_lost_everywhere_is_listed_again_when_a_node_asks_for_it(
     cluster: Cluster,
 ) -> None:
