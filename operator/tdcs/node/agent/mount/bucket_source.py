@@ -180,7 +180,7 @@ class BucketReader:
         answer = self._store.get(key, options=asked)  # type: ignore[arg-type]
         if answer.meta["size"] != extent.size:
             raise changed(f"it has {answer.meta['size']} bytes, and had {extent.size}")
-        _require_tag(extent, answer.meta.get("e_tag"))
+        _require_tag(extent, answer.meta.get("e_tag"), compared="if_match" in asked)
         _require_time(extent, answer.meta["last_modified"])
         # The first chunk is all of an answer of the right length. One that is longer, whatever its headers say, is
         # read no further: all that some store sends would be kept in memory otherwise.
@@ -255,10 +255,7 @@ class BucketReader:
             text = f"{came} bytes came of {size or 'its'} bytes"
             packed = headers["Accept-Encoding"] != "identity" and "Content-Encoding" in answer.headers
             raise _EncodedError(text) if packed else changed(text)
-        tag = answer.headers.get("ETag")
-        if tag is None and "If-Match" not in headers and self._has_condition(extent):
-            raise changed("its answers have no ETag")
-        _require_tag(extent, tag)
+        _require_tag(extent, answer.headers.get("ETag"), compared="If-Match" in headers)
         if time := answer.headers.get("Last-Modified"):
             _require_time(extent, parsedate_to_datetime(time))
         return memoryview(data)
@@ -273,15 +270,25 @@ class _EncodedError(Exception):
     """An answer was packed on its way, and is not as stored."""
 
 
-def _require_tag(extent: Extent, answered: str | None) -> None:
+def _require_tag(extent: Extent, answered: str | None, *, compared: bool) -> None:
     """Refuse the bytes of another version. An ETag that is left out, or made weak on its way (RFC 9110, 8.8.3), says
-    nothing against them.
+    nothing against them where the store was to compare it. Where it was not, nothing else says that they are the right
+    ones.
+
+    Args:
+        answered: the answer's ETag; empty or None where it has none.
+        compared: whether the request named the listed ETag, as If-Match.
 
     Raises:
-        SourceFailureError: the answer has another ETag than the listing.
+        SourceFailureError: the answer has another ETag than the listing, or should have one and has none.
     """
-    if answered and is_etag(extent.tag) and not same_etag(extent.tag, answered):
-        raise changed("its ETag is another one")
+    if not is_etag(extent.tag):
+        return
+    if answered:
+        if not same_etag(extent.tag, answered):
+            raise changed("its ETag is another one")
+    elif not compared:
+        raise changed("its answers have no ETag")
 
 
 def _require_time(extent: Extent, answered: datetime) -> None:

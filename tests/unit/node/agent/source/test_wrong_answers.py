@@ -1,0 +1,125 @@
+"""Answers of stores, or of what stands before them, that nothing proves to be what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+from tests.support.programs.http_store import access_to, http_store
+
+from tdcs.model.agent_state import SourceAccess
+from tdcs.model.file_ids import known_tag
+from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, SourceReader
+from tdcs.node.agent.mount.source_state import open_source
+
+CONTENT = bytes(range(100))
+LISTED = '"0123456789abcdef0123456789abcdef"'
+LONG = f'"{"x" * 200}"'
+
+
+class Store:
+    """An HTTP server with one object.
+
+    Attributes:
+        knows_conditions: whether it compares If-Match as it should; otherwise it refuses every one.
+        headers: of its answers, instead of those that it would give; None: without that one.
+        status: of its answers with bytes; 0: as it should be.
+        shift: bytes by which it answers with another part than was asked for.
+    """
+
+    access: SourceAccess
+
+    def __init__(self) -> None:
+        self.knows_conditions = True
+        self.headers: dict[str, str | None] = {}
+        self.status = 0
+        self.shift = 0
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        if "If-Match" in request.headers and not self.knows_conditions:
+            request.send_response(412)
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
+        asked = request.headers.get("Range")
+        first, _, last = (asked or "bytes=0-99").removeprefix("bytes=").partition("-")
+        begin, end = int(first) - self.shift, int(last) - self.shift
+        part = CONTENT[begin : end + 1]
+        headers: dict[str, str | None] = {
+            "Content-Length": str(len(part)),
+            "Last-Modified": "Sun, 22 Nov 2026 10:00:00 GMT",
+            "ETag": LISTED,
+            **({"Content-Range": f"bytes {begin}-{end}/100"} if asked else {}),
+            **self.headers,
+        }
+        request.send_response(self.status or (206 if asked else 200))
+        for name, value in headers.items():
+            if value is not None:
+                request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(part)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = Store()
+    with http_store(made.answer) as address:
+        made.access = access_to(address)
+        yield made
+
+
+PLAIN, ODD = b"a", b"a\nb"  # the second is asked for without the client library
+NAMES = pytest.mark.parametrize("name", [PLAIN, ODD])
+
+
+def read(
+    reader: SourceReader, name: bytes, *, offset: int = 0, length: int = 100, tag: str = LISTED
+) -> bytes:
+    found = bytearray()
+    extent = Extent(path=name, offset=offset, length=length, size=len(CONTENT), tag=tag)
+    reader.read(extent, found.extend)
+    return bytes(found)
+
+
+@NAMES
+@pytest.mark.parametrize("etag", [None, ""])
+def test_an_answer_without_an_etag_is_not_taken_where_nobody_compared_it(
+    store: Store, name: bytes, etag: str | None
+) -> None:
+    reader, store.knows_conditions = open_source(store.access), False
+    store.headers = {"ETag": etag}
+    with pytest.raises(SourceFailureError) as caught:
+        read(reader, name)
+    assert caught.value.code == "Changed"
+
+
+@NAMES
+@pytest.mark.parametrize("etag", [None, ""])
+def test_it_is_not_taken_either_once_the_store_is_known_to_misunderstand_conditions(
+    store: Store, name: bytes, etag: str | None
+) -> None:
+    reader, store.knows_conditions = open_source(store.access), False
+    assert read(reader, name) == CONTENT
+    store.headers = {"ETag": etag}
+    with pytest.raises(SourceFailureError, match="no ETag") as caught:
+        read(reader, name)
+    assert caught.value.code == "Changed"
+
+
+@NAMES
+def test_nor_is_one_for_an_etag_that_no_request_can_name(store: Store, name: bytes) -> None:
+    reader = open_source(store.access)
+    store.headers = {"ETag": LONG}
+    assert read(reader, name, tag=known_tag(LONG)) == CONTENT
+    store.headers = {"ETag": None}
+    with pytest.raises(SourceFailureError, match="no ETag"):
+        read(reader, name, tag=known_tag(LONG))
+
+
+@NAMES
+@pytest.mark.parametrize("tag", ["", "mtime-ms:1795341600000"])
+def test_a_store_that_lists_no_etags_is_read(store: Store, name: bytes, tag: str) -> None:
+    reader = open_source(store.access)
+    store.headers = {"ETag": None}
+    assert read(reader, name, tag=tag) == CONTENT
