@@ -41,6 +41,7 @@ from tdcs.node.agent.mount.source_pieces import (
     Write,
     changed,
     listed_time,
+    unanswered,
 )
 from tdcs.node.agent.mount.store_failures import (
     StoreRefusalError,
@@ -55,6 +56,8 @@ _log: Final = logging.getLogger(__name__)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_PART: Final = re.compile(r"bytes[ =]([0-9]+)-[0-9]+/(.+)", re.IGNORECASE)
+"""A Content-Range: where the part begins, and the size of the object, which may be `*`."""
 _NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"
 """A proxy that never answers: the name cannot exist (RFC 2606)."""
 _CONNECTIONS: Final = 32
@@ -249,12 +252,9 @@ class BucketReader:
                 answer.close()
         except HTTPError as error:
             raise http_failure(error) from error
-        size = answer.headers.get("Content-Range", "").rpartition("/")[2]
-        if len(data) != extent.length or (size.isdecimal() and int(size) != extent.size):
-            came = f"more than {extent.length}" if len(data) > extent.length else str(len(data))
-            text = f"{came} bytes came of {size or 'its'} bytes"
+        if (wrong := _wrong_part(extent, answer, len(data))) is not None:
             packed = headers["Accept-Encoding"] != "identity" and "Content-Encoding" in answer.headers
-            raise _EncodedError(text) if packed else changed(text)
+            raise _EncodedError(str(wrong)) if packed else wrong
         _require_tag(extent, answer.headers.get("ETag"), compared="If-Match" in headers)
         if time := answer.headers.get("Last-Modified"):
             _require_time(extent, parsedate_to_datetime(time))
@@ -268,6 +268,21 @@ class BucketReader:
 
 class _EncodedError(Exception):
     """An answer was packed on its way, and is not as stored."""
+
+
+def _wrong_part(extent: Extent, answer: BaseHTTPResponse, came: int) -> SourceFailureError | None:
+    """Why the bytes that came cannot be the piece, whatever they are; None where they can."""
+    said = answer.headers.get("Content-Range", "")
+    part = _PART.fullmatch(said.strip())
+    size = said.rpartition("/")[2]
+    if came != extent.length or (size.isdecimal() and int(size) != extent.size):
+        many = f"more than {extent.length}" if came > extent.length else str(came)
+        return changed(f"{many} bytes came of {size or 'its'} bytes")
+    whole = extent.length == extent.size
+    begins = part is not None and int(part[1]) == extent.offset
+    if begins or (whole and (answer.status == 200 or not said)):
+        return None
+    return unanswered("the source answers with another part than was asked for", status=answer.status)
 
 
 def _require_tag(extent: Extent, answered: str | None, *, compared: bool) -> None:

@@ -123,3 +123,49 @@ def test_a_store_that_lists_no_etags_is_read(store: Store, name: bytes, tag: str
     reader = open_source(store.access)
     store.headers = {"ETag": None}
     assert read(reader, name, tag=tag) == CONTENT
+
+
+def test_another_part_than_was_asked_for_is_not_taken(store: Store) -> None:
+    reader, store.shift = open_source(store.access), 10
+    for length in (20, 30):
+        with pytest.raises(SourceFailureError, match="another part than was asked for") as caught:
+            read(reader, ODD, offset=20, length=length)
+        assert (caught.value.code, caught.value.busy) == ("SourceAway", False)
+    store.shift = 0
+    assert read(reader, ODD, offset=20, length=20) == CONTENT[20:40]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(200, None), (206, None), (206, "bytes */100"), (206, "bytes 0-19/100")]
+)
+def test_a_part_of_which_nothing_says_where_it_begins_is_not_taken(
+    store: Store, status: int, said: str | None
+) -> None:
+    store.status, store.headers = status, {"Content-Range": said}
+    with pytest.raises(SourceFailureError, match="another part than was asked for"):
+        read(open_source(store.access), ODD, offset=20, length=20)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(200, None), (206, None), (206, "bytes 0-99/100"), (206, "bytes 0-99/*")]
+)
+def test_all_of_an_object_needs_no_word_of_where_it_begins(
+    store: Store, status: int, said: str | None
+) -> None:
+    store.status, store.headers = status, {"Content-Range": said}
+    assert read(open_source(store.access), ODD) == CONTENT
+
+
+def test_another_part_that_was_packed_on_its_way_is_asked_for_as_it_is_stored(store: Store) -> None:
+    asked: list[str] = []
+    plainly = store.answer
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.headers["Accept-Encoding"])
+        packs = asked[-1] == "gzip"
+        store.shift, store.headers = (10, {"Content-Encoding": "gzip"}) if packs else (0, {})
+        plainly(request)
+
+    with http_store(answer) as address:
+        assert read(open_source(access_to(address)), ODD, offset=20, length=20) == CONTENT[20:40]
+    assert asked == ["gzip", "identity"]
