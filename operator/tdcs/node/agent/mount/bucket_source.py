@@ -56,8 +56,9 @@ _log: Final = logging.getLogger(__name__)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_PART: Final = re.compile(r"bytes[ =]([0-9]+)-[0-9]+/(.+)", re.IGNORECASE)
-"""A Content-Range: where the part begins, and the size of the object, which may be `*`."""
+_PART: Final = re.compile(r"bytes[ =]([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19}|[*])", re.IGNORECASE)
+"""A Content-Range: where the part begins, and the size of the object, which may be `*`. Python makes no
+number of thousands of digits."""
 _NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"
 """A proxy that never answers: the name cannot exist (RFC 2606)."""
 _CONNECTIONS: Final = 32
@@ -256,8 +257,8 @@ class BucketReader:
             packed = headers["Accept-Encoding"] != "identity" and "Content-Encoding" in answer.headers
             raise _EncodedError(str(wrong)) if packed else wrong
         _require_tag(extent, answer.headers.get("ETag"), compared="If-Match" in headers)
-        if time := answer.headers.get("Last-Modified"):
-            _require_time(extent, parsedate_to_datetime(time))
+        if (time := _time(answer.headers.get("Last-Modified", ""))) is not None:
+            _require_time(extent, time)
         return memoryview(data)
 
     def _refusal(self, answer: BaseHTTPResponse) -> StoreRefusalError:
@@ -274,8 +275,8 @@ def _wrong_part(extent: Extent, answer: BaseHTTPResponse, came: int) -> SourceFa
     """Why the bytes that came cannot be the piece, whatever they are; None where they can."""
     said = answer.headers.get("Content-Range", "")
     part = _PART.fullmatch(said.strip())
-    size = said.rpartition("/")[2]
-    if came != extent.length or (size.isdecimal() and int(size) != extent.size):
+    size = part[2] if part is not None and part[2] != "*" else ""
+    if came != extent.length or (size and int(size) != extent.size):
         many = f"more than {extent.length}" if came > extent.length else str(came)
         return changed(f"{many} bytes came of {size or 'its'} bytes")
     whole = extent.length == extent.size
@@ -304,6 +305,15 @@ def _require_tag(extent: Extent, answered: str | None, *, compared: bool) -> Non
             raise changed("its ETag is another one")
     elif not compared:
         raise changed("its answers have no ETag")
+
+
+def _time(header: str) -> datetime | None:
+    """A time in a header; None where it is none, which says as little as a header that is left out."""
+    try:
+        time = parsedate_to_datetime(header)
+    except (ValueError, OverflowError):
+        return None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _require_time(extent: Extent, answered: datetime) -> None:

@@ -169,3 +169,32 @@ def test_another_part_that_was_packed_on_its_way_is_asked_for_as_it_is_stored(st
     with http_store(answer) as address:
         assert read(open_source(access_to(address)), ODD, offset=20, length=20) == CONTENT[20:40]
     assert asked == ["gzip", "identity"]
+
+
+@pytest.mark.parametrize("time", ["yesterday", "Sun, 99 Nov 2026 10:00:00 GMT", "1 Jan 1 0:0:0 +" + "9" * 99])
+@pytest.mark.parametrize("tag", [LISTED, "mtime-ms:1795341600000"])
+def test_a_time_that_is_none_says_nothing(store: Store, time: str, tag: str) -> None:
+    store.headers = {"Last-Modified": time}
+    assert read(open_source(store.access), ODD, tag=tag) == CONTENT
+
+
+def test_another_time_than_the_listed_one_is_another_file(store: Store) -> None:
+    reader = open_source(store.access)
+    assert read(reader, ODD, tag="mtime-ms:1795341600000") == CONTENT
+    store.headers = {"Last-Modified": "Sun, 22 Nov 2026 10:00:01 -0000"}
+    with pytest.raises(SourceFailureError, match="time is another one"):
+        read(reader, ODD, tag="mtime-ms:1795341600000")
+
+
+@pytest.mark.parametrize("said", ["bytes 0-99/" + "9" * 5_000, "bytes " + "0" * 5_000 + "-99/100"])
+def test_a_size_of_thousands_of_digits_is_a_failure_of_the_source(store: Store, said: str) -> None:
+    store.headers = {"Content-Range": said}
+    with pytest.raises(SourceFailureError) as caught:
+        read(open_source(store.access), ODD)
+    assert len(str(caught.value)) < 200
+
+
+def test_another_size_than_the_listed_one_is_another_file(store: Store) -> None:
+    store.headers = {"Content-Range": "bytes 0-99/101"}
+    with pytest.raises(SourceFailureError, match="100 bytes came of 101 bytes"):
+        read(open_source(store.access), ODD)
