@@ -71,7 +71,20 @@ def _checked_region(region: str) -> str:
     return region
 
 
+_MANY_STARS = "has more than three * between two slashes: write several patterns"
+_MANY_FOLDERS = "has more than three **: write several patterns"
+_PATTERN_RULES = rules(
+    rule("!self.matches('([*][^/]*){4}')", _MANY_STARS),
+    rule("size(self.split('**')) <= 4", _MANY_FOLDERS),
+)
+"""Each * may end at every place of a name: the time that a long name takes is multiplied by its length for each."""
+
+
 def _checked_pattern(pattern: str) -> str:
+    if any(part.count("*") > 3 for part in pattern.split("/")):
+        raise ValueError(f"{pattern!r} {_MANY_STARS}")
+    if pattern.count("**") > 3:
+        raise ValueError(f"{pattern!r} {_MANY_FOLDERS}")
     try:
         GitIgnoreSpec.from_lines([pattern])
     except (ValueError, re.error) as error:  # the second, which is no ValueError, for ranges such as [z-a]
@@ -82,7 +95,12 @@ def _checked_pattern(pattern: str) -> str:
 FilePattern = Annotated[
     str,
     # The pattern before the function: behind one it is checked, and is no part of the schema.
-    Field(min_length=1, max_length=256, pattern=r"^!?[^\s#!\x00-\x1f][^\x00-\x1f\x7f]*$"),
+    Field(
+        min_length=1,
+        max_length=256,
+        pattern=r"^!?[^\s#!\x00-\x1f][^\x00-\x1f\x7f]*$",
+        json_schema_extra=_PATTERN_RULES,
+    ),
     AfterValidator(_checked_pattern),
 ]
 

@@ -114,6 +114,8 @@ BAD = [
     ("Dataset", "spec.source.include", ["#no pattern"], "spec.source.include[0]"),
     ("Dataset", "spec.source.exclude", [" x"], "spec.source.exclude[0]"),
     ("Dataset", "spec.source.exclude", ["a\nb"], "spec.source.exclude[0]"),
+    ("Dataset", "spec.source.exclude", ["*a*a*a*b"], "more than three * between two slashes"),
+    ("Dataset", "spec.source.include", ["**/a/**/a/**/a/**/b"], "more than three **"),
     ("Dataset", "spec.source.secretRef.name", "other/keys", "without 'namespace/'"),
     ("Preload", "spec.datasetRef.name", "other/pictures", "without 'namespace/'"),
     ("Dataset", "spec.source.options.endpoint", "store:9000", "must be a URL such as"),
