@@ -77,7 +77,8 @@ _PATTERN_RULES = rules(
     rule("!self.matches('([*][^/]*){4}')", _MANY_STARS),
     rule("size(self.split('**')) <= 4", _MANY_FOLDERS),
 )
-"""Each * may end at every place of a name: the time that a long name takes is multiplied by its length for each."""
+"""Each * may end at every place of a name: where all of these are tried, as programs of gitignore do, the time that a
+long name takes is multiplied by its length for each."""
 
 
 def _checked_pattern(pattern: str) -> str:

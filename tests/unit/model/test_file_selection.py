@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import time
+
 import pytest
+from pathspec import GitIgnoreSpec
 
 from tdcs.model.file_selection import FileSelection, selection_of
 
@@ -55,3 +59,54 @@ def test_a_folder_is_taken_without_what_filers_keep_in_it() -> None:
 def test_options_have_a_pattern_a_line() -> None:
     found = selection_of("s3://bucket", {"include": "a b/\n*.jpg", "exclude": "x"})
     assert found == FileSelection(include=("a b/", "*.jpg"), exclude=("x",))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a*a*a*a*a*a*a*ab", b"a" * 1_000),
+        ("*[a]*?*[!b]*[a]*?*b", b"a" * 1_000),
+        ("*a*a*b", b"a/" * 500),
+        ("**/a/" * 10 + "b", b"a/" * 500 + b"c"),
+        ("**/*a*a*/" * 10 + "b", b"aaaa/" * 200 + b"c"),
+        ("a*a*b/**/*a*a*b/**/*a*a*b/", b"/".join([b"a" * 250] * 4)),
+    ],
+)
+def test_a_pattern_of_many_stars_takes_a_short_time_for_a_long_name(pattern: str, path: bytes) -> None:
+    is_taken = FileSelection(include=(pattern,)).matcher()
+    begun = time.process_time()
+    assert not is_taken(path)
+    assert time.process_time() - begun < 5
+
+
+def test_patterns_take_what_they_take_in_pathspec() -> None:
+    draw = random.Random(1)
+    pieces = ("a", "b", "*", "*", "?", "/", "/", "/**/", "**/", "[ab]", "\\*", "[*]", "\\[", "]", "(", "!")
+    compared = 0
+    for _ in range(1_500):
+        pattern = "".join(draw.choices(pieces, k=draw.randint(1, 9)))
+        if pattern.startswith("!") or not pattern.strip("/"):
+            continue
+        spec, is_taken = GitIgnoreSpec.from_lines([pattern]), FileSelection(include=(pattern,)).matcher()
+        for _ in range(10):
+            path = "/".join(
+                "".join(draw.choices("aab*[(!", k=draw.randint(1, 3))) for _ in range(draw.randint(1, 5))
+            )
+            assert is_taken(path.encode()) == spec.match_file(path), (pattern, path)
+            compared += spec.match_file(path)
+    assert compared > 500, "some paths are taken"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "takes"),
+    [
+        ("a[!b]c", b"a/c", False),
+        ("/*[!a]*", b"a/b", False),
+        ("/*[!a]*", b"ab/b", True),
+        ("a[+-9]c", b"a/c", False),
+        ("a[+-9]c", b"a0c", True),
+        ("[]a]b", b"]b", True),
+    ],
+)
+def test_no_class_takes_a_slash(pattern: str, path: bytes, takes: bool) -> None:
+    assert FileSelection(include=(pattern,)).matcher()(path) == takes
