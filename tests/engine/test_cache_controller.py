@@ -16,9 +16,9 @@ import pytest
 from tests.engine.agents.agent_nodes import AgentCaches, AgentCluster, caches_of
 from tests.engine.conftest import LARGE, SMALL
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, blocks_of
-from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.test_smoke import checksums, source_away
+from tests.support.dataplane.agents import put_block
 from tests.support.report import Measured
 from tests.support.waiting import at_this_load, eventually_async
 from tests.unit.control.cluster import Cluster
@@ -27,7 +27,8 @@ from tdcs.alluxio import AlluxioEngine
 from tdcs.alluxio.master import Master
 from tdcs.alluxio.rpc import FILE_SYSTEM
 from tdcs.control.context import Settings
-from tdcs.model.kube_resources import CACHE_CLUSTERS, NODES
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES
+from tdcs.node.agent.disk.tier import Disk
 
 __all__ = ["source_away"]
 
@@ -113,6 +114,33 @@ async def seconds_until(cluster: Cluster, holds: Callable[[], object], *, deadli
     return clock() - began
 
 
+async def as_read_by_jobs(
+    cluster: Cluster, agents: AgentCluster, path: str, files: Mapping[str, bytes], *, node: str
+) -> None:
+    """Lay the files of a Dataset that nothing loads onto a node, as its agent does with what pods read there."""
+    digest = ""
+
+    async def published() -> bool:
+        nonlocal digest
+        digest = (await agents.engine.versions()).get(path, "")
+        return bool(digest)
+
+    await eventually_async(published, deadline=BEHIND_OUR_BACK)
+    manifest, disk = agents.manifests.open(digest), Disk(agents.nodes[node].tier)
+    for name, content in files.items():
+        number = manifest.file_at(name.encode())
+        assert number is not None
+        for block in manifest.blocks_of(number):
+            offset, length = manifest.offset(block), int(manifest.block_lengths[block])
+            put_block(disk, manifest, block, content[offset : offset + length])
+    name = next(
+        key[1]
+        for key, obj in cluster.server.store(DATASETS).items()
+        if obj["status"].get("mountPath") == path
+    )
+    await cluster.until(lambda: cluster.nodes(name) == {node: size_of(files)}, deadline=BEHIND_OUR_BACK)
+
+
 @pytest.mark.timeout(600)
 async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_read_from_the_other(
     cluster: Cluster,
@@ -126,7 +154,7 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
     loaded, read = content_of(small=400, large=3, seed=1), content_of(small=40, large=2, seed=2)
     path = await create(cluster, s3, "pictures", loaded, placement={"mode": "Partition", "nodeCount": 2})
     by_jobs = await create(cluster, s3, "by-jobs", read, preload={"enabled": False})
-    await placed(engine, worker=SMALL, blocks=await blocks_of(engine, by_jobs))
+    await as_read_by_jobs(cluster, served[1], by_jobs, read, node=SMALL)
     assert len(cluster.nodes()) == 2
     s3.process.pause()  # whatever is asked of the source from now on gets no answer
     await cluster.server.merge(NODES, name=SMALL, patch={"metadata": {"labels": {"cache": None}}})
