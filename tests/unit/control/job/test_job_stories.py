@@ -26,6 +26,7 @@ async def test_a_job_runs_to_its_end_and_tells_each_step_once() -> None:
         for pod in jobs.pods():
             await jobs.end(pod)
         await jobs.until_state("Succeeded")
+        await jobs.until(lambda: "Completed" in jobs.events())  # it is written a moment after the status
         assert jobs.events() == ["AllPodsFit", "Completed", "DatasetsReady", "PodsReady"]
         assert jobs.status()["message"] == "all 2 workers succeeded"
         written = len(jobs.server.writes)
