@@ -43,9 +43,8 @@ def preemption(schedule: Schedule, *, occupants: Sequence[Occupant]) -> Preempti
     """
     if schedule.room is None:
         return None
-    nobody: set[tuple[DemandKey, int]] = (
-        set()
-    )  # demands that nobody gives way to, with the priority of who asks
+    # Demands that nobody gives way to, each with the priority of the job that asks.
+    hopeless: set[tuple[DemandKey, int]] = set()
     holder = next((job for job in schedule.waiting if job.uid == schedule.holder and not job.runs), None)
     for job in schedule.waiting:
         if not (job.may_preempt and job.ready) or job.runs or job.pauses:
@@ -53,12 +52,12 @@ def preemption(schedule: Schedule, *, occupants: Sequence[Occupant]) -> Preempti
         if holder is not None and holder.uid != job.uid and holder.priority >= job.priority:
             continue
         demand = (job.demand_key, _priority_of(job))
-        if demand in nobody:
+        if demand in hopeless:
             continue
         found = _preemption_by(job, schedule, occupants)
         if found is not None:
             return found
-        nobody.add(demand)
+        hopeless.add(demand)
     return None
 
 
@@ -100,9 +99,9 @@ def _preemption_by(job: QueuedJob, schedule: Schedule, occupants: Sequence[Occup
     room = schedule.room
     if room is None or room.fits(job.groups, scarce=job.scarce):
         return None  # it waits for something else
-    least = _priority_of(job)
+    priority = _priority_of(job)
     if not any(
-        (each.leaves and each.takes) or (each.may_yield and each.priority < least) for each in occupants
+        (each.leaves and each.takes) or (each.may_yield and each.priority < priority) for each in occupants
     ):
         return None
     room = room.with_more(each.takes for each in occupants if each.leaves)
@@ -125,10 +124,7 @@ def _preemption_by(job: QueuedJob, schedule: Schedule, occupants: Sequence[Occup
             each
             # Of those that started in one second the younger is the later one in the queue.
             for each in sorted(occupants, key=lambda each: each.key, reverse=True)
-            if each.may_yield
-            and not each.leaves
-            and each.priority < _priority_of(job)
-            and each.reload_seconds < waits
+            if each.may_yield and not each.leaves and each.priority < priority and each.reload_seconds < waits
         ),
         key=lambda each: (each.priority, -each.started),
     )
