@@ -152,10 +152,12 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
     measured: Measured,
 ) -> None:
     loaded, read = content_of(small=400, large=3, seed=1), content_of(small=40, large=2, seed=2)
+    # Else the copy lies whole on the worker that came first, until the other one is seen.
+    await cluster.until(lambda: states(cluster) == {LARGE: "Ready", SMALL: "Ready"}, deadline=120)
     path = await create(cluster, s3, "pictures", loaded, placement={"mode": "Partition", "nodeCount": 2})
     by_jobs = await create(cluster, s3, "by-jobs", read, preload={"enabled": False})
     await as_read_by_jobs(cluster, served[1], by_jobs, read, node=SMALL)
-    assert len(cluster.nodes()) == 2
+    await cluster.until(lambda: sorted(cluster.nodes()) == sorted([LARGE, SMALL]), deadline=BEHIND_OUR_BACK)
     s3.process.pause()  # whatever is asked of the source from now on gets no answer
     await cluster.server.merge(NODES, name=SMALL, patch={"metadata": {"labels": {"cache": None}}})
     took = await seconds_until(cluster, lambda: states(cluster) == {LARGE: "Ready"}, deadline=120)

@@ -163,11 +163,15 @@ def put_block(
 ) -> Path:
     """A block as an agent leaves it, by its number in the manifest: a file that says what it is."""
     file = (folder or disk.spool) / str(manifest.block_ids[block])
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+    partial = disk.partial / f"{file.name}.put"
+    for each in (file.parent, partial.parent):
+        each.mkdir(parents=True, exist_ok=True)
+    partial.write_bytes(content)
     length = int(manifest.block_lengths[block])
     facts = FileFacts(identity_of(manifest, block), length, xxhash.xxh3_64_intdigest(content))
-    disk.facts.write(str(file), facts)
+    disk.facts.write(str(partial), facts)
+    # Under its own name last: a running agent removes what is there and says nothing of itself.
+    partial.rename(file)
     return file
 
 
