@@ -110,6 +110,24 @@ def loss_of(
     return found
 
 
+def next_look(
+    loss: SourceLoss, *, rule: LossRule, compared_by: LossRule, least: float, clock: float
+) -> float:
+    """Seconds until a source that has lost something is looked at again: longer each time, and no longer than until it
+    would be believed; none when the rule has changed since.
+
+    Args:
+        rule: what the source may lose now.
+        compared_by: what it could lose when it was last compared.
+        least: of the seconds.
+        clock: seconds that only grow.
+    """
+    if rule != compared_by:
+        return 0.0
+    left = loss.confirmed_at(rule) - clock
+    return max(least, min(least * 2.0 ** (loss.times - 1), left))
+
+
 _CHANGING_SHARE: Final = 100
 """One in so many of the files of a folder may come or go while two nodes look through it."""
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tdcs.decide.relisting import relisting_pause
-from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text, sees_more
+from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text, next_look, sees_more
 from tdcs.model.listing_limit import SourcesSize
 
 RULE = LossRule(percent=50, confirm_seconds=100.0)
@@ -92,14 +91,17 @@ def test_the_sentence_says_what_was_lost_what_stays_and_what_to_do() -> None:
         assert part in text
 
 
-def test_pauses_between_listings_that_change_nothing_double_up_to_the_most() -> None:
-    assert [relisting_pause(count, first=30.0, most=200.0) for count in (0, 1, 2, 3, 10**6)] == [
-        30.0,
-        60.0,
-        120.0,
-        200.0,
-        200.0,
-    ]
+def test_a_lost_source_is_looked_at_later_each_time_and_no_later_than_it_would_be_believed() -> None:
+    loss = SourceLoss(version="v1", before=BEFORE, now=SourcesSize(files=1, bytes=10), since=1000.0)
+
+    def seconds(times: int, *, clock: float = 1000.0, compared_by: LossRule = RULE) -> float:
+        found = replace(loss, times=times)
+        return next_look(found, rule=RULE, compared_by=compared_by, least=10.0, clock=clock)
+
+    assert [seconds(times) for times in (1, 2, 3, 9)] == [10.0, 20.0, 40.0, 100.0]
+    assert seconds(9, clock=1060.0) == 40.0
+    assert seconds(9, clock=1095.0) == 10.0
+    assert seconds(9, compared_by=LossRule(percent=10)) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tdcs.control.dataset.dataset_pass import (
 )
 from tdcs.control.dataset.dataset_publisher import Publisher
 from tdcs.control.dataset.mount import dataset_deletion as deletion
-from tdcs.control.dataset.mount import listing_times, mount_identity, mount_readers
+from tdcs.control.dataset.mount import mount_identity, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_pass import reconcile
 from tdcs.control.dataset.mount.mount_readers import Reader
@@ -34,6 +34,7 @@ from tdcs.decide.may_read import (
     ENDPOINT_NOT_ALLOWED,
 )
 from tdcs.decide.problem import Problem
+from tdcs.decide.relisting import next_check
 from tdcs.model.cache_engine import Source
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Object, object_key, with_finalizer
@@ -131,11 +132,14 @@ class DatasetController:
             stores=self._context.stores, cluster=mount.cluster, path=mount.path, me=me
         )
         mount.users = frozenset(user.key for user in users)
-        check = listing_times.next_check(
-            me=me,
-            users=users,
-            versions=mount.manifests.view(),
+        versions = mount.manifests.view()
+        check = next_check(
+            status=me.dataset.status,
+            intervals=[user.dataset.spec.source.check_interval for user in users],
+            asked=me.refresh,
             answered=mount.manifests.answered(me.key),
+            checked_at=versions.checked_at,
+            took=versions.took,
             clock=self._clock(),
             now=self._context.now(),
         )

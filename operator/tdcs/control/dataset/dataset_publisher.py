@@ -14,9 +14,8 @@ from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.dataset_volume import ClaimTimes, Volume
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.copy_moves import NODES_CHANGED, CopyMoves
-from tdcs.control.dataset.mount import listing_times, mount_readers
+from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
-from tdcs.control.dataset.mount.listing_times import SourceCheck
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountDecision, MountReport
 from tdcs.control.dataset.mount.shared_mount import Mount
@@ -27,6 +26,7 @@ from tdcs.decide.cache.mount_standing import DatasetUse, is_kept_by_twin
 from tdcs.decide.place.holdings import Holdings, WantProgress
 from tdcs.decide.place.other_tenants import OtherTenants, other_tenants
 from tdcs.decide.problem import RETRY_SOON, Problem
+from tdcs.decide.relisting import SourceCheck, unwritten_check
 from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import DATASETS
 
@@ -285,9 +285,7 @@ class Publisher:
             failures=found.failures,
             others=_others(me, found, decision),
         )
-        await self._write(
-            me.obj, counted, findings, beside=listing_times.unwritten(checked, now=context.now())
-        )
+        await self._write(me.obj, counted, findings, beside=unwritten_check(checked, now=context.now()))
         read_on = found.read_on.get(key)
         if moved := self._copy_moves.seen(
             me.key,

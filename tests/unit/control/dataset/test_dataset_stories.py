@@ -278,7 +278,7 @@ async def test_checks_of_the_source_that_change_nothing_are_no_writes(
     lists: list[str] = []
     cluster.engine.before = lambda operation: _note(lists, operation)
     # Every look is a check of the source, as if its interval were always over.
-    monkeypatch.setattr("tdcs.control.dataset.mount.listing_times.to_seconds", lambda _: 0.001)
+    monkeypatch.setattr("tdcs.decide.relisting.to_seconds", lambda _: 0.001)
     before = list(cluster.server.writes)
     for wanted in range(3, 10, 3):
         cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
@@ -286,7 +286,7 @@ async def test_checks_of_the_source_that_change_nothing_are_no_writes(
     await cluster.until(lambda: len(cluster.context.queue) == 0)
     assert [write for write in cluster.server.writes[len(before) :] if "status Dataset" in write] == []
     # An hour later its time is told again.
-    monkeypatch.setattr("tdcs.control.dataset.mount.listing_times.WRITTEN_AGAIN", 0.0)
+    monkeypatch.setattr("tdcs.decide.relisting.WRITTEN_AGAIN", 0.0)
     cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
     await cluster.until(lambda: len(cluster.server.writes) > len(before))
 

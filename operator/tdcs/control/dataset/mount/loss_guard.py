@@ -7,7 +7,7 @@ from tdcs.api import names
 from tdcs.api.conditions import SOURCE_SHRUNK
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.decide.problem import Problem
-from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text
+from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text, next_look
 from tdcs.model.listing_limit import LossLimit, SourcesSize
 
 
@@ -81,15 +81,12 @@ class LossGuard:
             raise SourceLossError
 
     def pause(self, least: float) -> float:
-        """Seconds until a source that has lost something is looked at again: longer each time, and no longer than until
-        it would be believed; none when the rule has changed since it was compared. `least`: of them."""
-        loss = self.loss
-        if loss is None:
+        """Seconds until a source that has lost something is looked at again, `least` where it has not."""
+        if self.loss is None:
             return least
-        if self._rule != self._checked_by:
-            return 0.0
-        left = loss.confirmed_at(self._rule) - self.clock()
-        return max(least, min(least * 2.0 ** (loss.times - 1), left))
+        return next_look(
+            self.loss, rule=self._rule, compared_by=self._checked_by, least=least, clock=self.clock()
+        )
 
     def problem(self, *, retry_after: float) -> Problem:
         """What is said of it."""

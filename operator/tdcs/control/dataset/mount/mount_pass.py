@@ -14,7 +14,7 @@ from tdcs.control.cache_registry import most_files
 from tdcs.control.context import Stores
 from tdcs.control.dataset import claimants
 from tdcs.control.dataset.bandwidth import store_of, worth
-from tdcs.control.dataset.mount import listing_times, mount_identity, mount_readers
+from tdcs.control.dataset.mount import mount_identity, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.loss_guard import loss_rule
 from tdcs.control.dataset.mount.mount_readers import Reader
@@ -311,7 +311,7 @@ class MountPass:
             digest=digest,
             urls=manifest_urls(world.context.caches.manifest_url, mount.path, holders, digest=digest),
             unheard=not heard and world.clock() - view.since < patience,
-            asked={user.key: listing_times.asked_of(user) for user in self.users},
+            asked={user.key: user.refresh for user in self.users},
             namespaces=frozenset(user.key.namespace for user in self.users),
             limit=self._limit,
             rule=loss_rule(users=self.users, confirm_seconds=world.context.settings.loss_confirm_seconds),

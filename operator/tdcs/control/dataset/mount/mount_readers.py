@@ -44,6 +44,12 @@ class Reader:
         return wants.dataset_key(namespace=self.key.namespace, name=self.key.name)
 
     @property
+    def refresh(self) -> str | None:
+        """The value with which it asks for a look at the source; None when it does not."""
+        value = (self.obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_REFRESH)
+        return None if value is None else str(value)
+
+    @property
     def kept(self) -> Sequence[Kept]:
         return self.dataset.status.kept if self.dataset.status else ()
 

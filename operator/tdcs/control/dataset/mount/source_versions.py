@@ -30,9 +30,6 @@ from tdcs.model.cache_engine import EngineError, EngineUnavailableError, LimitEx
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_format import BadManifestError, Totals
 
-LISTING_SHARE = 20.0
-"""A source that rests is listed for at most one part in so many of the time."""
-
 CHANGED_SHARE = 2.0
 """One that agents found changed, or that could not be listed, is listed for at most one part in so many of the time."""
 
