@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.durations import past, seconds_between, to_seconds
 from tdcs.decide import worker_count
 from tdcs.decide.cache.removal_cost import MountLedger
 from tdcs.decide.worker_nodes import fitting_nodes, gpus
@@ -137,6 +139,51 @@ def is_drained(
         )
         for mount in holdings.mounts
     )
+
+
+def goes_without_drain(
+    *, is_ending: bool, has_node: bool, dead_for: float | None, return_seconds: float
+) -> bool | None:
+    """Whether a worker that is not wanted any more goes now, of one that can hand nothing over; None: it drains first.
+
+    Args:
+        is_ending: whether it is on its way already.
+        has_node: whether its node exists.
+        dead_for: seconds for which no worker has answered on its node; None when one does.
+        return_seconds: so long one may be away that restarts, and is back with what it holds.
+    """
+    if is_ending or not has_node:
+        return True
+    return None if dead_for is None else dead_for >= return_seconds
+
+
+class DrainStep(Enum):
+    """What comes next for a worker that is to hand over what it holds."""
+
+    BEGIN = "It begins to drain."
+    WAIT = "It drains."
+    FINISH = "It goes: nothing more will be moved away from it."
+    TIME_OUT = "It goes with what it holds, since its time is over."
+
+
+def drain_step(
+    *, began: str, timeout: str, drained_for: float | None, handover_seconds: float, now: str
+) -> DrainStep:
+    """Whether a worker that can hand over what it holds goes on draining.
+
+    Args:
+        began: when it began to drain; empty when it has not. A time to come was written by a wrong clock, and does not
+            count: what would be late is dropped.
+        timeout: `spec.scaling.drainTimeout`.
+        drained_for: seconds for which nothing has been left to move away; None when something is.
+        handover_seconds: so long readers may ask it for what lies elsewhere by now.
+    """
+    has_begun = began != "" and past(began, now=now) == began
+    if (seconds_between(began, now) if has_begun else 0.0) >= to_seconds(timeout):
+        return DrainStep.TIME_OUT
+    if drained_for is not None and drained_for >= handover_seconds:
+        return DrainStep.FINISH
+    return DrainStep.WAIT if has_begun else DrainStep.BEGIN
 
 
 def farewell(*, node: str, lost: int, readers: int, timeout: str = "") -> str:

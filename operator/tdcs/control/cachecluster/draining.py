@@ -9,13 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheWorker
-from tdcs.api.durations import past, seconds_between, to_seconds
 from tdcs.control.cachecluster import cleaning
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.context import Context
 from tdcs.decide import leaving_workers
 from tdcs.decide.cache.mount_standing import EPOCH
-from tdcs.decide.leaving_workers import ScaleInInput
+from tdcs.decide.leaving_workers import DrainStep, ScaleInInput
 from tdcs.engine.holder_table import table_seconds
 from tdcs.model.cache_engine import EngineError, NoSuchWorkerError, WorkerInfo
 from tdcs.model.kube_objects import Object
@@ -156,30 +155,30 @@ class Drain:
         await self._tell(reason="DrainCancelled", message=text)
 
     async def _may_go(self, one: Object, *, gone: frozenset[str], left: int) -> bool:
-        node = node_of(one)
-        if one["spec"].get("replicas", 1) == 0 or one["metadata"].get("deletionTimestamp"):
-            return True  # it is on its way
-        if ("", node) not in self._context.stores.nodes:
-            return True
-        if node in self._dead:
-            # One that restarts is back with what it holds, as everywhere else.
-            return self._dead[node] >= self._context.settings.return_seconds
-        timeout = self._plan.spec.scaling.drain_timeout
-        now = self._context.now()
-        began = since_when(one)
-        if began and past(began, now=now) != began:
-            began = ""  # a clock was wrong, so it begins again: what would be late is dropped
-        waited = seconds_between(began, now) if began else 0.0
-        late = waited >= to_seconds(timeout)
+        node, timeout = node_of(one), self._plan.spec.scaling.drain_timeout
+        goes = leaving_workers.goes_without_drain(
+            is_ending=one["spec"].get("replicas", 1) == 0 or bool(one["metadata"].get("deletionTimestamp")),
+            has_node=("", node) in self._context.stores.nodes,
+            dead_for=self._dead.get(node),
+            return_seconds=self._context.settings.return_seconds,
+        )
+        if goes is not None:
+            return goes
         drained = self._workers is not None and leaving_workers.is_drained(
             node=node, draining=gone, staying=self._staying, holdings=self._holdings
         )
-        lasted = self._drained.seconds((self._plan.cluster, node), holds=drained)
-        if not late and (not drained or lasted < self._handover_seconds(node)):
-            if not began:
-                await self._begin(one, gone=gone)
-            return False
-        if not await self._retired(node, forced=late):
+        drained_for = self._drained.seconds((self._plan.cluster, node), holds=drained)
+        step = leaving_workers.drain_step(
+            began=since_when(one),
+            timeout=timeout,
+            drained_for=drained_for if drained else None,
+            handover_seconds=self._handover_seconds(node),
+            now=self._context.now(),
+        )
+        if step is DrainStep.BEGIN:
+            await self._begin(one, gone=gone)
+        late = step is DrainStep.TIME_OUT
+        if not (late or step is DrainStep.FINISH) or not await self._retired(node, forced=late):
             return False
         hurt = sum(len(mount.readers) for mount in self._holdings.mounts if mount.bytes_on(node))
         text = leaving_workers.farewell(node=node, lost=left, readers=hurt, timeout=timeout if late else "")

@@ -11,11 +11,14 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.control.context import WorkKey
 from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding
 from tdcs.decide.leaving_workers import (
+    DrainStep,
     ScaleInInput,
     busy_nodes,
     choose_nodes,
+    drain_step,
     farewell,
     forecast,
+    goes_without_drain,
     is_drained,
     leavers,
     readers_of,
@@ -176,3 +179,43 @@ def test_who_leaves_is_read_from_the_status() -> None:
     cluster = {"status": {"workers": workers}}
     assert draining_nodes(cluster) == A
     assert draining_nodes(None) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("case", "goes"),
+    [
+        ({}, None),
+        ({"is_ending": True}, True),
+        ({"has_node": False}, True),
+        ({"dead_for": 5.0}, False),  # it may be restarting
+        ({"dead_for": 10.0}, True),
+        ({"dead_for": 0.0, "is_ending": True}, True),
+    ],
+)
+def test_a_worker_that_can_hand_nothing_over_goes_unless_it_may_be_back(
+    case: dict[str, Any], goes: bool | None
+) -> None:
+    asked = {"is_ending": False, "has_node": True, "dead_for": None, "return_seconds": 10.0, **case}
+    assert goes_without_drain(**asked) is goes
+
+
+@pytest.mark.parametrize(
+    ("began", "drained_for", "timeout", "step"),
+    [
+        ("", None, "1h", DrainStep.BEGIN),
+        ("", 5.0, "1h", DrainStep.BEGIN),
+        ("", 10.0, "1h", DrainStep.FINISH),
+        ("", None, "0s", DrainStep.TIME_OUT),
+        ("2026-01-01T00:30:00Z", None, "1h", DrainStep.WAIT),
+        ("2026-01-01T00:30:00Z", 9.0, "1h", DrainStep.WAIT),
+        ("2026-01-01T00:30:00Z", 10.0, "1h", DrainStep.FINISH),
+        ("2026-01-01T00:00:00Z", None, "1h", DrainStep.TIME_OUT),
+        ("2026-01-01T09:00:00Z", None, "1h", DrainStep.BEGIN),  # written by a clock that was wrong
+    ],
+)
+def test_a_worker_drains_until_nothing_is_left_to_move_or_its_time_is_over(
+    began: str, drained_for: float | None, timeout: str, step: DrainStep
+) -> None:
+    now = "2026-01-01T01:00:00Z"
+    found = drain_step(began=began, timeout=timeout, drained_for=drained_for, handover_seconds=10.0, now=now)
+    assert found is step
