@@ -7,7 +7,6 @@ from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.queue import fair_share, gang_turn
 from tdcs.decide.queue.copy_places import Key, PlaceRequest, Places
 from tdcs.decide.queue.occupants import Occupant
-from tdcs.decide.queue.preemption import with_preemption
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.model.pod_resources import Amounts
 from tdcs_labs.job import SimJob
@@ -62,9 +61,9 @@ class Cluster:
             places=self._places(),
             running=[job.queued for job in self.running.values()],
             shares=gang_turn.Shares(used=used) if self.scenario.fair_share else None,
+            occupants=[_occupant(job) for job in self.running.values()] if self.scenario.preemption else (),
+            preempts=self.scenario.preemption,
         )
-        if self.scenario.preemption:
-            schedule = with_preemption(schedule, occupants=[_occupant(job) for job in self.running.values()])
         self.holder, self.aside = schedule.holder, schedule.aside
         if schedule.passed:
             for job in self.queue[: WINDOW if self.requests is None else None]:

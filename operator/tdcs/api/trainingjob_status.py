@@ -63,6 +63,9 @@ class DataMeeting(Model):
     nodes: list[str] = Field(default=[])
     """The nodes that the choice is for: those that its pods are expected on, then those that they are on; the first 128
     by name."""
+    nodes_without_room: list[str] = Field(default=[])
+    """Grow: those of these nodes whose cache has no room for the copy beside data that is in use; the copy is not
+    brought there, and their pods read from other nodes."""
     bytes: int | None = None
     """Grow: bytes that these nodes lacked."""
     bytes_per_node: int | None = None
@@ -76,7 +79,7 @@ class DataMeeting(Model):
     decided_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
     """When it was chosen."""
     met_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """Grow: when its nodes had the copy. Compare with expectedSeconds."""
+    """Grow: when its nodes had the copy, but for nodesWithoutRoom. Compare with expectedSeconds."""
 
 
 class CopyUse(Model):

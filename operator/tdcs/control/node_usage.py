@@ -45,12 +45,14 @@ def trimmed(pod: Object) -> Object:
         "metadata": kept,
         "node": pod["spec"].get("nodeName", ""),
         "takes": pod_requests(pod["spec"]),
-        "foreign": not _labels(metadata).get(names.LABEL_TRAINING_JOB),
+        "foreign": (job_pod := job_pod_of(pod)) is None,
         "claims": claims_of(pod),
         "addresses": addresses_of_pod(pod),
     }
-    job_pod = None if metadata.get("deletionTimestamp") else job_pod_of(pod)
-    return found if job_pod is None else {**found, "jobPod": job_pod}
+    if job_pod is None:
+        return found
+    gone_by = metadata.get("deletionTimestamp")
+    return {**found, "goneBy": str(gone_by)} if gone_by else {**found, "jobPod": job_pod}
 
 
 def job_pod_of(pod: Object) -> JobPod | None:
@@ -99,6 +101,7 @@ class Usage:
         self._nodes: dict[str, dict[str, int]] = {}
         self._foreign: dict[str, dict[str, int]] = {}
         self._job_pods: dict[Key, JobPod] = {}
+        self._gone_by: dict[Key, str] = {}
         self.changes = 0
 
     def copy(self) -> "Usage":
@@ -109,6 +112,7 @@ class Usage:
             dict(self._foreign),
         )  # a sum is replaced, never changed
         found._job_pods, found._pods, found.changes = dict(self._job_pods), dict(self._pods), self.changes
+        found._gone_by = dict(self._gone_by)
         return found
 
     def taken(self, node: str) -> Mapping[str, int]:
@@ -147,21 +151,31 @@ class Usage:
         yield from self._job_pods.values()
 
     def of_jobs(self) -> Iterator[tuple[str, str, Amounts]]:
-        """For each pod of a TrainingJob with a node: the Job that owns it, empty when the pod is being deleted; the
+        """For each pod of a TrainingJob with a node that is not being deleted: the Job that owns it; the node; and what
+        it takes there."""
+        for key, job_pod in self._job_pods.items():
+            node, takes, _ = self._pods[key]
+            yield job_pod.owner, node, takes
+
+    def deleted(self) -> Iterator[tuple[str, str, Amounts]]:
+        """For each pod of a TrainingJob with a node that is being deleted: when its time to end is over (RFC 3339); its
         node; and what it takes there."""
-        for key, (node, takes, foreign) in self._pods.items():
-            if not foreign:
-                job_pod = self._job_pods.get(key)
-                yield "" if job_pod is None else job_pod.owner, node, takes
+        for key, gone_by in self._gone_by.items():
+            node, takes, _ = self._pods[key]
+            yield gone_by, node, takes
 
     def seen(self, key: Key, pod: Object | None) -> bool:
         """Take in a trimmed pod, None when it has ended or is gone; whether a sum has changed."""
         before, job_pod = self._pods.get(key), self._job_pods.pop(key, None)
         after = None if pod is None or not pod["node"] else (pod["node"], pod["takes"], pod["foreign"])
+        ended_before = self._gone_by.pop(key, "")
         self._see_claims(key, pod, after)
+        if pod is not None and "goneBy" in pod and after is not None:
+            self._gone_by[key] = pod["goneBy"]
         if pod is not None and "jobPod" in pod and after is not None:
             self._job_pods[key] = pod["jobPod"]
-        if (before, job_pod) == (after, self._job_pods.get(key)):
+        known = (before, job_pod, ended_before)
+        if known == (after, self._job_pods.get(key), self._gone_by.get(key, "")):
             return False
         if before is not None:
             node, takes, foreign = before

@@ -332,13 +332,13 @@ class Jobs:
         if conditions_of(pod) != [refused]:
             await self._merge(PODS, pod, {"status": {"conditions": [refused]}})
 
-    async def stranger(self, name: str, *, node: str, gpus: int) -> None:
+    async def stranger(self, name: str, *, node: str, gpus: int, **labels: str) -> None:
         """A pod of somebody else takes GPUs of a node."""
         container = {"name": "main", "resources": {"limits": {GPU: str(gpus)}}}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "else"},
+            "metadata": {"name": name, "namespace": "else", "labels": labels},
             "spec": {"containers": [container], "nodeName": node},
             "status": {"phase": "Running"},
         }
@@ -433,6 +433,7 @@ class Jobs:
         found = [
             (key, (pod["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB), pod)
             for key, pod in self.server.store(PODS).items()
+            if key[0] == "n"
         ]
         return [
             pod for _, owner, pod in sorted(found, key=lambda one: one[0]) if owner and job in ("", owner)

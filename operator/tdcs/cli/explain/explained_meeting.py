@@ -30,6 +30,12 @@ def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
         f"{human(meeting.bytes or 0)}, expected to take {meeting.expected_seconds or 0} s and to cost the job "
         f"{meeting.grow_seconds or 0} s; reading from other nodes was {remote}"
     )
+    if meeting.nodes_without_room:
+        few = ", ".join(meeting.nodes_without_room[:NODES_NAMED])
+        text += (
+            f". {len(meeting.nodes_without_room)} of these nodes have no room in their cache beside data in use "
+            f"({few}): pods there read from other nodes"
+        )
     if meeting.met_time is None:
         return f"{text}. It is on its way; the Dataset's condition Placed says what keeps it out, if anything does."
     took = round(seconds_between(meeting.decided_time, meeting.met_time))

@@ -94,7 +94,8 @@ class DataMeetings:
         """The same, with the time at which the job's nodes had the copy."""
         if known.way != "Grow" or known.met_time is not None:
             return known
-        if not has_met(size=_size(dataset), held=_held(dataset), nodes=known.nodes):
+        growing = set(known.nodes) - set(known.nodes_without_room)
+        if not has_met(size=_size(dataset), held=_held(dataset), nodes=growing):
             return known
         return known.model_copy(update={"met_time": now})
 
@@ -227,6 +228,7 @@ def _status_of(found: Meeting, *, nodes: list[str], grows: bool, now: str) -> Da
     return DataMeeting(
         way=found.way.value,
         nodes=nodes,
+        nodes_without_room=[node for node in nodes if node in found.without_room] if growing else [],
         bytes=found.missing_bytes or None,
         bytes_per_node=found.missing_bytes // into if growing and into else None,
         grow_seconds=seconds(Way.GROW),

@@ -27,6 +27,13 @@ from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.occupants import Occupant, seconds_until_room
 from tdcs.decide.queue.passes import Passes
 from tdcs.decide.queue.pod_admission import MAX_PASSES, nodes_to_set_aside
+from tdcs.decide.queue.preemption import (
+    Preemption,
+    before_those_they_can_end,
+    goes_before,
+    is_able,
+    preemption,
+)
 from tdcs.decide.queue.queued_job import DemandKey, Order, QueuedJob, Shortage
 from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model.pod_resources import Amounts
@@ -113,6 +120,7 @@ def schedule(
     running: Sequence[QueuedJob] = (),
     shares: Shares | None = None,
     occupants: Sequence[Occupant] = (),
+    preempts: bool = False,
 ) -> Schedule:
     """Admit all jobs that fit, from the first to the last.
 
@@ -128,6 +136,8 @@ def schedule(
         shares: of the namespaces; None: jobs of all of them come by priority and age.
         occupants: the jobs with pods on nodes, and when these are gone: jobs that end before may use nodes that are set
             aside.
+        preempts: whether jobs may take the place of running ones (`tdcs.decide.queue.preemption`), one in a pass: what
+            its victims leave is set aside for it, and for no second job.
     """
     return _Pass(
         waiting=waiting,
@@ -139,6 +149,7 @@ def schedule(
         running=running,
         shares=shares,
         occupants=occupants,
+        preempts=preempts,
     ).run(holder=holder, aside=frozenset(aside))
 
 
@@ -161,6 +172,7 @@ class _Pass:
         running: Sequence[QueuedJob],
         shares: Shares | None,
         occupants: Sequence[Occupant],
+        preempts: bool,
     ) -> None:
         self._nodes = nodes
         self._max_passes = max_passes
@@ -175,8 +187,8 @@ class _Pass:
             for job in waiting
         ]
         jobs = in_rank_order(jobs)
-        if shares is not None:
-            jobs = _in_turns(jobs, shares=shares, capacity=nodes.capacity)
+        preempts = preempts and any(map(is_able, jobs))
+        jobs = _in_turns(jobs, shares=shares, capacity=nodes.capacity, preempts=preempts)
         self._jobs = sorted(jobs, key=lambda job: job.order)
         self._before = {job.uid: job.passed for job in waiting}
         self._kept = KeptShares()
@@ -189,6 +201,10 @@ class _Pass:
         self._running = running
         self._occupants = occupants
         self._room_comes_in: float | None = None
+        self._preempts = preempts
+        self._preemption: Preemption | None = None
+        # Demands that nobody gives way to, each with the priority of the job that asks: room only becomes less.
+        self._hopeless: set[tuple[DemandKey, int]] = set()
         self._nodes_left: NodesLeft | None = None
         self._window = {job.uid: job for job in self._jobs[:LOOKED_AT] if not job.runs}
         self._holder: QueuedJob | None = None
@@ -204,9 +220,8 @@ class _Pass:
             self._hold_for(first, kept=aside)
         queue = [(job.order, place, job) for place, job in enumerate(self._jobs)]  # sorted, and so a heap
         if self._holder is not None:
-            least = self._holder.priority
-            urgent = [entry for entry in queue if entry[2].priority > least]
-            queue = [entry for entry in queue if entry[2].priority <= least]
+            urgent = [entry for entry in queue if self._goes_before(entry[2], self._holder)]
+            queue = [entry for entry in queue if not self._goes_before(entry[2], self._holder)]
             while urgent:
                 self._consider(heapq.heappop(urgent)[2], urgent)
         if (
@@ -237,7 +252,12 @@ class _Pass:
             holder=self._holder.uid if self._holder is not None else "",
             aside=self._aside,
             leave=self._leave,
+            victims=self._preemption.told if self._preemption is not None else {},
+            preemptors=self._preemption.preemptors if self._preemption is not None else {},
         )
+
+    def _goes_before(self, job: QueuedJob, holder: QueuedJob) -> bool:
+        return goes_before(job, holder, preempts=self._preempts)
 
     def _consider(self, job: QueuedJob, queue: list[tuple[Order, int, QueuedJob]]) -> None:
         """Admit a job, or leave it for another pass; an elastic one grows by as many workers as there is room for."""
@@ -246,9 +266,10 @@ class _Pass:
             self._wait_on(job)
             self._passes.wait(job)
             self._kept.keep(job, self._allowances)
+            self._preempt(job)
             return
         job = self._with_shortage(job)
-        urgent = holder is not None and (job.priority > holder.priority or self._ends_in_time(job, holder))
+        urgent = holder is not None and (self._goes_before(job, holder) or self._ends_in_time(job, holder))
         off_aside = holder is not None and not urgent
         if job.ready and job.runs and self._fits(job, off_aside=off_aside):
             self._grow(job, off_aside=off_aside)
@@ -259,6 +280,24 @@ class _Pass:
         self._wait_on(job)
         if self._passes.wait(job):
             self._starves(job)
+        self._preempt(job)
+
+    def _preempt(self, job: QueuedJob) -> None:
+        """Have a job take the place of others, where it may and none did so far. Those behind it keep off what these
+        leave."""
+        if not self._preempts or self._preemption is not None or not (is_able(job) and self._is_ready(job)):
+            return
+        holder = self._holder
+        if holder is not None and holder.uid != job.uid and not self._goes_before(job, holder):
+            return
+        demand = (job.demand_key, job.class_priority)
+        if demand in self._hopeless:
+            return
+        self._preemption = preemption(job, room=self._room, occupants=self._occupants)
+        if self._preemption is None:
+            self._hopeless.add(demand)
+        elif self._preemption.victims or holder is None or holder.uid != job.uid:
+            self._hold_for(job, nodes=self._preemption.nodes)
 
     def _ends_in_time(self, job: QueuedJob, holder: QueuedJob) -> bool:
         """Whether a job is over before the one that nodes are set aside for could use them, as far as deadlines tell:
@@ -288,13 +327,22 @@ class _Pass:
         if not (job.data_ready and job.possible):
             return
         self._kept.keep(job, self._allowances)
-        if job.short is None and (self._holder is None or job.priority > self._holder.priority):
+        if job.short is None and (self._holder is None or self._goes_before(job, self._holder)):
             self._hold_for(job)
 
-    def _hold_for(self, job: QueuedJob | None, *, kept: frozenset[str] = frozenset()) -> None:
+    def _hold_for(
+        self,
+        job: QueuedJob | None,
+        *,
+        kept: frozenset[str] = frozenset(),
+        nodes: frozenset[str] | None = None,
+    ) -> None:
+        """Set nodes aside for a job, and for no other one; None: for none. `nodes`: these, and not the fewest."""
         self._holder = job
         self._room_comes_in = None
-        self._aside = self._set_aside(job, kept=kept) if job is not None else frozenset()
+        if nodes is None:
+            nodes = self._set_aside(job, kept=kept) if job is not None else frozenset()
+        self._aside = nodes
         self._aside_rows = self._room.mask(self._aside) if self._aside else None
         self._fitted = {key: fitted for key, fitted in self._fitted.items() if not key[1]}
 
@@ -476,19 +524,25 @@ class _Pass:
 
 
 def _in_turns(
-    jobs: Sequence[QueuedJob], *, shares: Shares, capacity: Mapping[str, Amounts]
+    jobs: Sequence[QueuedJob], *, shares: Shares | None, capacity: Mapping[str, Amounts], preempts: bool
 ) -> list[QueuedJob]:
     """The jobs with their turns, and those of the workers that elastic ones ask for beyond those they enter with."""
     if len({job.owner for job in jobs}) < 2:
+        shares = None
+    if shares is None and not preempts:
         return list(jobs)
     growing = [found for job in jobs if not job.runs and (found := job.growing()) is not None]
-    ordered = fair_share.turns(
-        [*jobs, *growing],
-        order=lambda job: job.order,
-        used=shares.used,
-        total=fair_share.sum_of(capacity.values()),
-        weights=shares.weights,
-    )
+    ordered = sorted([*jobs, *growing], key=lambda job: job.order)
+    if shares is not None:
+        ordered = fair_share.turns(
+            ordered,
+            order=lambda job: job.order,
+            used=shares.used,
+            total=fair_share.sum_of(capacity.values()),
+            weights=shares.weights,
+        )
+    if preempts:
+        ordered = before_those_they_can_end(ordered)
     places = {(job.uid, job.runs): place for place, job in enumerate(ordered)}
     return [
         replace(job, turn=places[job.uid, job.runs], growth_turn=places.get((job.uid, True), 0))

@@ -14,9 +14,14 @@ END_GRACE = 30.0
 """Seconds that pods take to end after their time is over: the default of their terminationGracePeriodSeconds."""
 
 
+LONGEST_GRACE = 600.0
+"""Pods that may take longer than so many seconds to end (a year's terminationGracePeriodSeconds, say) leave no room
+that anybody waits for: their job gives way to none, and no node is set aside for what they take."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupant:
-    """A job with pods on nodes.
+    """A job with pods on nodes, or pods that are being deleted.
 
     Attributes:
         key: (namespace, name).
@@ -38,6 +43,27 @@ class Occupant:
     leaves: bool = False
     reload_seconds: float = 0.0
     may_yield: bool = True
+
+
+def deleted_pods(takes: Mapping[str, Amounts], *, gone_in: float) -> Occupant:
+    """Pods that are being deleted.
+
+    Args:
+        takes: what they take, by node.
+        gone_in: seconds until their time to end is over; below 0 when it was so long ago.
+    """
+    # One that should have been gone for as long is held by something else, such as a node that is away.
+    leaves = abs(gone_in) <= LONGEST_GRACE
+    late = gone_in < -LONGEST_GRACE
+    return Occupant(
+        key=("", ""),
+        uid="",
+        priority=0,
+        takes=takes,
+        ends_in=math.inf if late else max(gone_in, 0.0),
+        leaves=leaves,
+        may_yield=False,
+    )
 
 
 def ends_in(*, started: float | None, deadline: int | None, grace: float = END_GRACE, now: float) -> float:

@@ -6,12 +6,13 @@ longer to load again than the waiting job would wait is left alone.
 """
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.occupants import Occupant, seconds_until_room
-from tdcs.decide.queue.queued_job import DemandKey, QueuedJob
+from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.room_table import RoomTable
 
 LOOKS = 2000
 """So many sets of jobs are tried at most before a set that is small, but perhaps not the smallest, is good enough."""
@@ -31,55 +32,62 @@ class Preemption:
     victims: tuple[Occupant, ...]
     nodes: frozenset[str]
 
+    @property
+    def told(self) -> dict[str, str]:
+        """By uid of a victim, what it is told."""
+        return {each.uid: _said(self.job, each) for each in self.victims}
 
-def preemption(schedule: Schedule, *, occupants: Sequence[Occupant]) -> Preemption | None:
-    """The first job of the queue that takes the place of others; None when none does.
+    @property
+    def preemptors(self) -> dict[str, str]:
+        """By uid of a victim, the job that takes its place, as its namespace may read it."""
+        return {each.uid: _named(self.job, each) for each in self.victims}
 
-    One at a time: what its victims leave is set aside for it, and for no second job.
+
+def is_able(job: QueuedJob) -> bool:
+    """Whether a job that waits may take the place of others now."""
+    return job.may_preempt and job.data_ready and job.possible and not (job.runs or job.pauses)
+
+
+def can_end(by: QueuedJob, other: QueuedJob) -> bool:
+    """Whether a job that waits would take the place of another one, if that ran."""
+    return is_able(by) and by.class_priority > other.class_priority
+
+
+def before_those_they_can_end(ordered: Sequence[QueuedJob]) -> list[QueuedJob]:
+    """The same jobs; one that may preempt comes before all of lower priority, whatever their shares and ages are.
+
+    One of them that went first would be ended for it in the next pass.
 
     Args:
-        schedule: the queue after all were admitted that fit.
-        occupants: the jobs that have pods on nodes.
+        ordered: by share, age and so on.
     """
-    if schedule.room is None:
-        return None
-    # Demands that nobody gives way to, each with the priority of the job that asks.
-    hopeless: set[tuple[DemandKey, int]] = set()
-    holder = next((job for job in schedule.waiting if job.uid == schedule.holder and not job.runs), None)
-    for job in schedule.waiting:
-        if not (job.may_preempt and job.ready) or job.runs or job.pauses:
-            continue
-        if holder is not None and holder.uid != job.uid and holder.priority >= job.priority:
-            continue
-        demand = (job.demand_key, _priority_of(job))
-        if demand in hopeless:
-            continue
-        found = _preemption_by(job, schedule, occupants)
-        if found is not None:
-            return found
-        hopeless.add(demand)
-    return None
+    able = deque(sorted(filter(is_able, ordered), key=lambda job: -job.class_priority))
+    found: list[QueuedJob] = []
+    placed: set[str] = set()
+    for job in ordered:
+        while able and (able[0].uid in placed or able[0].class_priority > job.class_priority):
+            first = able.popleft()
+            if first.uid not in placed:
+                placed.add(first.uid)
+                found.append(first)
+        if is_able(job):
+            if job.uid in placed:
+                continue
+            placed.add(job.uid)
+        found.append(job)
+    return found
 
 
-def with_preemption(schedule: Schedule, *, occupants: Sequence[Occupant]) -> Schedule:
-    """The queue with what becomes of running jobs, and the nodes that they leave set aside for the one that takes their
-    place."""
-    found = preemption(schedule, occupants=occupants)
-    if found is None or (found.job.uid == schedule.holder and not found.victims):
-        return schedule
-    by = found.job
-    return replace(
-        schedule,
-        holder=by.uid,
-        aside=found.nodes,
-        preemptors={each.uid: _named(by, each) for each in found.victims},
-        victims={each.uid: _said(by, each) for each in found.victims},
-    )
+def goes_before(job: QueuedJob, holder: QueuedJob, *, preempts: bool) -> bool:
+    """Whether a job may use nodes that are set aside for another one: it is more important, and the other one would not
+    end it for that at once.
 
-
-def _priority_of(job: QueuedJob) -> int:
-    """That of its class: a long wait makes nobody yield."""
-    return job.priority if job.own_priority is None else job.own_priority
+    Args:
+        preempts: whether jobs end others at all.
+    """
+    if preempts and can_end(holder, job):
+        return False
+    return job.priority > holder.priority or (preempts and can_end(job, holder))
 
 
 def _named(by: QueuedJob, victim: Occupant) -> str:
@@ -90,16 +98,22 @@ def _named(by: QueuedJob, victim: Occupant) -> str:
 def _said(by: QueuedJob, victim: Occupant) -> str:
     """What is said to a job that gives way."""
     return (
-        f"{_named(by, victim)} took its place, which has priority {_priority_of(by)} (this job has {victim.priority}): "
-        "its pods were ended, and it queues again with its age"
+        f"{_named(by, victim)} took its place, which has priority {by.class_priority} "
+        f"(this job has {victim.priority}): its pods were ended, and it queues again with its age"
     )
 
 
-def _preemption_by(job: QueuedJob, schedule: Schedule, occupants: Sequence[Occupant]) -> Preemption | None:
-    room = schedule.room
-    if room is None or room.fits(job.groups, scarce=job.scarce):
+def preemption(job: QueuedJob, *, room: RoomTable, occupants: Sequence[Occupant]) -> Preemption | None:
+    """Whose place a job takes, when it is its turn; None when it takes nobody's, or has room.
+
+    Args:
+        job: which waits.
+        room: what nodes have left for it.
+        occupants: who has pods on nodes.
+    """
+    if room.fits(job.groups, scarce=job.scarce):
         return None  # it waits for something else
-    priority = _priority_of(job)
+    priority = job.class_priority
     if not any(
         (each.leaves and each.takes) or (each.may_yield and each.priority < priority) for each in occupants
     ):

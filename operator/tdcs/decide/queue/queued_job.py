@@ -105,6 +105,11 @@ class QueuedJob:
         return self.key[0]
 
     @property
+    def class_priority(self) -> int:
+        """That of its class: a long wait makes nobody yield."""
+        return self.priority if self.own_priority is None else self.own_priority
+
+    @property
     def asks(self) -> Amounts:
         """What it would take of the nodes now; nothing while its data is not ready, or it never can run."""
         if not (self.data_ready and self.possible):

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue import preemption as preemption_module
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
-from tdcs.decide.queue.occupants import Occupant, ends_in, seconds_until_room
-from tdcs.decide.queue.preemption import fewest, preemption, with_preemption
+from tdcs.decide.queue.aging import aged
+from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
+from tdcs.decide.queue.occupants import Occupant, deleted_pods, ends_in, seconds_until_room
+from tdcs.decide.queue.preemption import before_those_they_can_end, can_end, fewest
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 
@@ -50,13 +51,14 @@ def queue(*jobs: QueuedJob, nodes: dict[str, int], occupants: list[Occupant], **
             free={node: {GPU: gpus - taken[node]} for node, gpus in nodes.items()},
             capacity={node: {GPU: gpus} for node, gpus in nodes.items()},
         ),
+        occupants=occupants,
+        preempts=True,
         **more,
     )
 
 
 def victims(*jobs: QueuedJob, nodes: dict[str, int], occupants: list[Occupant], **more: Any) -> list[str]:
-    found = preemption(queue(*jobs, nodes=nodes, occupants=occupants, **more), occupants=occupants)
-    return [] if found is None else [each.uid for each in found.victims]
+    return list(queue(*jobs, nodes=nodes, occupants=occupants, **more).victims)
 
 
 def test_one_large_job_gives_way_rather_than_two_small_ones() -> None:
@@ -98,14 +100,13 @@ def test_nobody_gives_way_for_less_than_its_data_costs_to_load_again() -> None:
 
 def test_while_pods_end_that_are_enough_nobody_else_gives_way_and_their_nodes_are_set_aside() -> None:
     occupants = [runs("a", on={"x": 1}, leaves=True), runs("b", on={"y": 1})]
-    found = queue(waits(), nodes={"x": 1, "y": 1}, occupants=occupants)
-    after = with_preemption(found, occupants=occupants)
+    after = queue(waits(), nodes={"x": 1, "y": 1}, occupants=occupants)
     assert (after.victims, after.holder, after.aside) == ({}, "urgent", frozenset("x"))
 
 
 def test_what_victims_leave_is_set_aside_and_they_are_told_who_took_it() -> None:
     occupants = [runs("a", on={"x": 1})]
-    after = with_preemption(queue(waits(), nodes={"x": 1}, occupants=occupants), occupants=occupants)
+    after = queue(waits(), nodes={"x": 1}, occupants=occupants)
     assert (after.holder, after.aside) == ("urgent", frozenset("x"))
     assert set(after.preemptors.values()) == {"n/urgent"}
     assert after.victims["a"].startswith("n/urgent took its place, which has priority 100 (this job has 0)")
@@ -144,7 +145,7 @@ def test_no_smaller_set_would_do(jobs: list[tuple[int, int, int]], pods: int, gp
         for number, (node, size, level) in enumerate(jobs)
     ]
     found = queue(waits(pods=pods, gpus=gpus), nodes=nodes, occupants=occupants)
-    chosen = preemption(found, occupants=occupants)
+    chosen = tuple(each for each in occupants if each.uid in found.victims)
 
     def enough(some: tuple[Occupant, ...]) -> bool:
         left = {node: sum(each.takes.get(node, {}).get(GPU, 0) for each in some) // gpus for node in nodes}
@@ -155,11 +156,10 @@ def test_no_smaller_set_would_do(jobs: list[tuple[int, int, int]], pods: int, gp
     )
     best = next((some for some in sets if enough(some)), None)
     if best is None:
-        assert chosen is None
+        assert not chosen
         return
-    assert chosen is not None
-    assert enough(chosen.victims)
-    assert len(chosen.victims) == len(best)
+    assert enough(chosen)
+    assert len(chosen) == len(best)
 
 
 def test_with_too_many_sets_to_try_none_of_those_chosen_can_be_spared() -> None:
@@ -181,8 +181,7 @@ def test_with_too_many_sets_to_try_none_of_those_chosen_can_be_spared() -> None:
 
 def test_a_victim_of_another_namespace_hears_no_name() -> None:
     occupants = [replace(runs("a", on={"x": 4}), key=("other", "a")), runs("b", on={"y": 4})]
-    one = queue(waits(pods=2, gpus=4), nodes={"x": 4, "y": 4}, occupants=occupants)
-    found = with_preemption(one, occupants=occupants)
+    found = queue(waits(pods=2, gpus=4), nodes={"x": 4, "y": 4}, occupants=occupants)
     assert found.preemptors == {"a": "a job of another namespace", "b": "n/urgent"}
     assert found.victims["a"].startswith("a job of another namespace took its place")
     assert "urgent" not in found.victims["a"]
@@ -200,9 +199,74 @@ def test_jobs_that_ask_the_same_are_looked_at_once_where_nobody_gives_way(
     monkeypatch.setattr(preemption_module, "seconds_until_room", noted)
     many = [waits(f"w{number}", gpus=4) for number in range(50)]
     low = [runs("low", on={"x": 4}, ends_in=10.0, reload_seconds=20.0)]  # it ends before it could give way
-    assert preemption(queue(*many, nodes={"x": 4}, occupants=low), occupants=low) is None
+    assert not victims(*many, nodes={"x": 4}, occupants=low)
     assert len(asked) == 1
     same = [runs("same", on={"x": 4}, priority=100)]
     asked.clear()
-    assert preemption(queue(*many, nodes={"x": 4}, occupants=same), occupants=same) is None
+    assert not victims(*many, nodes={"x": 4}, occupants=same)
     assert not asked
+
+
+def waits_elsewhere(name: str, **more: Any) -> QueuedJob:
+    """A job of another namespace, which may preempt nobody."""
+    return replace(waits(name, may_preempt=False, **more), key=("other", name))
+
+
+def test_a_team_with_a_smaller_share_gets_no_place_that_it_would_lose_at_once() -> None:
+    shares = Shares(used={"n": {GPU: 1}, "other": {}})
+    found = queue(
+        waits(), waits_elsewhere("small", priority=0), nodes={"x": 1, "y": 0}, occupants=[], shares=shares
+    )
+    assert [job.uid for job in found.admitted] == ["urgent"]
+    as_important = waits_elsewhere("small", priority=100)
+    found = queue(waits(), as_important, nodes={"x": 1, "y": 0}, occupants=[], shares=shares)
+    assert [job.uid for job in found.admitted] == ["small"]
+
+
+def test_a_job_that_has_waited_long_gets_no_place_that_it_would_lose_at_once() -> None:
+    unready = replace(waits("unready", priority=200, may_preempt=False), data_ready=False)
+    old = waits_elsewhere("old", priority=0, waited=2 * 86400.0)
+    jobs = aged([unready, waits(), old], period=86400.0)
+    found = queue(*jobs, nodes={"x": 1}, occupants=[])
+    assert [job.uid for job in found.admitted] == ["urgent"]
+    # Nor does it use the nodes that others leave for the important one.
+    ending = [runs("low", on={"y": 1}, leaves=True)]
+    jobs = aged([unready, waits(pods=2), old], period=86400.0)
+    found = queue(*jobs, nodes={"x": 1, "y": 1}, occupants=ending)
+    assert ([job.uid for job in found.admitted], found.aside) == ([], frozenset("xy"))
+
+
+def test_what_a_preempting_job_finds_free_is_not_given_to_those_behind_it() -> None:
+    low = waits_elsewhere("low", priority=0)
+    found = queue(waits(pods=2), low, nodes={"x": 1, "y": 1}, occupants=[runs("victim", on={"y": 1})])
+    assert (set(found.victims), found.admitted) == ({"victim"}, ())
+
+
+def test_pods_with_a_year_of_grace_do_not_count_as_leaving() -> None:
+    year = deleted_pods({"x": {GPU: 1}}, gone_in=365 * 86400.0)
+    stuck = deleted_pods({"x": {GPU: 1}}, gone_in=-86400.0)
+    soon = deleted_pods({"x": {GPU: 1}}, gone_in=30.0)
+    assert [each.leaves for each in (year, stuck, soon)] == [False, False, True]
+    for held in (year, stuck):
+        occupants = [held, runs("victim", on={"y": 1})]
+        assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=occupants) == ["victim"]
+    assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=[soon, runs("victim", on={"y": 1})]) == []
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.booleans()), max_size=8),
+)
+def test_none_comes_before_one_that_would_end_it_and_the_rest_keep_their_order(
+    given_jobs: list[tuple[str, int, bool]],
+) -> None:
+    jobs = [
+        replace(waits(f"j{number}", priority=priority, may_preempt=able), key=(owner, f"j{number}"))
+        for number, (owner, priority, able) in enumerate(given_jobs)
+    ]
+    found = before_those_they_can_end(jobs)
+    assert sorted(job.uid for job in found) == sorted(job.uid for job in jobs)
+    for place, job in enumerate(found):
+        assert not any(can_end(later, job) for later in found[place:])
+    unable = [job for job in jobs if not job.may_preempt]
+    assert [job for job in found if not job.may_preempt] == unable

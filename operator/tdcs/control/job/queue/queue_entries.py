@@ -20,9 +20,8 @@ from tdcs.decide.queue.aging import aged
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.namespace_quota import Allowances
-from tdcs.decide.queue.occupants import Occupant, ends_in
+from tdcs.decide.queue.occupants import LONGEST_GRACE, Occupant, deleted_pods, ends_in
 from tdcs.decide.queue.pod_admission import MAX_PASSES
-from tdcs.decide.queue.preemption import with_preemption
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
 from tdcs.decide.queue.whose_job import local_queue
@@ -39,7 +38,7 @@ pauses grow, and in longer ones others use the nodes."""
 class Entries:
     """What one pass over the queue collects."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, *, now: str) -> None:
         owners = queue_snapshot.owners(stores)
         self.placed = queue_snapshot.placed_pods(stores, owners)
         self.made = queue_snapshot.existing_pods(stores, owners)
@@ -52,7 +51,8 @@ class Entries:
         self.taken = queue_snapshot.taken_by_jobs(stores, owners)
         self.started = queue_snapshot.started_at(stores, owners)
         self.occupants = [
-            Occupant(key=("", ""), uid="", priority=0, takes=self.taken.get("", {}), leaves=True)
+            deleted_pods(takes, gone_in=seconds_between(now, gone_by))
+            for gone_by, takes in queue_snapshot.taken_by_deleted(stores).items()
         ]
         self.news: list[Key] = []
         self.holder, self.aside = "", frozenset[str]()
@@ -81,7 +81,7 @@ class Entries:
             nodes = Nodes(
                 free=room.free(), capacity=room.capacity(), lasting=room.lasting(), empty=room.empty
             )
-        found = schedule(
+        return schedule(
             waiting=aged(self.waiting, period=aging),
             occupants=self.occupants,
             reserved=self.reserved,
@@ -93,8 +93,8 @@ class Entries:
             places=self.places,
             running=self.running,
             shares=Shares(used=self._used(), weights=self.weights) if fair else None,
+            preempts=preempts,
         )
-        return with_preemption(found, occupants=self.occupants) if preempts else found
 
     def _used(self) -> dict[str, Amounts]:
         """What the jobs of each namespace that run take."""
@@ -159,7 +159,7 @@ class Collector:
 
     def collect(self) -> "Entries":
         """All jobs of the cluster that have not ended. One that cannot be understood stops no other."""
-        entries, turns = Entries(self._stores), self._turns
+        entries, turns = Entries(self._stores, now=self._turns.now()), self._turns
         for key, obj in self._stores.live_jobs().items():
             uid = str(obj["metadata"].get("uid", ""))
             try:
@@ -183,7 +183,7 @@ class Collector:
         conditions = queue_snapshot.conditions_by_type(obj)
         if demand is None or metadata.get("deletionTimestamp") or demand.spec.run_policy.suspend:
             if demand is not None or metadata.get("deletionTimestamp"):
-                self._occupies(entries, key, uid, leaves=True)
+                self._occupies(entries, key, uid, leaves=demand is None or demand.grace <= LONGEST_GRACE)
             return
         spec, quotas = demand.spec, entries.quotas.get(key[0], ())
         admitted = conditions.get(names.ADMITTED) == "True"
@@ -208,7 +208,7 @@ class Collector:
             entries.places.take(key, places)
             groups, present, ready = reserved, placed, True
         elif by_kueue or is_stopped:
-            self._occupies(entries, key, uid, leaves=True)
+            self._occupies(entries, key, uid, leaves=demand.grace <= LONGEST_GRACE)
             return
         elif queues(spec, places) and (not pauses or keeps_turn):
             gang = replicas if spec.scheduling.gang else {}  # without one its pods come as they find room
@@ -217,18 +217,19 @@ class Collector:
             ready = turn.asks or pauses or conditions.get(names.DATA_READY) == "True"
             ready = ready and not self._demands.missing_class(spec)
         else:
-            self._occupies(entries, key, uid, leaves=True)
+            self._occupies(entries, key, uid, leaves=demand.grace <= LONGEST_GRACE)
             return
         if uid in entries.taken:
             self._occupies(
                 entries,
                 key,
                 uid,
-                leaves=not runs or bool(turn.yields),
+                leaves=(not runs or bool(turn.yields)) and demand.grace <= LONGEST_GRACE,
                 priority=self._demands.priority(spec),
                 # One without a gang would have its pods made again at once.
                 may_yield=runs
                 and spec.scheduling.gang
+                and demand.grace <= LONGEST_GRACE
                 and not self._demands.missing_class(spec)  # nobody knows how important it is
                 and not by_kueue
                 and not (obj.get("status") or {}).get("queueName"),

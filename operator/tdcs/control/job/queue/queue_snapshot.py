@@ -1,6 +1,6 @@
 """What the queue reads from the live views: what is free on nodes, and the pods that jobs have or still need."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tdcs.api.durations import seconds_between
@@ -124,11 +124,21 @@ def owners(stores: Stores) -> dict[str, str]:
 
 
 def taken_by_jobs(stores: Stores, job_owners: Mapping[str, str]) -> dict[str, dict[str, dict[str, int]]]:
-    """What the pods of each TrainingJob take, by its uid and by node; under the empty uid those that are being deleted,
-    or that belong to no job any more."""
+    """What the pods of each TrainingJob take, by its uid and by node: those that are not being deleted. A pod counts
+    for the job that made its Job, whatever its labels say."""
+    pods = ((job_owners.get(owner, ""), node, takes) for owner, node, takes in stores.usage.of_jobs())
+    return _by_node((uid, node, takes) for uid, node, takes in pods if uid)
+
+
+def taken_by_deleted(stores: Stores) -> dict[str, dict[str, dict[str, int]]]:
+    """What pods take that are being deleted, by the time at which they are gone at the latest, and by node."""
+    return _by_node(stores.usage.deleted())
+
+
+def _by_node(pods: Iterable[tuple[str, str, Amounts]]) -> dict[str, dict[str, dict[str, int]]]:
     found: dict[str, dict[str, dict[str, int]]] = {}
-    for owner, node, takes in stores.usage.of_jobs():
-        amounts_ = found.setdefault(job_owners.get(owner, ""), {}).setdefault(node, {})
+    for whose, node, takes in pods:
+        amounts_ = found.setdefault(whose, {}).setdefault(node, {})
         for resource, value in takes.items():
             amounts_[resource] = amounts_.get(resource, 0) + value
     return found

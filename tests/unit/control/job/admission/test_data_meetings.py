@@ -6,6 +6,7 @@ import pytest
 from tests.unit.control.jobs import Jobs
 
 from tdcs.api.trainingjob_status import DataMeeting
+from tdcs.cli.explain.explained_meeting import meeting_sentence
 from tdcs.control.job.data_meetings import AGAIN_SECONDS, LOOK_SECONDS, due
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS
@@ -135,6 +136,25 @@ async def test_data_that_others_use_is_not_driven_out_for_a_copy_that_grows() ->
         jobs.advance(60)
         await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3600})  # a pass, as the minute brings it
         await jobs.until(lambda: meeting(jobs).get("way") == "Grow")
+
+
+async def test_a_copy_that_grows_onto_some_of_a_jobs_nodes_has_met_it_when_these_have_it() -> None:
+    async with Jobs(gpus={"a": 1, "b": 1, "c": 1}) as jobs:
+        cache(jobs, *"abc")
+        workers = jobs.server.store(CACHE_CLUSTERS)["tdcs-system", "default"]["status"]["workers"]
+        workers[2]["capacityBytes"] = SIZE // 2
+        pictures(jobs, held={"a": SIZE})
+        await jobs.stranger("other", node="a", gpus=1)
+        await jobs.create(workers=2, datasets=READS)
+        await jobs.until(lambda: meeting(jobs).get("way") == "Grow")
+        assert (meeting(jobs)["nodes"], meeting(jobs)["nodesWithoutRoom"]) == (["b", "c"], ["c"])
+        assert "metTime" not in meeting(jobs)
+        pictures(jobs, held={"a": SIZE, "b": SIZE})
+        await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3600})  # a pass, as the next look brings it
+        await jobs.until(lambda: "metTime" in meeting(jobs))
+        found = DataMeeting.model_validate(meeting(jobs))
+        assert due({"pictures": found}, now=NOW) is None
+        assert "1 of these nodes have no room in their cache" in meeting_sentence("pictures", found)
 
 
 async def test_no_copy_grows_where_the_dataset_may_not_lie() -> None:

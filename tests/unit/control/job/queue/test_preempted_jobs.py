@@ -1,7 +1,8 @@
 """A more important job takes the place of running ones, where its PriorityClass and the chart say so."""
 
-from tests.unit.control.jobs import Jobs
+from tests.unit.control.jobs import Jobs, role
 
+from tdcs.api import names
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import PRIORITY_CLASSES, Resource
 
@@ -155,3 +156,29 @@ async def test_a_running_job_whose_class_was_deleted_does_not_give_way() -> None
         for _ in range(20):
             await jobs.play()
         assert jobs.bound("important") == 4
+
+
+async def test_a_pod_with_the_label_of_a_job_that_no_job_made_does_not_count_as_leaving() -> None:
+    async with Jobs(gpus={"a": 4, "b": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        await jobs.stranger("squatter", node="a", gpus=4, **{names.LABEL_TRAINING_JOB: "none"})
+        await running(jobs, "victim", workers=4)
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert jobs.condition("Admitted", "victim")["status"] == "False"
+
+
+async def test_a_job_whose_pods_take_a_year_to_end_gives_way_to_none() -> None:
+    async with Jobs(gpus={"a": 4, "b": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        await running(jobs, "old", workers=4)
+        slow = role(4, gpus=1)
+        slow["template"]["spec"]["terminationGracePeriodSeconds"] = 365 * 86400
+        await jobs.create("patient", roles={"Worker": slow})
+        await jobs.until(lambda: jobs.bound("patient") == 4)
+        await jobs.run("patient")
+        await jobs.until_state("Running", "patient")
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert jobs.bound("patient") == 4  # although it is the younger one
+        assert jobs.condition("Admitted", "old")["status"] == "False"
