@@ -107,7 +107,7 @@ def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
                 path=path,
                 file_ranges=lambda _, found=ranges: found,
             )
-            ledger = Ledger(manifest)  # type: ignore[arg-type]
+            ledger = Ledger(manifest, index_folder=Path(root))  # type: ignore[arg-type]
             work = MountWork(path=path, lock=lock, room=room)
             work.opened(ledger)
             ledger.observe(spooled=np.arange(0), registered=np.arange(0))

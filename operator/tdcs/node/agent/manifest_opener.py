@@ -59,7 +59,9 @@ class ManifestOpener:
         """A new ledger by this manifest; None when it is not on this disk, or cannot be read."""
         try:
             ledger = await asyncio.to_thread(
-                lambda: Ledger(self._manifests.open(digest), exported=self._exported)
+                lambda: Ledger(
+                    self._manifests.open(digest), exported=self._exported, index_folder=self._manifests.path
+                )
             )
         except FileNotFoundError:
             return None

@@ -1,9 +1,9 @@
 """What of one mount lies here, what shall, and what is to be done next: a row for each block that an agent has to do
 with, and counts by slot.
 
-No I/O and no clock: times are seconds that only grow, given by the caller. Not thread-safe: the owner holds a lock
-around each call. A block is known by its number in the manifest. What is asked for all the time takes as long as there
-are slots; an assignment, a look and a new version take as long as there are rows.
+No clock, and no I/O but of the index by slot: times are seconds that only grow, given by the caller. Not thread-safe:
+the owner holds a lock around each call. A block is known by its number in the manifest. What is asked for all the time
+takes as long as there are slots; an assignment, a look and a new version take as long as there are rows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
@@ -43,12 +44,13 @@ from tdcs.node.agent.mount.block_rows import (
 )
 from tdcs.node.agent.mount.failed_fetches import UNANSWERED_PAUSE, BlockFailures, FailedBlock, Failure
 from tdcs.node.agent.mount.part_sums import PathSums
-from tdcs.node.agent.mount.slot_counts import SlotCounts, rows_of_kind
+from tdcs.node.agent.mount.slot_counts import SlotCounts, Tally, rows_of_kind
+from tdcs.node.agent.mount.slot_index import SlotIndex
 
 _log: Final = logging.getLogger(__name__)
 
 _WINDOW: Final = 1 << 16
-_AT_ONCE: Final = 1 << 20
+_PULLED_BY: Final = {"All": READ, "Peers": PEERS}
 
 
 class Blocks(Protocol):
@@ -64,6 +66,7 @@ class Ledger:
 
     Args:
         exported: whether a worker is told of the blocks that lie here, after they are readable.
+        index_folder: where a large version's index by slot may be kept (`SlotIndex`).
 
     Attributes:
         looked_at: whether a look at the folders was made; before that it is not known what is missing.
@@ -71,7 +74,9 @@ class Ledger:
         placements: grows whenever other blocks are assigned.
     """
 
-    def __init__(self, manifest: Manifest, *, exported: bool = True) -> None:
+    def __init__(
+        self, manifest: Manifest, *, exported: bool = True, index_folder: Path | None = None
+    ) -> None:
         self.manifest: Final = manifest
         self._exported: Final = exported
         self.assignment: Assignment | None = None
@@ -89,7 +94,7 @@ class Ledger:
         self._dropped: Mask = np.zeros(slots.SLOTS, dtype=np.bool_)
         self._looking = False
         self._cursors: dict[str, int] = {}
-        self._slot_blocks: Final = _by_slot(manifest)
+        self._by_slot: Final = SlotIndex(manifest, folder=index_folder)
 
     def __len__(self) -> int:
         """Blocks that it has to do with."""
@@ -112,9 +117,10 @@ class Ledger:
         idle = (rows.flags & (ASSIGNED | STAYS | FAILED)) == 0
         if idle.any():
             rows.keep(~idle)
-        self._counts.count(rows)
+        tally = Tally(rows)
+        self._counts.count(tally)
         for sums in self._sums.values():
-            sums.count(rows)
+            sums.count(rows, tally)
 
     # Assignments.
 
@@ -147,24 +153,29 @@ class Ledger:
         rows.flags[:] &= np.uint16(~ASSIGNED & 0xFFFF)
         stays = (rows.flags & (STAYS | FAILED | LATER)) != 0
         for paths, sums in self._sums.items():
-            stays |= np.take(wanted[paths], rows.slots) & sums.among(rows.numbers)
-        if not stays.all():
-            rows.keep(stays)
+            mine = wanted[paths][rows.slots]
+            stays |= mine & sums.among(rows.numbers) if paths else mine
+        rows.keep(stays)
         for paths, sums in self._sums.items():
             fresh = wanted[paths] & ~self._covered.get(paths, np.zeros_like(wanted[paths]))
             if fresh.any():
-                rows.have(sums.blocks_in(self.manifest, fresh))
+                rows.have(self._by_slot.blocks(fresh, sums.ranges))
         self._covered = wanted
-        moved = np.zeros(len(rows), dtype=np.bool_)
-        for part in assignment.parts:
-            mine = np.take(masks[part.name], rows.slots) & self._sums[part.paths].among(rows.numbers)
-            rows.flags[mine] |= np.uint16(WANTED | READ if part.pull == "All" else WANTED)
-            if part.pull == "Peers":
-                moved |= mine
-        brought = (rows.flags & READ) != 0
-        own = brought & np.take(slots.mask_of(assignment.origin), rows.slots)
-        rows.flags[own] |= np.uint16(SOURCE)
-        rows.flags[(brought | moved) & ~own] |= np.uint16(PEERS)
+        places = rows.slots.astype(np.intp)  # once: numpy makes them of smaller ones each time
+        for paths, sums in self._sums.items():
+            flags = np.zeros(slots.SLOTS, dtype=np.uint16)
+            for part in assignment.parts:
+                if part.paths == paths:
+                    flags[masks[part.name]] |= np.uint16(WANTED | _PULLED_BY.get(part.pull, 0))
+            assigned = flags[places]
+            if paths:
+                assigned[~sums.among(rows.numbers)] = 0
+            rows.flags[:] |= assigned
+        # What may be read from the source comes from there where this agent reads for all, and from peers elsewhere.
+        read = (rows.flags & READ) != 0
+        own = read & slots.mask_of(assignment.origin)[places]
+        rows.flags[:] |= read * np.uint16(PEERS)
+        rows.flags[:] ^= own * np.uint16(PEERS | SOURCE)
         self._dropped = slots.mask_of(assignment.drop)
         self._failures.keep((rows.flags & WANTED) != 0)
         self._count()
@@ -568,7 +579,7 @@ class Ledger:
             version=assignment.version if assignment else 0,
             manifest=self.manifest.digest,
             held_bytes=self._counts.held_bytes - self._wrong_bytes(),
-            complete=slots.of_mask(here == self._slot_blocks),
+            complete=slots.of_mask(here == self._by_slot.counts),
             present=slots.of_mask(here > 0),
             registered_bytes=self._counts.registered_bytes,
             parts=tuple(self._sums[part.paths].state(part) for part in self._parts.values()),
@@ -616,14 +627,6 @@ class Ledger:
         if part is None:
             return np.zeros(len(rows), dtype=np.bool_)
         return np.asarray(slots.mask_of(part.slots)[rows.slots] & self._sums[part.paths].among(rows.numbers))
-
-
-def _by_slot(manifest: Manifest) -> Numbers:
-    """Blocks of the version in each slot; a part of the column at a time."""
-    found = np.zeros(slots.SLOTS, dtype=np.int64)
-    for low in range(0, manifest.blocks, _AT_ONCE):
-        found += np.bincount(manifest.block_slots[low : low + _AT_ONCE], minlength=slots.SLOTS)
-    return found
 
 
 def _placement(assignment: Assignment) -> tuple[object, ...]:

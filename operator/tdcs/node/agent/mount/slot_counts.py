@@ -11,6 +11,7 @@ from tdcs.model.slots import SLOTS
 from tdcs.node.agent.mount.block_rows import (
     CLAIMED,
     FAILED,
+    FIRST,
     HELD,
     LATER,
     PEERS,
@@ -21,6 +22,7 @@ from tdcs.node.agent.mount.block_rows import (
     SPOOL,
     WANTED,
     BlockRows,
+    Mask,
     Numbers,
 )
 
@@ -56,6 +58,7 @@ REGISTERED_RIGHT: Final = 20
 ANY_IDLE: Final = 21
 _KINDS: Final = 22
 _CLASSES: Final = 1024
+_TALLIED: Final = (_CLASSES - 1) | FIRST
 
 
 def _kinds(flags: int) -> int:
@@ -111,6 +114,41 @@ _STEPS: Final[dict[tuple[int, int], tuple[tuple[int, int], ...]]] = {}
 """From one set of kinds to another one: some hundred pairs happen."""
 
 
+class Tally:
+    """Rows by their flags and slots, with their bytes.
+
+    Attributes:
+        flags: each set of flags that some row has, of those that are counted by.
+        blocks, bytes: of each of them, a row each, by slot.
+    """
+
+    def __init__(self, rows: BlockRows, chosen: Mask | None = None) -> None:
+        """`chosen`: only these rows."""
+        flags, slots, lengths = rows.flags, rows.slots, rows.lengths
+        if chosen is not None:
+            flags, slots, lengths = flags[chosen], slots[chosen], lengths[chosen]
+        classes = flags & np.uint16(_TALLIED)
+        self.flags: Final = np.flatnonzero(np.bincount(classes, minlength=_TALLIED + 1))
+        places = np.zeros(_TALLIED + 1, dtype=np.int64)
+        places[self.flags] = np.arange(len(self.flags)) * SLOTS
+        places = places[classes]
+        places += slots
+        count = len(self.flags) * SLOTS
+        self.blocks: Final = np.bincount(places, minlength=count).reshape(-1, SLOTS)
+        # Sums of 64-bit floats are exact up to eight petabytes, and several times as fast as `np.add.at`.
+        self.bytes: Final = (
+            np.bincount(places, weights=lengths, minlength=count).astype(np.int64).reshape(-1, SLOTS)
+        )
+
+    def of(self, kind: int) -> Mask:
+        """Which of the sets of flags count as this kind."""
+        return np.asarray(_IN_KIND[kind][self.flags & (_CLASSES - 1)])
+
+    def first(self) -> Mask:
+        """Which of the sets of flags are those of a file's first block."""
+        return np.asarray((self.flags & FIRST) != 0)
+
+
 class SlotCounts:
     """Counts of rows by kind and slot.
 
@@ -130,17 +168,14 @@ class SlotCounts:
         found: npt.NDArray[np.int64] = self._blocks[kind]
         return found
 
-    def count(self, rows: BlockRows) -> None:
-        """Count all rows."""
-        flags = rows.flags & (_CLASSES - 1)
+    def count(self, tally: Tally) -> None:
+        """Take the counts of all rows."""
         self._blocks = np.zeros((_KINDS, SLOTS), dtype=np.int64)
-        # Few of all sets of flags happen at a time.
-        for value in np.flatnonzero(np.bincount(flags, minlength=_CLASSES)).tolist():
-            by_slot = np.bincount(rows.slots[flags == value], minlength=SLOTS)
-            self._blocks[_IN_KIND[:, value]] += by_slot
+        for flags, by_slot in zip(tally.flags.tolist(), tally.blocks, strict=True):
+            self._blocks[_IN_KIND[:, flags & (_CLASSES - 1)]] += by_slot
         self.total = self._blocks.sum(axis=1).tolist()
-        self.held_bytes = int(rows.lengths[(rows.flags & HELD) != 0].sum())
-        self.registered_bytes = int(rows.lengths[_IN_KIND[REGISTERED_RIGHT][flags]].sum())
+        self.held_bytes = int(tally.bytes[tally.of(ANY_HERE)].sum())
+        self.registered_bytes = int(tally.bytes[tally.of(REGISTERED_RIGHT)].sum())
         self._show()
 
     def step(self, *, before: int, after: int, slot: int, length: int) -> None:
