@@ -23,8 +23,8 @@ from tdcs.control.job.ended_job import is_settled
 from tdcs.control.job.framework_rendezvous import too_long
 from tdcs.control.job.job_restarts import EARLIER_JOBS_CHECK, JobRestarts
 from tdcs.control.job.pod_events import PodEvents
-from tdcs.control.job.queue.elastic_growth import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.queue.growth_hold import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.control.job.role_jobs import RoleJobs
 from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
@@ -41,6 +41,7 @@ from tdcs.decide.job.ended_mark import (
     is_of_another_life,
 )
 from tdcs.decide.job.gpu_warning import NO_GPUS_ASKED, gpu_warning
+from tdcs.decide.job.job_headline import running
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.job_restart import JobRestart, restart_of
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
@@ -191,7 +192,7 @@ class TrainingJobController:
             workers = self._workers_now(obj, seen, own, decision)
             nodes = await turn.pod_nodes(own) if decision.admitted else {}
             await self._children.steer(seen, own, decision, workers=workers, now=now, nodes=nodes)
-            await turn.applied(runs=job_status.running(seen).status == "True")
+            await turn.applied(runs=running(seen).status == "True")
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
             return await self._refused(obj, seen, error)
         except UnavailableError as error:

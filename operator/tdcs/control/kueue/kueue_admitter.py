@@ -14,12 +14,12 @@ from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
 from tdcs.control.job.admitter import PodNodes
 from tdcs.control.job.copy_choice import CopyChoices
-from tdcs.control.job.job_status import running
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.kueue import own_workload
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.job_headline import running
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.start_timeout import HeldUp, held_up
@@ -174,8 +174,7 @@ class KueueAdmitter:
 
     def held_up(self, seen: Observed) -> HeldUp | None:
         """What holds up the pods of a gang, and how long it still may."""
-        found = running(seen)
-        return held_up(seen, runs=found.status == "True", why=found.message, now=self._context.now())
+        return held_up(seen, running=running(seen), now=self._context.now())
 
     async def end(self, obj: Object, seen: Observed) -> None:
         """See `Admitter`: its quota is free."""

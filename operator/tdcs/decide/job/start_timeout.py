@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tdcs.api import names
+from tdcs.api.conditions import Finding
 from tdcs.api.durations import seconds_between
 from tdcs.decide.job.failure_policy import has_independent_workers
 from tdcs.decide.job.observed_job import Observed
@@ -52,16 +53,16 @@ def recovery_limit(seen: Observed) -> int | None:
     return RECOVERY_SECONDS if asked is None else asked
 
 
-def held_up(seen: Observed, *, runs: bool, why: str, now: str) -> HeldUp | None:
+def held_up(seen: Observed, *, running: Finding, now: str) -> HeldUp | None:
     """How long a gang may still take until it runs; None when it runs, or may take as long as it takes.
 
     Args:
         seen: what was observed.
-        runs: whether all its pods are ready.
-        why: what holds it up.
+        running: whether all its pods are ready, and what holds them up (`job_headline.running`).
         now: the time.
     """
-    if runs or not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
+    waits = running.status != "True" and seen.was_admitted and not seen.spec.run_policy.suspend
+    if not waits or not seen.spec.scheduling.gang:
         return None
     conditions = {each.type: each for each in seen.known.conditions}
     if not seen.known.running_time:
@@ -69,10 +70,10 @@ def held_up(seen: Observed, *, runs: bool, why: str, now: str) -> HeldUp | None:
         since = conditions[names.ADMITTED].last_transition_time
     else:
         asked, reason = recovery_limit(seen), Reason.RECOVERY_TIMEOUT
-        running = conditions.get(names.RUNNING)
-        if asked is None or running is None:
+        ran = conditions.get(names.RUNNING)
+        if asked is None or ran is None:
             return None
         # That it has lost pods only now the status says from the next pass on.
-        limit, since = asked, now if running.status == "True" else running.last_transition_time
+        limit, since = asked, now if ran.status == "True" else ran.last_transition_time
     left = limit - seconds_between(since, now)
-    return HeldUp(left=left, reason=reason, limit=limit, why=why)
+    return HeldUp(left=left, reason=reason, limit=limit, why=running.message)

@@ -92,6 +92,40 @@ def short_of(seen: Observed, *, spare: bool = True) -> Short | None:
     )
 
 
+def lacking(seen: Observed) -> Short | None:
+    """Which pods of a gang have no place: those without which it cannot go on, else the last workers of an elastic one
+    that it can do without."""
+    spare = _spare_of(seen)
+    if spare is not None and lacks_rendezvous(seen):
+        return spare
+    return short_of(seen) or spare
+
+
+def _spare_of(seen: Observed) -> Short | None:
+    """The last workers of an elastic gang that have no place, and without which it can go on."""
+    if not seen.spec.is_elastic_gang or placed_workers(seen) >= seen.replicas("Worker"):
+        return None
+    short = short_of(seen, spare=False)
+    return None if short is None else replace(short, spare=True)
+
+
+def placed_workers(seen: Observed) -> int:
+    """How many workers an elastic gang goes on with, when the last ones have no place."""
+    least = seen.spec.elastic.min_replicas if seen.spec.elastic is not None else 0
+    return max(seen.replicas("Worker") - idle_workers(seen), least)
+
+
+def ending_patience(seen: Observed, short: Short | None) -> Short | None:
+    """The pods without a place with which the patience ends: of a gang that has run only those that it can do without,
+    as the others keep their work or their room until `recoveryTimeoutSeconds`."""
+    return None if short is not None and seen.known.running_time and not short.spare else short
+
+
+def awaited_schedulers(seen: Observed) -> set[str]:
+    """The schedulers that have still to look at a pod of the job."""
+    return {pod.scheduler for pod in seen.pods if is_without_place(pod) and pod.waiting is None}
+
+
 def without_unseen(short: Short) -> Short | None:
     """The same apart from pods that no scheduler has looked at: for one that is busy with others before them."""
     left = short.missing - short.unseen

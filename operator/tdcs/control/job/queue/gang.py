@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from tdcs.api.durations import seconds_since
 from tdcs.control.context import Context
-from tdcs.control.job.job_status import running
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.gang_requeue import Lack
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import unplaced_pods
+from tdcs.decide.job.job_headline import running
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
-from tdcs.decide.job.start_timeout import HeldUp, held_up
+from tdcs.decide.job.start_timeout import held_up
 from tdcs.decide.job.unplaced_pods import Short
 from tdcs.model.job_pods import scheduled_at
 from tdcs.model.kube_objects import Object
@@ -29,21 +29,16 @@ class Gangs:
         """Which pods of a gang have no place: those without which it cannot go on, else the last workers of an elastic
         one that it can do without. A pod that its scheduler has not looked at does not count while that decides about
         others."""
-        spare = _spare_of(seen)
-        short = unplaced_pods.short_of(seen) or spare
-        if spare is not None and unplaced_pods.lacks_rendezvous(seen):
-            short = spare
+        short = unplaced_pods.lacking(seen)
         if short is None or not short.unseen or not short.since:
             return short
-        names_ = {
-            pod.scheduler for pod in seen.pods if unplaced_pods.is_without_place(pod) and pod.waiting is None
-        }
+        awaited = unplaced_pods.awaited_schedulers(seen)
         now = self._context.now()
         recent = min(
             (
                 seconds_since(time, now=now)
                 for pod in self._context.stores.pods.values()
-                if (pod["spec"].get("schedulerName") or "") in names_ and (time := scheduled_at(pod))
+                if (pod["spec"].get("schedulerName") or "") in awaited and (time := scheduled_at(pod))
             ),
             default=math.inf,
         )
@@ -59,7 +54,7 @@ class Gangs:
         if short is not None and short.spare and requeues.left(uid, short=short) == 0:
             requeues.requeue(uid, short=short)
             self._queue.return_workers(uid)
-            return replace(seen, workers=_with_places(seen))
+            return replace(seen, workers=unplaced_pods.placed_workers(seen))
         return replace(seen, workers=self._queue.workers(uid))
 
     def requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
@@ -68,10 +63,10 @@ class Gangs:
         requeues = self._queue.requeues
         if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
             return None
-        short = self._short_at_start(seen)
+        short = unplaced_pods.ending_patience(seen, self.short_of(seen))
         left = requeues.left(uid, short=short)
         lack: Lack | None = short if short is not None and not short.spare and left == 0 else None
-        held = _held_up(seen, now=now)
+        held = held_up(seen, running=running(seen), now=now)
         if lack is None and held is not None and held.left <= 0:
             lack = held
         if lack is not None:
@@ -86,32 +81,7 @@ class Gangs:
 
     def due(self, seen: Observed, *, uid: str, now: str) -> float | None:
         """Seconds until an admitted gang gives back room or workers, if nothing changes; None when it does not."""
-        held = _held_up(seen, now=now)
-        left = self._queue.requeues.left(uid, short=self._short_at_start(seen))
+        held = held_up(seen, running=running(seen), now=now)
+        left = self._queue.requeues.left(uid, short=unplaced_pods.ending_patience(seen, self.short_of(seen)))
         found = [each for each in (left, None if held is None else max(held.left, 0.0)) if each is not None]
         return min(found, default=None)
-
-    def _short_at_start(self, seen: Observed) -> Short | None:
-        """Which pods have no place, where that ends the patience with them: of a gang that has run only those that it
-        can do without, as the others keep their work or their room until `recoveryTimeoutSeconds`."""
-        short = self.short_of(seen)
-        return None if short is not None and seen.known.running_time and not short.spare else short
-
-
-def _held_up(seen: Observed, *, now: str) -> HeldUp | None:
-    found = running(seen)
-    return held_up(seen, runs=found.status == "True", why=found.message, now=now)
-
-
-def _spare_of(seen: Observed) -> Short | None:
-    """The last workers of an elastic gang that have no place, and without which it can go on."""
-    if not seen.spec.is_elastic_gang or _with_places(seen) >= seen.replicas("Worker"):
-        return None
-    short = unplaced_pods.short_of(seen, spare=False)
-    return None if short is None else replace(short, spare=True)
-
-
-def _with_places(seen: Observed) -> int:
-    """How many workers an elastic gang goes on with, when the last ones have no place."""
-    least = seen.spec.elastic.min_replicas if seen.spec.elastic is not None else 0
-    return max(seen.replicas("Worker") - unplaced_pods.idle_workers(seen), least)

@@ -7,8 +7,8 @@ from tests.unit.control.jobs import Jobs
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
-from tdcs.control.job.queue.elastic_growth import lacks, nodes_for
 from tdcs.control.node_usage import Usage
+from tdcs.decide.job.elastic_growth import lacks, nodes_for
 from tdcs.model.kube_resources import DATASETS
 
 CLAIM = ("n", "pictures")

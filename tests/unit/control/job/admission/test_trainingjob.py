@@ -11,6 +11,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.job import job_status
+from tdcs.decide.job import job_headline
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.pod_admission import Reason
@@ -147,7 +148,7 @@ def test_the_users_suspension_takes_back_even_a_running_job() -> None:
     spec = job_spec(runPolicy={"suspend": True})
     seen = Observed(spec=spec, known=ADMITTED, datasets={"pictures": dataset()})
     assert decided(seen).admitted is False
-    assert job_status.headline(seen, decision=decided(seen), outcome=None).state == "Suspended"
+    assert job_headline.headline(seen, decision=decided(seen), outcome=None).state == "Suspended"
 
 
 def test_a_suspended_job_without_its_dataset_is_suspended_first() -> None:

@@ -8,9 +8,8 @@ from tests.unit.kube.fake import ScriptedApi
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.context import Context
-from tdcs.control.job import job_status
 from tdcs.control.job.pod_events import PodEvents
-from tdcs.decide.job import unplaced_pods
+from tdcs.decide.job import job_headline, unplaced_pods
 from tdcs.decide.job.observed_job import JobView, Observed
 from tdcs.kube.api import ObjectList
 from tdcs.model.job_pods import PodView
@@ -66,7 +65,7 @@ def seen(*, pods: int, created: str = NOW) -> Observed:
 async def test_a_quota_that_keeps_pods_from_being_made_is_quoted(pods: int, missing: str) -> None:
     api = Events(refused(at="2026-01-01T00:00:02Z"))
     found, again = await quotes(api, now="2026-01-01T00:00:30Z").complete(seen(pods=pods), namespace="n")
-    told = job_status.running(found)
+    told = job_headline.running(found)
     assert told.reason == "FailedCreate"
     assert told.message == (
         f"{pods} of 2 pods run; {missing} of the role Worker could not be made: FailedCreate: {QUOTA}"
@@ -74,7 +73,7 @@ async def test_a_quota_that_keeps_pods_from_being_made_is_quoted(pods: int, miss
     assert api.asked["fields"] == "involvedObject.uid=uid-job,type=Warning"
     assert again is not None
     # That there is such a pod must not be counted as one.
-    assert job_status.counts(found, "Worker").active == pods
+    assert job_headline.counts(found, "Worker").active == pods
 
 
 async def test_a_gang_that_gives_its_places_back_says_that_a_quota_was_why() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 from tests.unit.control.builders import NOW, job_spec
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.control.job import job_status
 from tdcs.control.job.pod_events import held_up
 from tdcs.control.status_publisher import QUIET
+from tdcs.decide.job import job_headline
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.observed_job import Observed
 from tdcs.model.job_pods import PodProblem, PodView, newest, pod_view
@@ -50,12 +50,12 @@ BACK_OFF = container(waiting={"reason": "ImagePullBackOff", "message": 'Back-off
 RUNNING: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def shown(*pods: Object, **policy: Any) -> job_status.Headline:
+def shown(*pods: Object, **policy: Any) -> job_headline.Headline:
     """What `kubectl get` shows of an admitted job of two workers with this run policy."""
     spec = job_spec(datasets=[], runPolicy=policy)
     seen = Observed(spec=spec, known=ADMITTED, pods=[pod_view(each) for each in pods])
     decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
-    return job_status.headline(seen, decision=decision, outcome=None)
+    return job_headline.headline(seen, decision=decision, outcome=None)
 
 
 def test_that_the_scheduler_has_not_heard_of_a_bound_claim_yet_calls_for_nobody() -> None:
@@ -109,7 +109,7 @@ def test_a_gang_that_is_tried_again_goes_on_saying_why_it_found_no_place() -> No
     seen = Observed(spec=job_spec(datasets=[]), known=ADMITTED)
     decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
     again = replace(decision, shortage="2 of its 2 pods found no place within 45 s (no such serviceaccount)")
-    found = job_status.headline(seen, decision=again, outcome=None)
+    found = job_headline.headline(seen, decision=again, outcome=None)
     assert (found.state, found.reason) == ("Starting", "NotAllPodsPlaced")
     assert found.message == (
         "0 of 2 pods run; it is tried again: 2 of its 2 pods found no place within 45 s (no such serviceaccount) the "
@@ -120,9 +120,9 @@ def test_a_gang_that_is_tried_again_goes_on_saying_why_it_found_no_place() -> No
 def test_the_message_of_a_job_of_one_pod_counts_no_pods() -> None:
     worker = {"template": {"spec": {"containers": [{"name": "main", "image": "train"}]}}}
     seen = Observed(spec=job_spec(datasets=[], roles={"Worker": worker}), known=ADMITTED)
-    assert job_status.running(seen).message == "its pod does not run yet"
+    assert job_headline.running(seen).message == "its pod does not run yet"
     up = replace(seen, pods=[pod_view(pod(0, node="a", **RUNNING))])
-    assert job_status.running(up).message == "its pod is ready"
+    assert job_headline.running(up).message == "its pod is ready"
 
 
 def test_what_only_an_event_tells_is_quoted_too() -> None:
@@ -131,8 +131,8 @@ def test_what_only_an_event_tells_is_quoted_too() -> None:
     seen = Observed(
         spec=job_spec(datasets=[]), known=ADMITTED, pods=held_up(views, uid="uid-0", problem=problem)
     )
-    assert job_status.running(seen).reason == "FailedMount"
-    assert "csi.tdcs.io not found" in job_status.running(seen).message
+    assert job_headline.running(seen).reason == "FailedMount"
+    assert "csi.tdcs.io not found" in job_headline.running(seen).message
 
 
 def test_a_failed_pod_is_named_with_its_exit_code_until_its_replacement_runs() -> None:
@@ -173,7 +173,7 @@ def test_a_job_about_to_fail_runs_only_while_a_pod_is_up_else_it_is_what_it_was(
         spec = job_spec(datasets=[], runPolicy={"backoffLimit": 0})
         seen = Observed(spec=spec, known=known, pods=[pod_view(failed)])
         decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
-        assert job_status.headline(seen, decision=decision, outcome=None).state == after
+        assert job_headline.headline(seen, decision=decision, outcome=None).state == after
 
 
 def test_a_pod_that_the_cluster_evicted_counts_as_no_retry() -> None:

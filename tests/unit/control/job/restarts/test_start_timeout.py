@@ -7,6 +7,8 @@ import pytest
 from tests.unit.control.job.queue.test_job_requeue import pod, seen
 from tests.unit.control.jobs import Jobs, index_of
 
+from tdcs.api import names
+from tdcs.api.conditions import finding
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.start_timeout import held_up
@@ -178,6 +180,8 @@ LEFT: dict[str, tuple[Observed, float | None]] = {
 @pytest.mark.parametrize("name", LEFT)
 def test_how_long_a_gang_may_take_to_run(name: str) -> None:
     observed, left = LEFT[name]
-    found = held_up(observed, runs=False, why="it waits", now=NOW)
+    waits = finding(names.RUNNING, False, "PodsStarting", "it waits")
+    found = held_up(observed, running=waits, now=NOW)
     assert (found.left if found else None) == left
-    assert held_up(observed, runs=True, why="", now=NOW) is None
+    runs = finding(names.RUNNING, True, "PodsReady", "all run")
+    assert held_up(observed, running=runs, now=NOW) is None

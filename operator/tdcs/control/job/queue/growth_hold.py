@@ -6,14 +6,15 @@ data is a preference, and the queue has given these workers their room.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, Stores
 from tdcs.control.job.queue.gang_queue import GangQueue
-from tdcs.decide.job import unplaced_pods
+from tdcs.decide.job import elastic_growth, unplaced_pods
+from tdcs.decide.job.elastic_growth import lacks, nodes_for, nodes_with_data
 from tdcs.decide.job.observed_job import Observed
 from tdcs.model.kube_objects import Key, Object
 
@@ -55,8 +56,7 @@ class GrowthHold:
             made: how many its Job makes already.
         """
         key, wanted = (seen.namespace, seen.name), seen.replicas("Worker")
-        grows = seen.spec.is_elastic_gang and seen.was_admitted and not seen.spec.run_policy.suspend
-        if not grows or not seen.spec.datasets or (wanted <= made and unplaced_pods.all_placed(seen)):
+        if not elastic_growth.awaits_data(seen) or (wanted <= made and unplaced_pods.all_placed(seen)):
             self.drop(key)
             return wanted
         wait = self._waits.get(key)
@@ -91,57 +91,9 @@ class GrowthHold:
 
     def _nodes(self, obj: Object, seen: Observed, *, count: int) -> tuple[str, ...]:
         """The nodes that so many more workers will find: those with their data before others."""
-        holding = {
-            node.name
-            for dataset in seen.datasets.values()
-            for copy in (dataset.status.copies if dataset.status is not None else ())
-            for node in copy.nodes
-            if node.bytes
-        }
-        return nodes_for(count, room=self._queue.worker_room(obj), holding=holding)
-
-
-def nodes_for(count: int, *, room: Mapping[str, int], holding: Collection[str]) -> tuple[str, ...]:
-    """The nodes that so many pods will find, which go by the data, and fill one node before the next.
-
-    Args:
-        count: of the pods.
-        room: how many of them each node has room for.
-        holding: nodes with their data.
-    """
-    found = []
-    for node in sorted(room, key=lambda one: (one not in holding, room[one], one)):
-        if count <= 0:
-            break
-        if room[node] > 0:
-            found.append(node)
-            count -= room[node]
-    return tuple(found)
-
-
-def lacks(dataset: Dataset, *, nodes: Collection[str], workers: Collection[str] | None, new: bool) -> bool:
-    """Whether data of a Dataset is still to come to some of these nodes.
-
-    Args:
-        dataset: with its status.
-        nodes: of the pods to come.
-        workers: nodes with a cache worker; None when there will be one wherever pods read.
-        new: whether these nodes were named only a moment ago.
-    """
-    if not dataset.spec.preload.enabled or dataset.spec.placement.node_count is not None:
-        return False  # it does not follow its jobs
-    there = {
-        node.name: node
-        for copy in (dataset.status.copies if dataset.status is not None else ())
-        for node in copy.nodes
-    }
-    for name in nodes:
-        found = there.get(name)
-        if found is not None and found.arriving:
-            return True
-        if (found is None or not found.bytes) and (workers is None or (new and name in workers)):
-            return True
-    return False
+        return nodes_for(
+            count, room=self._queue.worker_room(obj), holding=nodes_with_data(seen.datasets.values())
+        )
 
 
 def _cache_nodes(stores: Stores, dataset: Dataset) -> Collection[str] | None:
