@@ -127,9 +127,14 @@ class DataStall(Model):
     disk_seconds: int | None = None
     """In which the kernel counts that a process of the pod waited for files (cgroup v2, io.pressure), less those two:
     of the node's disk, and of other file systems. Absent where nodes do not count it."""
+    loop_seconds: int | None = None
+    """In which training loops were watched (tdcs_train.loader.watch), summed over the processes. Absent where none
+    was."""
+    loop_wait_seconds: int | None = None
+    """Of loopSeconds, in which they stood still for their next batch, whatever kept it."""
     percent: int = 0
-    """All of these, of observedSeconds."""
-    advice: Literal["ComputeBound", "CacheMore", "Replicate", "FasterDisk"] = "ComputeBound"
+    """Source, peer and disk together, of observedSeconds."""
+    advice: Literal["ComputeBound", "CacheMore", "Replicate", "FasterDisk", "FasterLoader"] = "ComputeBound"
     """What would shorten the waits most."""
     message: str = ""
     """The same as a sentence. For display only."""

@@ -309,6 +309,20 @@ class _States(Collector):
             _JOB,
             ((job, stall.get("observedSeconds", 0)) for job, stall in stalls),
         )
+        for name, field, text in (
+            (
+                "loop_seconds",
+                "loopSeconds",
+                "Seconds in which training loops of the job were watched, over processes.",
+            ),
+            (
+                "loop_wait_seconds",
+                "loopWaitSeconds",
+                "Of those, seconds in which they waited for their next batch.",
+            ),
+        ):
+            told = ((job, stall[field]) for job, stall in stalls if stall.get(field) is not None)
+            yield _gauge(f"trainingjob_{name}", text, _JOB, told)
 
     @staticmethod
     def _workers(clusters: list[Object]) -> Iterator[GaugeMetricFamily]:

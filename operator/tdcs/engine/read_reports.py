@@ -30,6 +30,9 @@ class PodReadWaits(msgspec.Struct, frozen=True, kw_only=True):
         source: the same, for the source.
         disk: seconds in which the kernel says that some process of the pod waited for files, less the two above; None
             where the kernel does not say it for each pod.
+        loop_seconds: in which training loops of its processes were watched (`tdcs_train.loader.watch`), summed over the
+            processes; None where none was.
+        loop_waited: of these, seconds in which they waited for their next batch.
     """
 
     pod: Uid
@@ -37,6 +40,8 @@ class PodReadWaits(msgspec.Struct, frozen=True, kw_only=True):
     peer: Seconds = 0.0
     source: Seconds = 0.0
     disk: Seconds | None = None
+    loop_seconds: Seconds | None = None
+    loop_waited: Seconds = 0.0
 
 
 class ReadWaits(msgspec.Struct, frozen=True, kw_only=True):

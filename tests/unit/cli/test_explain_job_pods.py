@@ -232,6 +232,23 @@ def test_no_advice_comes_from_two_seconds_of_waits(peers: int, advised: bool) ->
     assert ("waited in 100%" in text) == advised
 
 
+def test_a_training_loop_that_is_watched_is_told_of_first() -> None:
+    stall = {
+        "observedSeconds": 100,
+        "sourceSeconds": 3,
+        "loopSeconds": 80,
+        "loopWaitSeconds": 40,
+        "percent": 3,
+        "advice": "FasterLoader",
+        "message": "its training loop waits for batches while its reads do not",
+    }
+    text = printed(explain(World(job=job(state="Running", dataStall=stall), datasets=held(a=60))))
+    assert (
+        "Its training loop waited for batches in 50% of 80 s of its processes, and its reads in 3% of" in text
+    )
+    assert "(advice FasterLoader)" in text
+
+
 def test_nodes_of_pods_that_run_are_no_others_either() -> None:
     own = [pod("p0", node="a"), pod("p1", node="b")]
     world = World(

@@ -99,7 +99,15 @@ def test_passes_and_failures_are_counted_by_kind() -> None:
 def test_how_long_reads_of_a_job_waited_is_there_by_what_for() -> None:
     job = {
         "metadata": {"name": "train", "namespace": "n"},
-        "status": {"dataStall": {"observedSeconds": 200, "sourceSeconds": 60, "peerSeconds": 2}},
+        "status": {
+            "dataStall": {
+                "observedSeconds": 200,
+                "sourceSeconds": 60,
+                "peerSeconds": 2,
+                "loopSeconds": 90,
+                "loopWaitSeconds": 9,
+            }
+        },
     }
     found = told(metrics_of(training_jobs={("n", "train"): job}))
     waits = "tdcs_trainingjob_read_wait_seconds"
@@ -107,6 +115,8 @@ def test_how_long_reads_of_a_job_waited_is_there_by_what_for() -> None:
     assert found[f'{waits}{{namespace="n",origin="peer",trainingjob="train"}}'] == 2
     assert f'{waits}{{namespace="n",origin="disk",trainingjob="train"}}' not in found
     assert found['tdcs_trainingjob_read_observed_seconds{namespace="n",trainingjob="train"}'] == 200
+    assert found['tdcs_trainingjob_loop_seconds{namespace="n",trainingjob="train"}'] == 90
+    assert found['tdcs_trainingjob_loop_wait_seconds{namespace="n",trainingjob="train"}'] == 9
 
 
 def test_what_failed_is_counted_on_by_the_process_that_takes_the_place_of_one_that_lost_its_lease() -> None:

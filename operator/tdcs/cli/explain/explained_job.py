@@ -362,17 +362,22 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[
 
 def _waits(stall: DataStall) -> str:
     waited = stall.source_seconds + stall.peer_seconds + (stall.disk_seconds or 0)
-    if waited < TOO_LITTLE_SECONDS:
+    if stall.loop_seconds:
+        percent = round(100 * (stall.loop_wait_seconds or 0) / stall.loop_seconds)
+        loop = (
+            f"Its training loop waited for batches in {percent}% of {stall.loop_seconds} s of its "
+            f"processes, and its reads in {stall.percent}% of {stall.observed_seconds} s of its pods"
+        )
+    elif waited < TOO_LITTLE_SECONDS:
         return (
             f"Its reads waited for {waited} s in all its pods together: more cache would not make it faster."
         )
+    else:
+        loop = f"Its reads waited in {stall.percent}% of {stall.observed_seconds} s of its pods"
     parts = [f"{stall.source_seconds} s for the source", f"{stall.peer_seconds} s for other nodes"]
     if stall.disk_seconds is not None:
         parts.append(f"{stall.disk_seconds} s for files of their own node")
-    return (
-        f"Its reads waited in {stall.percent}% of {stall.observed_seconds} s of its pods: {', '.join(parts)}. "
-        f"So {stall.message} (advice {stall.advice})."
-    )
+    return f"{loop}: {', '.join(parts)}. So {stall.message} (advice {stall.advice})."
 
 
 def _named_nodes(job: TrainingJob) -> list[Role]:

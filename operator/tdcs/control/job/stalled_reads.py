@@ -1,7 +1,7 @@
 """What nodes report of the reads of jobs' pods, kept until the jobs are gone."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tdcs.api.dataset import Dataset
@@ -12,6 +12,16 @@ from tdcs.model.kube_objects import Key
 
 PUBLISH_SECONDS: Final = 30.0
 """For so long a job's figures stay as they are, however often it is looked at: each other one is a write."""
+
+FIGURES: Final = (
+    "observed_seconds",
+    "source_seconds",
+    "peer_seconds",
+    "disk_seconds",
+    "loop_seconds",
+    "loop_wait_seconds",
+)
+"""What is counted of a job, and never gets less."""
 
 MOST_STRANGERS: Final = 10_000
 """Pods that no job is known to have: of other kinds, or of jobs that had no pass yet."""
@@ -73,11 +83,14 @@ class DataStalls:
         if not found:
             return None
         disks = [waits.disk for waits in found if waits.disk is not None]
+        loops = [waits.loop_seconds for waits in found if waits.loop_seconds is not None]
         return Stall(
             seconds=sum(waits.seconds for waits in found),
             peer=sum(waits.peer for waits in found),
             source=sum(waits.source for waits in found),
             disk=sum(disks) if disks else None,
+            loop_seconds=sum(loops) if loops else None,
+            loop_waited=sum(waits.loop_waited for waits in found),
         )
 
     def drop_job(self, job: Key) -> None:
@@ -100,21 +113,23 @@ def status_of_stall(
         return known
     now = _rounded(stall)
     if known is not None:
-        larger: Mapping[str, int | None] = {
-            field: max(getattr(known, field) or 0, getattr(now, field) or 0)
-            for field in ("observed_seconds", "source_seconds", "peer_seconds")
+        figures = {each: (getattr(known, each), getattr(now, each)) for each in FIGURES}
+        larger = {
+            name: max((each for each in both if each is not None), default=None)
+            for name, both in figures.items()
         }
-        disks = [each for each in (known.disk_seconds, now.disk_seconds) if each is not None]
-        now = now.model_copy(update={**larger, "disk_seconds": max(disks, default=None)})
+        now = now.model_copy(update=larger)
     whole = Stall(
         seconds=now.observed_seconds,
         peer=now.peer_seconds,
         source=now.source_seconds,
         disk=now.disk_seconds,
+        loop_seconds=now.loop_seconds,
+        loop_waited=now.loop_wait_seconds or 0,
     )
     advice = advice_of(whole)
     modes = {dataset.spec.placement.mode for dataset in datasets}
-    message = explained(advice, replicated=modes == {"Replicate"})
+    message = explained(advice, replicated=modes == {"Replicate"}, watched=whole.loop_share is not None)
     share = {"percent": round(100 * whole.share), "advice": advice, "message": message}
     return now.model_copy(update=share)
 
@@ -125,4 +140,6 @@ def _rounded(stall: Stall) -> DataStall:
         source_seconds=round(stall.source),
         peer_seconds=round(stall.peer),
         disk_seconds=None if stall.disk is None else round(stall.disk),
+        loop_seconds=None if stall.loop_seconds is None else round(stall.loop_seconds),
+        loop_wait_seconds=None if stall.loop_seconds is None else round(stall.loop_waited),
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Advice = Literal["ComputeBound", "CacheMore", "Replicate", "FasterDisk"]
+Advice = Literal["ComputeBound", "CacheMore", "Replicate", "FasterDisk", "FasterLoader"]
 
 COMPUTE_BOUND_SHARE = 0.05
 """Reads that wait for less of the time than this slow a job by no more than that, if its program reads in no other
@@ -22,12 +22,16 @@ class Stall:
         seconds: in which the pods were observed.
         peer, source: in which some read waited for another node, and for the source.
         disk: in which some process waited for files of the node itself; None where that is not known.
+        loop_seconds: in which training loops were watched, summed over processes; None where none was.
+        loop_waited: of these, in which they waited for their next batch, whatever kept it.
     """
 
     seconds: float
     peer: float = 0.0
     source: float = 0.0
     disk: float | None = None
+    loop_seconds: float | None = None
+    loop_waited: float = 0.0
 
     @property
     def waited(self) -> float:
@@ -39,10 +43,24 @@ class Stall:
         """Of the pods' time, how much some read of theirs waited: 0 to 1."""
         return min(self.waited / self.seconds, 1.0) if self.seconds > 0 else 0.0
 
+    @property
+    def loop_share(self) -> float | None:
+        """Of their time, how much the training loops stood still for a batch: 0 to 1; None where none was watched."""
+        return min(self.loop_waited / self.loop_seconds, 1.0) if self.loop_seconds else None
+
 
 def advice_of(stall: Stall) -> Advice:
-    """What would shorten the waits most."""
-    if stall.share < COMPUTE_BOUND_SHARE or stall.waited < TOO_LITTLE_SECONDS:
+    """What would shorten the waits most.
+
+    A watched loop says whether training waits at all: reads that wait ahead of it cost nothing. And reads can have made
+    it wait for no more of the time than some of them waited; where that is less than half, the loader's own work did.
+    """
+    if stall.loop_share is not None:
+        if stall.loop_share < COMPUTE_BOUND_SHARE or stall.loop_waited < TOO_LITTLE_SECONDS:
+            return "ComputeBound"
+        if stall.share < stall.loop_share / 2:
+            return "FasterLoader"
+    elif stall.share < COMPUTE_BOUND_SHARE or stall.waited < TOO_LITTLE_SECONDS:
         return "ComputeBound"
     waits: dict[Advice, float] = {
         "CacheMore": stall.source,
@@ -52,8 +70,15 @@ def advice_of(stall: Stall) -> Advice:
     return max(waits, key=lambda advice: waits[advice])
 
 
-def explained(advice: Advice, *, replicated: bool = False) -> str:
-    """The advice as a sentence. `replicated`: whether the job's datasets have whole copies on nodes already."""
+def explained(advice: Advice, *, replicated: bool = False, watched: bool = False) -> str:
+    """The advice as a sentence.
+
+    Args:
+        replicated: whether the job's datasets have whole copies on nodes already.
+        watched: whether its training loop is, so that its reads are not all that is known.
+    """
+    if advice == "ComputeBound" and watched:
+        return "its training loop hardly waits for batches: neither more cache nor a faster loader would speed it up"
     if advice == "Replicate" and replicated:
         return (
             "it waits for other nodes, which have whole copies: have copies on more nodes (placement.nodeCount, "
@@ -67,4 +92,6 @@ def explained(advice: Advice, *, replicated: bool = False) -> str:
         "it on fewer nodes",
         "FasterDisk": "it waits for files of its own nodes: a faster tier (SSD, MEM), or more memory for what was "
         "read",
+        "FasterLoader": "its training loop waits for batches while its reads do not: the loader's own work is too slow "
+        "(more loader workers and CPUs, cheaper decoding and augmentation)",
     }[advice]

@@ -22,6 +22,7 @@ from tdcs.node.csi.csi_health import serve_health
 from tdcs.node.csi.csi_metrics import registry_of
 from tdcs.node.csi.csi_service import identity_service, node_service, registration_service
 from tdcs.node.csi.hang_guard import HangGuard
+from tdcs.node.csi.loader_waits import LoaderWaits
 from tdcs.node.csi.node_volumes import NodeVolumes, PluginSettings
 from tdcs.node.csi.pod_pressure import PodPressures
 from tdcs.node.csi.read_wait_report import ReadWaitReport
@@ -161,12 +162,14 @@ async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
 
 def _wait_report(settings: PluginSettings, *, operator: str) -> ReadWaitReport:
     proc = settings.proc
+    pressures = PodPressures(proc / "1/root/sys/fs/cgroup") if proc is not None else None
     return ReadWaitReport(
         node=settings.node,
         pods=settings.kubelet / "pods",
         operator=operator,
         reader_root=settings.reader_root,
-        pressures=PodPressures(proc / "1/root/sys/fs/cgroup") if proc is not None else None,
+        pressures=pressures,
+        loaders=LoaderWaits(proc, pressures) if proc is not None and pressures is not None else None,
         tls=client_contexts(settings.trust),
     )
 

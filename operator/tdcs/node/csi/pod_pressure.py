@@ -4,6 +4,7 @@ control group (cgroup v2; Documentation/accounting/psi.rst).
 It counts waits for disks and for file systems of whatever kind, and for any file: of programs and checkpoints too.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 _DEPTH: Final = 5
+_MOST_GROUPS: Final = 64
 _SOME: Final = re.compile(r"^some .*\btotal=(\d+)", re.MULTILINE)
 
 
@@ -36,6 +38,30 @@ class PodPressures:
 
     def of(self, pod: str) -> Pressure | None:
         """The pressure of a pod, by its uid; None where the kernel does not say it, or the pod has ended."""
+        group = self._group(pod)
+        if group is None:
+            return None
+        try:
+            said = _SOME.search((group[0] / "io.pressure").read_text(encoding="ascii"))
+        except OSError:
+            self._groups.pop(pod, None)
+            return None
+        return Pressure(began=group[1], waited=int(said[1]) / 1e6) if said else None
+
+    def processes(self, pod: str) -> list[int]:
+        """A process of each control group of a pod, so one of each container at least."""
+        group = self._group(pod)
+        found = []
+        for folder, _, _ in itertools.islice(os.walk(group[0]), _MOST_GROUPS) if group else ():
+            try:
+                with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
+                    found += [int(line) for line in itertools.islice(file, 1)]
+            except OSError:
+                continue  # it has ended since
+        return found
+
+    def _group(self, pod: str) -> tuple[Path, float] | None:
+        """The folder of a pod's control group, and when it was made."""
         group = self._groups.get(pod)
         if group is None:
             found = next(_groups(str(self._root), {f"pod{pod}", f"pod{pod.replace('-', '_')}"}, _DEPTH), None)
@@ -45,12 +71,7 @@ class PodPressures:
                 group = self._groups[pod] = (found, found.stat().st_ctime)
             except OSError:
                 return None  # it has ended since
-        try:
-            said = _SOME.search((group[0] / "io.pressure").read_text(encoding="ascii"))
-        except OSError:
-            self._groups.pop(pod, None)
-            return None
-        return Pressure(began=group[1], waited=int(said[1]) / 1e6) if said else None
+        return group
 
     def keep(self, pods: set[str]) -> None:
         for pod in self._groups.keys() - pods:
@@ -70,7 +91,7 @@ def _groups(folder: str, wanted: set[str], depth: int) -> Iterator[Path]:
     for path in inside:
         name = os.path.basename(path).removesuffix(".slice")
         if any(name == each or name.endswith(f"-{each}") for each in wanted):
-            if os.path.isfile(f"{path}/io.pressure"):
+            if os.path.isdir(path):
                 yield Path(path)
         elif depth > 1 and os.path.isdir(path):
             yield from _groups(path, wanted, depth - 1)

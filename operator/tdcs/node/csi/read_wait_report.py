@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from tdcs.api import names
 from tdcs.engine.operator_client import OperatorClient
 from tdcs.engine.pod_wait_table import POD_WAITS, PodWait, read_pod_waits
 from tdcs.engine.read_reports import READ_WAITS_PATH, PodReadWaits, ReadWaits
+from tdcs.node.csi.loader_waits import LoaderWaits
 from tdcs.node.csi.pod_pressure import PodPressures
 
 _log: Final = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class ReadWaitReport:
         pods: kubelet's folder of pods.
         operator: `host:port` of the operator's service.
         pressures: what the kernel says; None: nothing.
+        loaders: what watched training loops say; None: nothing.
         tls: gives the context with this node's certificate; None: the operator is asked by plain HTTP.
         clock: seconds since 1970.
     """
@@ -46,6 +49,7 @@ class ReadWaitReport:
         operator: str,
         reader_root: Path,
         pressures: PodPressures | None,
+        loaders: LoaderWaits | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -54,6 +58,7 @@ class ReadWaitReport:
         self._operator: Final = OperatorClient(operator, tls=tls)
         self._table: Final = reader_root / POD_WAITS
         self._pressures: Final = pressures
+        self._loaders: Final = loaders
         self._clock: Final = clock
         self._reported: dict[str, PodReadWaits] = {}
 
@@ -91,6 +96,8 @@ class ReadWaitReport:
         found = {}
         for pod in mounting | table.keys():
             waits = self._of(pod, table.get(pod), mounts=pod in mounting)
+            if pod in mounting:
+                waits = self._with_loop(pod, waits)
             if waits is not None:
                 found[pod] = waits
         return found
@@ -99,17 +106,26 @@ class ReadWaitReport:
         pressure = self._pressures.of(pod) if self._pressures is not None and mounts else None
         before = self._reported.get(pod)
         peer, source = (wait.peer, wait.source) if wait is not None else (0.0, 0.0)
+        known = before if before is not None else PodReadWaits(pod=pod, seconds=0.0)
         if pressure is not None:
             seconds = max(self._clock() - pressure.began, 0.0)
             disk = max(pressure.waited - peer - source, 0.0)
-            return PodReadWaits(pod=pod, seconds=seconds, peer=peer, source=source, disk=disk)
+            return replace(known, seconds=seconds, peer=peer, source=source, disk=disk)
         if wait is None:
             return before  # it has ended: what was known of it stays
         disk_before = before.disk if before is not None else None
         seconds = max(wait.last - wait.began, 0.0)
         if before is not None and disk_before is not None:
             seconds = max(seconds, before.seconds)
-        return PodReadWaits(pod=pod, seconds=seconds, peer=peer, source=source, disk=disk_before)
+        return replace(known, seconds=seconds, peer=peer, source=source)
+
+    def _with_loop(self, pod: str, waits: PodReadWaits | None) -> PodReadWaits | None:
+        """With what its training loops say; what was known of them stays when they have ended."""
+        loop = self._loaders.of(pod) if self._loaders is not None else None
+        if loop is None:
+            return waits
+        waits = waits if waits is not None else PodReadWaits(pod=pod, seconds=0.0)
+        return replace(waits, loop_seconds=loop.seconds, loop_waited=loop.waited)
 
     def _mounting(self) -> list[str]:
         """Uids of the pods on this node that mount a Dataset's volume."""
@@ -131,6 +147,12 @@ def _notable(before: PodReadWaits | None, now: PodReadWaits) -> bool:
     """Whether waits differ so much that a report is due; that time passes alone is no news."""
     if before is None:
         return True
-    pairs = ((before.peer, now.peer), (before.source, now.source), (before.disk or 0.0, now.disk or 0.0))
-    longer = now.seconds > 1.2 * before.seconds + REPORT_SECONDS
+    pairs = (
+        (before.peer, now.peer),
+        (before.source, now.source),
+        (before.disk or 0.0, now.disk or 0.0),
+        (before.loop_waited, now.loop_waited),
+    )
+    spans = ((before.seconds, now.seconds), (before.loop_seconds or 0.0, now.loop_seconds or 0.0))
+    longer = any(new > 1.2 * old + REPORT_SECONDS for old, new in spans)
     return longer or any(abs(new - old) >= _NOTABLE_SECONDS for old, new in pairs)

@@ -1,6 +1,8 @@
 """What the node plugin reports of how long pods waited: to the operator's own route."""
 
 import asyncio
+import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from aiohttp import ClientSession, web
 from tdcs.engine.pod_wait_table import POD_WAITS, PodWaitTable, WaitOrigin
 from tdcs.engine.read_reports import READ_WAITS_PATH, PodReadWaits, ReadWaits
 from tdcs.engine.read_reports_service import read_waits_routes
+from tdcs.node.csi.loader_waits import PREFIX, LoaderWaits
 from tdcs.node.csi.pod_pressure import PodPressures
 from tdcs.node.csi.read_wait_report import ReadWaitReport
 
@@ -33,12 +36,14 @@ class Node:
         self.report = self.reporter("127.0.0.1:1")
 
     def reporter(self, operator: str, *, counts: bool = True) -> ReadWaitReport:
+        pressures = PodPressures(self.folder / "cgroup")
         return ReadWaitReport(
             node="a",
             pods=self.folder / "pods",
             operator=operator,
             reader_root=self.folder / "reader",
-            pressures=PodPressures(self.folder / "cgroup") if counts else None,
+            pressures=pressures if counts else None,
+            loaders=LoaderWaits(self.folder / "proc", pressures),
             clock=lambda: self.now,
         )
 
@@ -60,6 +65,15 @@ class Node:
         row = self.table.row(pod)
         self.table.add(row, WaitOrigin.PEER, int(peer * SECOND))
         self.table.add(row, WaitOrigin.SOURCE, int(source * SECOND))
+
+    def container(self, pod: str, process: int) -> Path:
+        """A container of a pod with one process; its shared memory."""
+        group = self.folder / "cgroup" / "kubepods" / f"pod{pod}" / f"cri-{process}"
+        group.mkdir(parents=True)
+        (group / "cgroup.procs").write_text(f"{process}\n{process + 1}\n")
+        memory = self.folder / "proc" / str(process) / "root" / "dev" / "shm"
+        memory.mkdir(parents=True)
+        return memory
 
     async def send(self) -> list[PodReadWaits]:
         """Report; what the operator took of it."""
@@ -142,6 +156,99 @@ async def test_where_the_kernel_does_not_count_only_the_readers_pods_are_reporte
     node.reads(OTHER, source=2)
     (found,) = await node.send()
     assert (found.pod, found.source, found.disk) == (OTHER, 2, None)
+
+
+def loop(memory: Path, name: str = "0f", *, seconds: float = 50, waited: float = 5) -> None:
+    text = f'{{"seconds": {seconds}, "waited": {waited}}}'
+    (memory / f"{PREFIX}{name}").write_text(text)
+
+
+async def test_the_loops_of_all_containers_of_a_pod_are_reported_and_stay_after_its_end(node: Node) -> None:
+    node.mount(POD)
+    node.pressure(POD, seconds=1)
+    loop(first := node.container(POD, 100), waited=20)
+    loop(node.container(POD, 200), seconds=70, waited=1)
+    (found,) = await node.send()
+    assert (found.loop_seconds, found.loop_waited, found.disk) == (120, 21, 1)
+    loop(first, seconds=60, waited=30)
+    (found,) = await node.send()
+    assert (found.loop_seconds, found.loop_waited) == (130, 31)
+    shutil.rmtree(node.folder / "cgroup")
+    node.reads(POD, peer=2)
+    (found,) = await node.send()
+    assert (found.peer, found.loop_seconds, found.loop_waited) == (2, 130, 31)
+
+
+async def test_a_loop_is_reported_where_the_kernel_counts_nothing(node: Node) -> None:
+    node.report = node.reporter(node.address, counts=False)
+    node.mount(POD)
+    loop(node.container(POD, 100))
+    (found,) = await node.send()
+    assert (found.seconds, found.disk, found.loop_seconds, found.loop_waited) == (0, None, 50, 5)
+
+
+async def test_containers_that_share_their_memory_count_once(node: Node) -> None:
+    node.mount(POD)
+    loop(first := node.container(POD, 100))
+    second = node.container(POD, 200)
+    os.link(first / f"{PREFIX}0f", second / f"{PREFIX}0f")
+    (found,) = await node.send()
+    assert found.loop_seconds == 50
+
+
+async def test_loops_of_pods_without_a_volume_of_ours_are_no_business_of_it(node: Node) -> None:
+    loop(node.container(POD, 100))
+    assert await node.send() == []
+
+
+async def test_no_container_leads_to_other_files_or_stops_the_report(node: Node) -> None:
+    """Each of these is what a hostile container may have there; none is read, and the good file beside them is."""
+    node.mount(POD)
+    memory = node.container(POD, 100)
+    secret = node.folder / "secret"
+    secret.write_text('{"seconds": 999, "waited": 999}')
+    (memory / f"{PREFIX}link").symlink_to(secret)
+    (memory / f"{PREFIX}folder").mkdir()
+    os.mkfifo(memory / f"{PREFIX}pipe")
+    for number, text in enumerate(
+        (
+            "",
+            "[]",
+            "{}",
+            '{"seconds": -1, "waited": 0}',
+            '{"seconds": 1e300, "waited": 0}',
+            "\xff",
+            "9" * 600,
+            "[" * 500,
+        )
+    ):
+        (memory / f"{PREFIX}{number}").write_bytes(text.encode("latin-1"))
+    (memory / f"{PREFIX}0e.new").write_text(secret.read_text())
+    loop(memory, seconds=50)
+    for process, part in ((200, "dev"), (300, "dev/shm")):
+        root = node.container(POD, process).parent.parent
+        shutil.rmtree(root / "dev")
+        other = node.folder / f"other-{process}" / "shm"
+        other.mkdir(parents=True)
+        loop(other)
+        if part == "dev":
+            (root / part).symlink_to(other.parent)
+        else:
+            (root / "dev").mkdir()
+            (root / part).symlink_to(other)
+    (found,) = await node.send()
+    assert (found.loop_seconds, found.loop_waited) == (50, 5)
+
+
+async def test_many_files_are_looked_at_in_part_and_sums_stay_numbers_that_the_operator_takes(
+    node: Node,
+) -> None:
+    node.mount(POD)
+    memory = node.container(POD, 100)
+    for number in range(300):
+        loop(memory, f"{number:x}", seconds=1e9, waited=1e9)
+    (found,) = await node.send()
+    assert (found.loop_seconds, found.loop_waited) == (1e9, 1e9)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,8 @@ from tdcs.engine.read_reports import PodReadWaits, ReadWaits
 JOB = ("n", "train")
 
 
-def waits(
-    pod: str, *, seconds: float = 100, peer: float = 0, source: float = 0, disk: float | None = None
-) -> ReadWaits:
-    return ReadWaits(
-        node="a", pods=(PodReadWaits(pod=pod, seconds=seconds, peer=peer, source=source, disk=disk),)
-    )
+def waits(pod: str, *, seconds: float = 100, **figures: float) -> ReadWaits:
+    return ReadWaits(node="a", pods=(PodReadWaits(pod=pod, seconds=seconds, **figures),))
 
 
 async def test_a_status_sums_its_pods_and_the_last_report_comes_after_the_end() -> None:
@@ -66,6 +62,23 @@ def test_a_new_operator_makes_no_figure_smaller() -> None:
     assert (found.disk_seconds, found.percent, found.advice) == (10, 44, "CacheMore")
     assert status_of_stall(None, known) == known
     assert status_of_stall(None, None) is None
+
+
+def test_loops_that_are_watched_are_summed_and_decide_what_is_advised() -> None:
+    stalls = DataStalls(lambda *_: None)
+    stalls.follow(JOB, "u", ["p", "q", "r"])
+    stalls.take(waits("p", source=1, loop_seconds=100, loop_waited=60))
+    stalls.take(waits("q", loop_seconds=50, loop_waited=30))
+    stalls.take(waits("r"))
+    found = status_of_stall(stalls.of(JOB, "u"), None)
+    assert found is not None
+    assert (found.loop_seconds, found.loop_wait_seconds, found.advice) == (150, 90, "FasterLoader")
+    later = status_of_stall(Stall(seconds=10), found)
+    assert later is not None
+    assert (later.loop_seconds, later.loop_wait_seconds, later.advice) == (150, 90, "FasterLoader")
+    unwatched = status_of_stall(Stall(seconds=10), None)
+    assert unwatched is not None
+    assert unwatched.loop_seconds is None
 
 
 def test_a_report_that_comes_before_the_jobs_first_pass_counts_when_that_comes() -> None:
