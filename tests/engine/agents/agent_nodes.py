@@ -59,6 +59,7 @@ class AgentNode(AgentProcess):
             tier=cluster.folder / "blocks" / node,
             host=host,
             worker=f"{host}:{names.WORKER_RPC_PORT}",
+            master=cluster.target,
             capacity=capacity,
             log=cluster.folder / "logs" / f"agent-{node}.log",
             trust=self.trust,

@@ -37,6 +37,7 @@ class AgentProcess:
         control_port: int = names.AGENT_CONTROL_PORT,
         block_port: int = names.AGENT_BLOCK_PORT,
         worker: str | None = NOBODY,
+        master: str = NOBODY,
         trust: Path | None = None,
     ) -> None:
         self.node = node
@@ -49,7 +50,7 @@ class AgentProcess:
             name=f"agent of {node}",
             argv=[
                 *(*AGENT, "run", "--tier", str(tier), "--node", node, "--capacity", str(capacity)),
-                *(("--worker", worker) if worker is not None else ()),
+                *(("--worker", worker, "--master", master) if worker is not None else ()),
                 *("--host", host),
                 *("--control-port", str(control_port), "--block-port", str(block_port)),
                 *(("--trust", str(trust)) if trust is not None else ()),

@@ -40,7 +40,19 @@ def test_an_agent_starts_with_the_hard_limit(
         seen.append(limit())
 
     monkeypatch.setattr(agent_process, "run", run)
-    arguments = ["run", "--tier", str(tmp_path), "--node", "n", "--capacity", "1Gi", "--worker", "w:1"]
+    arguments = [
+        "run",
+        "--tier",
+        str(tmp_path),
+        "--node",
+        "n",
+        "--capacity",
+        "1Gi",
+        "--worker",
+        "w:1",
+        "--master",
+        "m:1",
+    ]
     result = CliRunner(catch_exceptions=False).invoke(tdcs.node.agent.agent_command.command, arguments)
     assert result.exit_code == 0, result.output
     assert seen == [hard]

@@ -25,6 +25,7 @@ def sidecar(plan: Blueprint) -> Object:
         environment=[
             {"name": "TDCS_CAPACITY", "value": str(tier.capacity_bytes)},
             *_of_alluxio(plan, name="TDCS_WORKER", value=f"127.0.0.1:{names.WORKER_RPC_PORT}"),
+            *_of_alluxio(plan, name="TDCS_MASTER", value=f"{plan.master_host}:{names.MASTER_RPC_PORT}"),
         ],
     )
     made["ports"] = [

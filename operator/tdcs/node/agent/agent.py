@@ -355,7 +355,7 @@ class Agent:
 
     def _start_registrations(self, mounts: Sequence[MountWork]) -> bool:
         """Register blocks of these mounts, those first that have waited for longest; whether some are to be."""
-        if not self.inventory.complete:
+        if not self.inventory.complete or not self.registrar.confirmed:
             return False
         with self._lock:
             waiting = [

@@ -48,7 +48,8 @@ def command() -> None:
 def prepare(settings: agent_process.PrepareSettings) -> None:
     """Remove blocks of another journal, and give the others to the worker's user. Run it before the worker starts.
 
-    With a master it waits for it as long as that takes.
+    With a master it waits for it as long as that takes on a disk of none, and for some seconds on one whose journal is
+    known.
     """
     _log_plainly()
     tier, user = settings.tier, settings.user
@@ -68,7 +69,7 @@ def run(settings: agent_process.ProcessSettings) -> None:
     limit_memory(settings.memory_bytes)
     try:
         uvloop.run(agent_process.run(settings))
-    except (agent_process.NoEpochError, NoIdentityError) as error:
+    except (agent_process.NoEpochError, agent_process.NoMasterError, NoIdentityError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from tdcs.alluxio.rpc import Rpc
 from tdcs.alluxio.worker_blocks import WorkerBlocks, journal_id
 from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
+from tdcs.node.agent.agent import Agent
 from tdcs.node.agent.agent_settings import AgentSettings
-from tdcs.node.agent.disk.epoch import asked_patiently, enter_epoch, read_epoch
+from tdcs.node.agent.disk.epoch import asked_patiently, enter_epoch, keep_from_worker, read_epoch
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.agent.serving import serving_agent
+from tdcs.node.agent.transfer.journal_watch import JournalWatch
 from tdcs.options import FOLDER, PORT, SIZE, certificates, node_name, option
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
@@ -29,10 +32,16 @@ _log: Final = logging.getLogger(__name__)
 
 _WORKER_PATIENCE: Final = 5.0
 _CALL_PATIENCE: Final = 5.0
+_MASTER_SECONDS: Final = 15.0
+"""So long a master that starts beside this pod may take: its answer spares the worker to register all blocks anew."""
 
 
 class NoEpochError(Exception):
     """The disk was not made ready for a journal."""
+
+
+class NoMasterError(Exception):
+    """The arguments name one of Alluxio's processes, and not the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +49,11 @@ class DiskSettings:
     """What all processes of an agent are given."""
 
     tier: Path = option("The tier's folder, at the same path as in the worker.", type=FOLDER, env="TDCS_TIER")
+    master: str = option(
+        "host:port of the cache's master; left out, there is none, and the agents alone are the cache.",
+        default="",
+        env="TDCS_MASTER",
+    )
     trust: Path | None = certificates()
 
 
@@ -47,11 +61,6 @@ class DiskSettings:
 class PrepareSettings(DiskSettings):
     """What makes a disk ready is given."""
 
-    master: str = option(
-        "host:port of the cache's master; left out, there is none, and the agents alone are the cache.",
-        default="",
-        env="TDCS_MASTER",
-    )
     user: int | None = option(
         "Number of the user of worker and agent, to whom the blocks are given; without it no owner changes.",
         default=None,
@@ -67,7 +76,7 @@ class ProcessSettings(DiskSettings):
         "Bytes that the worker may hold.", type=SIZE, flag="--capacity", env="TDCS_CAPACITY"
     )
     worker: str = option(
-        "host:port of the node's worker; left out, there is none, and the agents alone are the cache.",
+        "host:port of the node's worker, beside `--master`; left out, there is none.",
         default="",
         env="TDCS_WORKER",
     )
@@ -87,23 +96,30 @@ async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
     """Make a disk one of the master's journal, before the worker registers, and look through what may have been lost
     with the machine's power; how many blocks were removed.
 
+    A master that is away is waited for on a disk of no master alone. What others hold is readable as soon as the agent
+    runs: the worker gets nothing of it until the master has said that its journal is still the same (`JournalWatch`).
+
     Without a master the ids of blocks are TDCS's own, and nobody is waited for.
     """
     disk = Disk(tier)
-    journal = await _journal_of(master, trust) if master else names.OWN_BLOCK_IDS
+    known = read_epoch(disk)
+    seconds = _MASTER_SECONDS if known not in ("", names.OWN_BLOCK_IDS) else math.inf
+    journal = await _journal_of(master, trust, seconds=seconds) if master else names.OWN_BLOCK_IDS
 
     def enter() -> int:
-        removed = enter_epoch(disk, journal=journal)
+        removed = enter_epoch(disk, journal=journal or known)
+        if journal is None:
+            removed += keep_from_worker(disk)
         return removed + make_ready(disk).removed
 
     return await asyncio.to_thread(enter)
 
 
-async def _journal_of(master: str, trust: Path | None) -> str:
+async def _journal_of(master: str, trust: Path | None, *, seconds: float) -> str | None:
     identify = TrustFolder(trust) if trust is not None else None
     rpc = Rpc(target=master, patience=_CALL_PATIENCE, identify=identify)
     try:
-        return await asked_patiently(lambda: journal_id(rpc))
+        return await asked_patiently(lambda: journal_id(rpc), seconds=seconds)
     finally:
         await rpc.close()
 
@@ -113,8 +129,11 @@ async def run(settings: ProcessSettings) -> None:
 
     Raises:
         NoEpochError: `prepare` was never run on this disk, or for a cache of another kind.
+        NoMasterError: There is a worker without a master, or a master without a worker.
         OSError: A port is taken, or the certificate cannot be read.
     """
+    if bool(settings.worker) != bool(settings.master):
+        raise NoMasterError("--worker and --master are given both, or neither")
     disk = Disk(settings.tier)
     journal = read_epoch(disk)
     if not journal:
@@ -151,7 +170,7 @@ async def run(settings: ProcessSettings) -> None:
         control_port=settings.control_port,
         block_port=settings.block_port,
     ) as serving:
-        work = asyncio.create_task(serving.agent.run())
+        work = asyncio.create_task(_work(serving.agent, settings, identify))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, work.cancel)
@@ -161,3 +180,19 @@ async def run(settings: ProcessSettings) -> None:
                 await work
         finally:
             await asyncio.to_thread(disk.close)
+
+
+async def _work(agent: Agent, settings: ProcessSettings, identify: TrustFolder | None) -> None:
+    """The agent's life, and beside it a look at the master's journal, if there is a master."""
+    if not settings.master:
+        await agent.run()
+        return
+    master = Rpc(target=settings.master, patience=_CALL_PATIENCE, identify=identify)
+    watch = JournalWatch(registrar=agent.registrar, master=master, journal=agent.settings.journal)
+    looks = asyncio.create_task(watch.run())
+    try:
+        await agent.run()
+    finally:
+        looks.cancel()
+        await asyncio.gather(looks, return_exceptions=True)
+        await master.close()

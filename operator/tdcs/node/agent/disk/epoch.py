@@ -1,10 +1,12 @@
 """Takes blocks of another journal their ids before the worker registers: ids begin anew with a new journal. Those that
-say what they are stay, and get the ids of whichever version lists them next."""
+say what they are stay, and get the ids of whichever version lists them next. While nobody says which journal the master
+has, the worker gets none."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import shutil
 import time
@@ -53,19 +55,35 @@ def enter_epoch(disk: Disk, *, journal: str) -> int:
     return removed
 
 
+def keep_from_worker(disk: Disk) -> int:
+    """Keep the blocks readable and out of the worker's folder: it is not known whether the master's journal is theirs,
+    and to a worker that registers them under another one they are other files, or strangers, which it removes.
+
+    What does not say what it is goes. Run it while the worker is away; how many blocks were removed.
+    """
+    kept = disk.take_back()
+    _log.info("%d blocks of %s are registered again when the master says its journal", kept, disk.tier)
+    return _empty(disk.blocks)
+
+
 async def asked_patiently(
-    ask: Callable[[], Awaitable[str]], *, clock: Callable[[], float] = time.monotonic
-) -> str:
-    """The journal's identity, as soon as the master says it, however long that takes.
+    ask: Callable[[], Awaitable[str]],
+    *,
+    seconds: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
+) -> str | None:
+    """The journal's identity, as soon as the master says it; None when it has not for so many seconds.
 
     An init container that ended would be kept away for minutes, also when the master is back.
     """
-    reported, failures = -_REPORT_SECONDS, 0
+    begun, reported, failures = clock(), -_REPORT_SECONDS, 0
     while True:
         try:
             return await ask()
         except RpcFailureError as failure:
             failures += 1
+            if clock() - begun >= seconds:
+                return None
             if clock() - reported >= _REPORT_SECONDS:
                 reported = clock()
                 _log.warning(

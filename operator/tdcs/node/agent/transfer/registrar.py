@@ -106,6 +106,8 @@ class Registrar:
         self._failures = 0
         self._until = 0.0
         self._refused: dict[int, tuple[int, float]] = {}
+        self.confirmed = True
+        """Whether ids of blocks are those of the master's journal, as far as that is asked (`JournalWatch`)."""
         self.registered = 0
         self.registered_at = clock()
         self.removed = 0
@@ -127,7 +129,7 @@ class Registrar:
             leaves: each lane asks it before its next block, and ends if it gives True.
         """
         ledger, worker = mount.ledger, self._worker
-        if worker is None or ledger is None or mount.forgotten or self.resting:
+        if worker is None or ledger is None or mount.forgotten or self.resting or not self.confirmed:
             return 0
         skip = self._resting_blocks(ledger)
         with mount.lock:
@@ -221,7 +223,7 @@ class Registrar:
     async def _register(self, mount: MountWork, ledger: Ledger, block: int, worker: WorkerBlocks) -> None:
         identity = int(ledger.manifest.block_ids[block])
         length = int(ledger.manifest.block_lengths[block])
-        if self.resting:
+        if self.resting or not self.confirmed:
             raise _WorkerAwayError
         try:
             if self._disk.size(identity) != length:
