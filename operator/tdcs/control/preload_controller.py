@@ -10,13 +10,13 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
 from tdcs.api.preload import Preload, PreloadStatus
-from tdcs.control import preload_status as conclusions
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.dataset.mount import mount_readers
-from tdcs.control.preload_status import Conclusion, PreloadView
 from tdcs.control.status_publisher import publish_status
+from tdcs.decide import preload_status as conclusions
 from tdcs.decide.cache import wants
+from tdcs.decide.preload_status import Conclusion, PreloadView
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Object

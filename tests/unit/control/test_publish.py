@@ -3,8 +3,8 @@
 from tests.unit.control.builders import NOW
 
 from tdcs.api.conditions import Condition, Finding, finding, merge
-from tdcs.control.dataset.dataset_conditions import blocked
 from tdcs.control.status_publisher import changed
+from tdcs.decide.dataset_conditions import blocked
 
 
 def conditions(

@@ -8,8 +8,6 @@ from typing import Final
 from tdcs.api.conditions import LISTING_WAITS, Finding, shorten
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.control.context import Settings, WorkKey
-from tdcs.control.dataset import dataset_conditions, dataset_status
-from tdcs.control.dataset import grant_message as manager_report
 from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.dataset_volume import ClaimTimes, Volume
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
@@ -20,7 +18,8 @@ from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountDecision, MountReport
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.control.status_publisher import conditions_of, publish_status
-from tdcs.decide.cache import wants
+from tdcs.decide import dataset_conditions, dataset_status
+from tdcs.decide.cache import grant_message, wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
 from tdcs.decide.cache.mount_standing import DatasetUse, is_kept_by_twin
 from tdcs.decide.place.holdings import Holdings, WantProgress
@@ -226,7 +225,7 @@ class Publisher:
         load_seconds = self._load_seconds(me, found)
         eviction, unknown = me.dataset.spec.eviction, decision.standing.unknown
         clones = [one for _, one, _ in cloned]
-        why = manager_report.granted(
+        why = grant_message.granted(
             grant=decision.granted.grant,
             mine=placement,
             clones=clones,
@@ -239,8 +238,8 @@ class Publisher:
                 decision.claims, key=key, policies=self._world.policies, now=context.now()
             ),
         )
-        if manager_report.is_evicted(decision.granted.grant, placement):
-            findings = manager_report.evicted(uri=me.dataset.spec.source.uri, why=why)
+        if grant_message.is_evicted(decision.granted.grant, placement):
+            findings = grant_message.evicted(uri=me.dataset.spec.source.uri, why=why)
             wait = settings.resync_seconds
         else:
             findings, wait = findings_of(
@@ -268,7 +267,7 @@ class Publisher:
             last_source_check_time=found.checked or checked,
             refreshed=answered if answered is not None else check.answered,
             kept=list(me.kept),
-            grant=manager_report.grant_of(mine=[*([placement] if placement else ()), *clones], why=why),
+            grant=grant_message.grant_of(mine=[*([placement] if placement else ()), *clones], why=why),
             load_seconds=load_seconds,
             source_bandwidth=decision.source_rate,
             claim_name=claim_name,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tdcs.control.dataset.dataset_conditions import HeldUpBy
+from tdcs.decide.dataset_conditions import HeldUpBy
 from tdcs.listing.result import Listed
 
 AT_ONCE: Final = 2

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tdcs.control.context import WorkKey
-from tdcs.control.dataset.dataset_conditions import HeldUpBy
 from tdcs.decide.cache.mount_standing import Claimant, Standing
 from tdcs.decide.cache.node_room import Granted
 from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding
+from tdcs.decide.dataset_conditions import HeldUpBy
 from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
 from tdcs.decide.place.placement_input import ReadOn
 from tdcs.decide.place.slot_nodes import WantPlacement

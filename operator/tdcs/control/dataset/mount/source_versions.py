@@ -15,9 +15,9 @@ import msgspec
 
 from tdcs.control.background_task import BackgroundTask
 from tdcs.control.cache_registry import Caches, Published
-from tdcs.control.dataset.dataset_conditions import HeldUpBy
 from tdcs.control.dataset.mount.listing_gate import ListingGate, ListingTurn
 from tdcs.control.dataset.mount.loss_guard import LossGuard, SourceLossError
+from tdcs.decide.dataset_conditions import HeldUpBy
 from tdcs.decide.problem import Problem, of_disk, of_engine
 from tdcs.decide.relisting import relisting_pause
 from tdcs.decide.source_loss import PLAIN_RULE, LossRule

@@ -10,8 +10,8 @@ from tdcs.api.conditions import WARNINGS, Finding
 from tdcs.api.dataset import Dataset
 from tdcs.api.sharing import Access, Eviction
 from tdcs.cli import crd_documents
-from tdcs.control.dataset import dataset_conditions, grant_message
-from tdcs.decide.cache import wants
+from tdcs.decide import dataset_conditions
+from tdcs.decide.cache import grant_message, wants
 from tdcs.decide.cache.grants import MountGrant, Tier
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.slot_nodes import PlacementInput, WantPlacement, place

@@ -8,8 +8,8 @@ from tdcs.api.conditions import NO_CACHE_NODE, Finding, finding, shorten
 from tdcs.api.durations import seconds_between
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.preload import PreloadState, PreloadStatus
-from tdcs.control.dataset.dataset_conditions import manner, placed, so_far
 from tdcs.decide.cache.wants import Want
+from tdcs.decide.dataset_conditions import manner, placed, so_far
 from tdcs.decide.place.holdings import Failures, WantProgress
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.model.agent_state import CheckState
