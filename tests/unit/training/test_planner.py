@@ -17,7 +17,7 @@ from tdcs_train.plan.evaluation import bottleneck_seconds
 from tdcs_train.plan.graph import Graph, Layer, check
 from tdcs_train.plan.optimizer import best_blocks
 from tdcs_train.plan.options import Level, Options
-from tdcs_train.plan.pipeline_plan import Parallelism, document, plan_pipeline
+from tdcs_train.plan.pipeline_plan import Parallelism, PipelinePlan, document, plan_pipeline
 from tdcs_train.plan.stage import in_flight_bound, warmup_counts
 
 GRAPHS = int(os.environ.get("TDCS_PLANNED_GRAPHS", "200"))
@@ -214,7 +214,53 @@ def test_data_parallel_is_an_answer_where_parameters_are_few() -> None:
     plan = plan_pipeline(graph, Options(levels=(Level(machines=4, bandwidth=1e8),)))
     assert plan.best is Parallelism.DATA_PARALLEL
     assert plan.advice == "data parallel is best here"
-    assert plan.bottleneck_seconds == pytest.approx(plan.data_parallel_seconds)
+    assert plan.expected_seconds == pytest.approx(plan.data_parallel_seconds)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "seconds"),
+    [
+        # Of 3 s forward and 6 s backward the layers behind the first have made their gradients after 3 + 4 s.
+        (1e3, 9.0),
+        (1e8, 9.0 + 1.5),  # 3 x 1.5 s on the link: those of the last two layers are hidden
+        (1e9, 3.0 + 2.0 + 3 * 15.0),  # the link is the bound, from the first bucket to the end
+    ],
+)
+def test_gradients_travel_while_backward_goes_on(parameters: float, seconds: float) -> None:
+    layers = [
+        Layer(
+            name=name,
+            description="Layer",
+            forward_ms=1000,
+            backward_ms=2000,
+            activation_bytes=(1e9,),
+            parameter_bytes=parameters,
+        )
+        for name in "abc"
+    ]
+    levels = (Level(machines=4, bandwidth=1e8),)
+    plan = plan_pipeline(chain(*layers), Options(levels=levels))
+    assert plan.data_parallel_seconds == pytest.approx(seconds / 4, rel=1e-4)
+    after = plan_pipeline(chain(*layers), Options(levels=levels, published=True))
+    assert after.data_parallel_seconds == pytest.approx((9.0 + 3 * parameters * 1.5 / 1e8) / 4)
+
+
+def test_latency_counts_for_each_tensor_and_each_step_of_averaging() -> None:
+    graph = chain(layer("a", 1.0, parameters=1e9, output=10), layer("b", 1.0, parameters=1e9, output=8))
+
+    def planned(latency: float) -> PipelinePlan:
+        levels = (Level(machines=2, bandwidth=1e8, latency=latency),)
+        return plan_pipeline(graph, Options(levels=levels, straight=True, ahead=0))
+
+    near, far = planned(0.0), planned(0.5)
+    assert [stage.arriving_seconds for stage in far.stages] == pytest.approx([0, 0.5])
+    assert [stage.arriving_seconds for stage in near.stages] == pytest.approx([0, 0], abs=1e-6)
+    # A mini-batch goes there and back while one other may be in flight.
+    assert near.expected_seconds == pytest.approx(1.0, abs=1e-6)
+    assert far.expected_seconds > 1.2
+    # Two buckets, one for each layer, of two steps each.
+    assert far.data_parallel_seconds == pytest.approx(near.data_parallel_seconds + 2 * 2 * 0.5 / 2)
+    assert near.best is far.best is Parallelism.PIPELINE
 
 
 def test_one_worker_is_an_answer_where_the_link_is_slow() -> None:

@@ -96,4 +96,6 @@ def _text(rates: Sequence[LinkRate]) -> str:
         for rate in rates
     ]
     slowest = min(rate.bytes_per_second for rate in rates)
-    return "\n".join([*lines, "", f"slowest: plan with --bandwidth {slowest * 8e-6:.0f}Mbit"])
+    latency = max(rate.latency_seconds for rate in rates) * 1e3
+    words = f"--bandwidth {slowest * 8e-6:.0f}Mbit --latency {latency:.3f}ms"
+    return "\n".join([*lines, "", f"slowest: plan with {words}"])

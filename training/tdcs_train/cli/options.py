@@ -59,6 +59,7 @@ def finite(context: click.Context, parameter: click.Parameter, value: float) -> 
 BANDWIDTH = Converted("bandwidth", quantities.bandwidth)
 BANDWIDTHS = Converted("bandwidth[,...]", _listed(quantities.bandwidth))
 COUNTS = Converted("count[,...]", _listed(_count))
+SECONDS = Converted("seconds[,...]", _listed(quantities.seconds))
 SIZE = Converted("size", quantities.size)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import click
 import yaml
 
-from tdcs_train.cli.options import BANDWIDTHS, COUNTS, SIZE, print_json, read_profile, read_text
+from tdcs_train.cli.options import BANDWIDTHS, COUNTS, SECONDS, SIZE, print_json, read_profile, read_text
 from tdcs_train.errors import InputError
 from tdcs_train.job import job_of
+from tdcs_train.plan.drawing import drawn
 from tdcs_train.plan.options import Level, Options
 from tdcs_train.plan.pipeline_plan import PipelinePlan, document, plan_pipeline
 from tdcs_train.plan.quantities import spoken_bytes
@@ -30,6 +31,11 @@ NOTABLE = 1.05
     type=BANDWIDTHS,
     required=True,
     help="Of a worker's link, like 1Gbit or 125MB; a plain number is bytes a second. One for each of the levels.",
+)
+@click.option(
+    "--latency",
+    type=SECONDS,
+    help="Of a worker's link, like 0.5ms (tdcs-train link prints it); one for each of the levels. By default none.",
 )
 @click.option(
     "--levels",
@@ -72,6 +78,12 @@ NOTABLE = 1.05
     metavar="A,B,...",
     help="Layers of the profile, such as node2,node9, that stay in one stage; may be repeated.",
 )
+@click.option(
+    "--dot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a picture of the plan for Graphviz: dot -Tsvg FILE draws it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "--job",
@@ -90,6 +102,7 @@ def command(
     levels: list[int] | None,
     job: Path | None,
     output: Path | None,
+    dot: Path | None,
     as_json: bool,
     **choices: Any,
 ) -> None:
@@ -103,7 +116,7 @@ def command(
     if output and not job:
         raise InputError("--output is where --job writes; without it the plan goes to standard output")
     options = Options(
-        levels=_levels(workers, levels, bandwidth),
+        levels=_levels(workers, levels, bandwidth, choices["latency"]),
         sync=choices["sync"],
         memory_bytes=choices["memory"],
         straight=choices["straight"],
@@ -113,7 +126,10 @@ def command(
         published=choices["published"],
         together=tuple(tuple(group.split(",")) for group in choices["together"]),
     )
-    plan = plan_pipeline(read_profile(profile), options)
+    graph = read_profile(profile)
+    plan = plan_pipeline(graph, options)
+    if dot:
+        dot.write_text(drawn(graph, plan), encoding="utf-8")
     if job:
         _write_job(job, plan, output)
     if as_json:
@@ -123,7 +139,10 @@ def command(
 
 
 def _levels(
-    workers: int | None, counts: Sequence[int] | None, bandwidths: Sequence[float]
+    workers: int | None,
+    counts: Sequence[int] | None,
+    bandwidths: Sequence[float],
+    latencies: Sequence[float] | None,
 ) -> tuple[Level, ...]:
     if counts is None:
         if workers is None:
@@ -137,8 +156,15 @@ def _levels(
         raise InputError(
             f"--levels has {math.prod(counts)} workers and --workers {workers}; leave out one of them"
         )
+    if latencies is None:
+        latencies = [0.0] * len(counts)
+    if len(counts) != len(latencies):
+        raise InputError(
+            f"--levels has {len(counts)} levels and --latency {len(latencies)} values; give one for each level"
+        )
     return tuple(
-        Level(machines=count, bandwidth=each) for count, each in zip(counts, bandwidths, strict=True)
+        Level(machines=count, bandwidth=bandwidth, latency=latency)
+        for count, bandwidth, latency in zip(counts, bandwidths, latencies, strict=True)
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tdcs_train.plan.graph import Graph, pruned
-from tdcs_train.plan.options import Options, synchronisation
+from tdcs_train.plan.options import Options, averaging_latency, synchronisation
 from tdcs_train.plan.stage import Block, Stage, warmup_counts
 
 
@@ -43,6 +43,35 @@ def data_parallel_seconds(graph: Graph, options: Options) -> float:
         seconds = (seconds + sync) / level.machines
         within *= level.machines
     return seconds
+
+
+FIRST_BUCKET_BYTES = 1 << 20
+BUCKET_BYTES = 25 << 20
+"""Gradients that DistributedDataParallel averages at a time, by its defaults."""
+
+
+def overlapped_seconds(graph: Graph, options: Options, replicas: Sequence[int]) -> float:
+    """A mini-batch of the whole model on so many machines of each level, as DistributedDataParallel runs it.
+
+    Gradients are averaged in buckets as backward makes them, from the last layer to the first, while backward goes on;
+    the step ends with the last bucket.
+    """
+    link = latency = 0.0
+    for level, count in zip(options.levels, replicas, strict=True):
+        link += synchronisation(options.sync, count) / level.bandwidth
+        latency += averaging_latency(options.sync, level, count)
+    graph = pruned(graph)
+    made = math.fsum(layer.forward_ms for layer in graph.layers.values()) / 1000
+    sent, waiting, full = 0.0, 0.0, float(FIRST_BUCKET_BYTES)
+    for name in reversed(graph.order):
+        made += graph.layers[name].backward_ms / 1000
+        waiting += graph.layers[name].parameter_bytes
+        if waiting >= full:
+            sent = max(sent, made) + waiting * link + latency
+            waiting, full = 0.0, float(BUCKET_BYTES)
+    if waiting:
+        sent = max(sent, made) + waiting * link + latency
+    return max(sent, made) / math.prod(replicas)
 
 
 def stages(blocks: Sequence[Block], graph: Graph, options: Options) -> list[Stage]:
@@ -160,13 +189,14 @@ def _leaves(
         transfer = _transfer_seconds(index, blocks, graph, options, level=level, before=before)
         bandwidth = options.levels[level].bandwidth * _within(options, index, level)
         factor = synchronisation(options.sync, block.replicas) / bandwidth
+        latency = averaging_latency(options.sync, options.levels[level], block.replicas)
         if index:
             link = options.levels[level].bandwidth * options.activation_ratio
-            arriving = cut_bytes(graph, left) / link
+            arriving = options.levels[level].latency + cut_bytes(graph, left) / link
         if block.inner:
             inside = _leaves(block.inner, graph, options, level=level - 1, before=left, arriving=arriving)
             for leaf in inside:
-                sync = leaf.replicas * factor * parameter_bytes(graph, leaf.nodes)
+                sync = leaf.replicas * factor * parameter_bytes(graph, leaf.nodes) + latency
                 found.append(
                     Leaf(
                         nodes=leaf.nodes,
@@ -177,7 +207,7 @@ def _leaves(
                     )
                 )
         else:
-            sync = factor * parameter_bytes(graph, block.nodes)
+            sync = factor * parameter_bytes(graph, block.nodes) + latency
             found.append(Leaf(block.nodes, block.replicas, sync, transfer, arriving))
         left += block.nodes
     return found

@@ -23,6 +23,8 @@ class Level:
 
     machines: int
     bandwidth: float
+    latency: float = 0.0
+    """Seconds that the first byte takes from one machine to another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +74,21 @@ def check_options(options: Options) -> None:
             )
         if not (math.isfinite(level.bandwidth) and level.bandwidth > 0):
             raise InputError(f"--bandwidth: {level.bandwidth}; it must be finite and more than 0")
+        if not (math.isfinite(level.latency) and level.latency >= 0):
+            raise InputError(f"--latency: {level.latency}; it must be finite and 0 at least")
     if options.memory_bytes is not None and not options.memory_bytes > 0:
         raise InputError(f"--memory: {options.memory_bytes}; it must be more than 0")
     if not options.activation_ratio > 0:
         raise InputError(f"--activation-ratio: {options.activation_ratio}; it must be more than 0")
     if options.ahead is not None and not 0 <= options.ahead <= MOST_AHEAD:
         raise InputError(f"--ahead: {options.ahead}; it must be from 0 to {MOST_AHEAD}")
+
+
+def averaging_latency(sync: Sync, level: Level, replicas: int) -> float:
+    """Seconds of latency of one averaging of gradients: the steps of a ring one after another, or there and back."""
+    if replicas == 1:
+        return 0.0
+    return level.latency * (2 if sync == "ps" else 2 * (replicas - 1))
 
 
 def synchronisation(sync: Sync, replicas: Number) -> Number:

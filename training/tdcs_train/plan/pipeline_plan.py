@@ -12,6 +12,7 @@ from tdcs_train.plan.evaluation import (
     data_parallel_seconds,
     held_bytes,
     one_worker_seconds,
+    overlapped_seconds,
     stages,
 )
 from tdcs_train.plan.graph import Graph, InputShape, pruned
@@ -45,6 +46,8 @@ class PipelinePlan:
     more where transfers take too long to be hidden."""
     one_worker_seconds: float
     data_parallel_seconds: float
+    """With a ring as DistributedDataParallel does it: gradients travel while backward goes on. With parameter servers,
+    and where the published advice is asked for, by the published formula: after it."""
     one_worker_stages: tuple[Stage, ...]
     """The whole model on one worker."""
     data_parallel_stages: tuple[Stage, ...]
@@ -90,7 +93,7 @@ class PipelinePlan:
         return replace(
             self,
             stages=single,
-            bottleneck_seconds=seconds,
+            bottleneck_seconds=max(stage.seconds for stage in single),
             expected_seconds=seconds,
             ahead=0,
             deeper_seconds=seconds,
@@ -135,18 +138,42 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
     return PipelinePlan(
         stages=found,
         bottleneck_seconds=slowest,
-        expected_seconds=slowest if options.published else max(slowest, steady_seconds(found)),
+        expected_seconds=_expected(blocks, found, slowest, graph, options),
         ahead=options.ahead,
         deeper_seconds=(slowest if options.published else max(slowest, steady_seconds(deeper)))
         if can_deeper
         else None,
         one_worker_seconds=one_worker_seconds(graph),
-        data_parallel_seconds=data_parallel_seconds(graph, options),
+        data_parallel_seconds=_data_parallel(graph, options),
         inputs=graph.inputs,
         one_worker_stages=tuple(stages(one_worker, graph, options)),
         data_parallel_stages=tuple(stages(data_parallel, graph, options)),
         whole_fits=limit is None or held_bytes(graph, nodes) <= limit,
     )
+
+
+def _overlaps(options: Options) -> bool:
+    """Whether gradients of the whole model travel while backward goes on."""
+    return options.sync == "ring" and not options.published
+
+
+def _data_parallel(graph: Graph, options: Options) -> float:
+    if _overlaps(options):
+        return overlapped_seconds(graph, options, [level.machines for level in options.levels])
+    return data_parallel_seconds(graph, options)
+
+
+def _expected(
+    blocks: Sequence[Block], found: Sequence[Stage], slowest: float, graph: Graph, options: Options
+) -> float:
+    """What a full pipeline takes, or data parallel where there is one stage."""
+    if len(found) == 1 and _overlaps(options):
+        replicas: list[int] = []
+        while blocks:
+            replicas.insert(0, blocks[0].replicas)
+            blocks = blocks[0].inner
+        return overlapped_seconds(graph, options, replicas)
+    return slowest if options.published else max(slowest, steady_seconds(found))
 
 
 MOST_CHOSEN = 4
@@ -166,7 +193,7 @@ def _ahead(blocks: Sequence[Block], graph: Graph, options: Options) -> int:
     if options.published or len(stages(blocks, graph, replace(options, ahead=0))) == 1:
         return 0
     slowest = bottleneck_seconds(blocks, graph, options)
-    others = data_parallel_seconds(graph, options), one_worker_seconds(graph)
+    others = _data_parallel(graph, options), one_worker_seconds(graph)
     best, least = 0, math.inf
     for ahead in range(MOST_CHOSEN + 1):
         tried = stages(blocks, graph, replace(options, ahead=ahead))

@@ -25,6 +25,19 @@ def bandwidth(text: str) -> float:
     return value
 
 
+def seconds(text: str) -> float:
+    """Seconds: `50us`, `0.5ms`, `1s`, or a plain number of seconds.
+
+    Raises:
+        InputError: It is none of these.
+    """
+    found = re.fullmatch(NUMBER + r"\s*(us|ms|s)?", text.strip())
+    value = float(found[1]) * {"us": 1e-6, "ms": 1e-3}.get(found[2], 1.0) if found else math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{text!r} is no time; write it like 50us, 0.5ms or 1s")
+    return value
+
+
 def size(text: str) -> float:
     """Bytes: `16Gi`, `500M`, or a plain number.
 
