@@ -21,6 +21,7 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS
 from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.node_usage import Usage, trimmed
+from tdcs.control.operator.admitters import Admitters
 from tdcs.decide.place.node_eligibility import may_run
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.kube.api import KubeApi
@@ -178,6 +179,7 @@ class Jobs:
             max_passes=self._max_passes,
             patience=self._patience,
             preempts=self._preempts,
+            kueue=self._kueue,
             now=self.now,
             clock=self._clock,
         )
@@ -186,7 +188,11 @@ class Jobs:
             clock=lambda: time.monotonic() + self._ahead,
         )
         controller = TrainingJobController(
-            context=self.context, gangs=self.gangs, stalls=self.stalls, clock=self._clock
+            context=self.context,
+            gangs=self.gangs,
+            admitter=Admitters(context=self.context, gangs=self.gangs),
+            stalls=self.stalls,
+            clock=self._clock,
         )
 
         async def reconcile(key: WorkKey) -> float | None:

@@ -15,7 +15,7 @@ from tdcs.cli.plan.forecast import Forecast, Speeds, forecast, measured_rate
 from tdcs.cli.plan.placing import PlannedPod, place_pods
 from tdcs.cli.plan.planned_cache import CacheOutlook, Leaving, cache_outlook
 from tdcs.cli.plan.planned_world import PLANNED_UID, PlanWorld, applied, stores_of
-from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.queue_preview import preview
 from tdcs.decide.cache.eviction_order import Policy

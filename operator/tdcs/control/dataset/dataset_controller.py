@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, WorkKey
+from tdcs.control.dataset import dataset_deletion as deletion
 from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.key_checks import KeyChecks
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
@@ -21,8 +22,7 @@ from tdcs.control.dataset.dataset_pass import (
     Withdrawn,
 )
 from tdcs.control.dataset.dataset_publisher import Publisher
-from tdcs.control.dataset.mount import dataset_deletion as deletion
-from tdcs.control.dataset.mount import mount_identity, mount_readers
+from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_pass import reconcile
 from tdcs.control.dataset.mount.mount_readers import Reader
@@ -30,6 +30,7 @@ from tdcs.control.dataset.mount.mount_report import MountReport
 from tdcs.control.dataset.mount.mount_snapshot import MountRequest
 from tdcs.control.dataset.mount.orphaned_mounts import Orphans, remove_unused
 from tdcs.control.dataset.mount.shared_mount import Mount
+from tdcs.decide.cache import mount_identity
 from tdcs.decide.may_read import (
     ENDPOINT_NOT_ALLOWED,
 )

@@ -12,10 +12,11 @@ from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.access.store_endpoints import Endpoints, cluster_networks
 from tdcs.control.dataset.access.volume_origins import MountedSource, VolumeOrigins
 from tdcs.control.dataset.dataset_publisher import Publisher
-from tdcs.control.dataset.mount import mount_identity, mount_readers
+from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.orphaned_mounts import Orphans
 from tdcs.control.dataset.mount.shared_mount import Mount
+from tdcs.decide.cache import mount_identity
 from tdcs.decide.may_read import HostAnswer, SourceUse, may_read, missing_cluster, pinned_address
 from tdcs.decide.problem import Problem, Refusal
 from tdcs.model.cache_engine import Source

@@ -10,7 +10,7 @@ from tdcs.api.trainingjob import READING_ROLES, DatasetUse, Role, TrainingJobSpe
 from tdcs.control.job.framework_rendezvous import environment, port_of
 from tdcs.decide.job.failure_policy import job_backoff_limit, pod_failure_policy
 from tdcs.decide.job.inherited_marks import is_about_itself
-from tdcs.decide.job.observed_job import BACKOFF_LIMIT
+from tdcs.decide.job.observed_job import BACKOFF_LIMIT, started
 from tdcs.decide.kueue.kueue_nodes import Placement, template_changes
 from tdcs.decide.place.dataset_copies import FIRST_COPY
 from tdcs.kube.apply import digest_of, owner_reference
@@ -193,11 +193,6 @@ def changes(
         if template:
             differing["template"] = template
     return {"spec": differing} if differing else {}
-
-
-def started(live: Object) -> bool:
-    """Whether a Job's pods were ever allowed to exist: from then on the API lets nobody change its template."""
-    return bool((live.get("status") or {}).get("startTime"))
 
 
 def reading(

@@ -17,12 +17,12 @@ from tdcs.api.trainingjob_status import JobState, TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
 from tdcs.control.job import data_meetings, ended_job, job_status
-from tdcs.control.job.admitters import Admitters
 from tdcs.control.job.data_meetings import DataMeetings
 from tdcs.control.job.ended_job import is_settled
 from tdcs.control.job.framework_rendezvous import too_long
 from tdcs.control.job.job_restarts import EARLIER_JOBS_CHECK, JobRestarts
 from tdcs.control.job.pod_events import PodEvents
+from tdcs.control.job.queue.admitter import Admitter
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.growth_hold import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.refusal_message import child_refusal_of
@@ -83,12 +83,13 @@ class TrainingJobController:
         *,
         context: Context,
         gangs: GangQueue,
+        admitter: Admitter,
         stalls: DataStalls | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stalls = stalls or DataStalls(lambda *_: None)
         self._context = context
-        self._admitters = Admitters(context=context, gangs=gangs)
+        self._admitter = admitter
         self._meetings = DataMeetings(stores=context.stores, expected=gangs.expected_nodes)
         self._children = RoleJobs(context=context, clock=clock)
         self._restarts = JobRestarts(context=context)
@@ -140,7 +141,7 @@ class TrainingJobController:
             ):
                 obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
             await self._children.clean(obj, seen, live)
-            await self._admitters.end(obj, seen)
+            await self._admitter.end(obj, seen)
             if seen.known.queue_name:
                 known = TrainingJobStatus.model_validate(obj.get("status") or {})
                 obj = await self._publish(obj, known.model_copy(update={"queue_name": None}), [])
@@ -173,9 +174,7 @@ class TrainingJobController:
             seen = await self._with_claims(seen)
             seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
-            turn = await self._admitters.turn(
-                obj, seen, now=now, preferred=self._children.preferred(seen, {})
-            )
+            turn = await self._admitter.turn(obj, seen, now=now, preferred=self._children.preferred(seen, {}))
             seen = turn.seen
             outcome = decisions.outcome(seen, now=now)
             decision = turn.decide(now=now, over=outcome is not None)
@@ -297,7 +296,7 @@ class TrainingJobController:
 
     async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
         """What is asked for cannot be made: only a change helps."""
-        self._admitters.withdraw(obj["metadata"]["uid"])
+        self._admitter.withdraw(obj["metadata"]["uid"])
         found = finding(names.ADMITTED, False, "InvalidSpec", why)
         changed = {"state": "Waiting", "reason": found.reason, "message": found.message}
         try:
@@ -308,7 +307,7 @@ class TrainingJobController:
 
     async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
         """A child cannot be as it should. A job that can never have it fails; one that runs is not stopped for that."""
-        self._admitters.withdraw(obj["metadata"]["uid"])
+        self._admitter.withdraw(obj["metadata"]["uid"])
         refusal = child_refusal_of(error, job=seen.name, spec=seen.spec, made=seen.jobs)
         message, now = refusal.message, self._context.now()
         if refusal.lasts:

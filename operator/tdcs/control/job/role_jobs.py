@@ -7,7 +7,7 @@ from tdcs.api import names
 from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.control.context import Context
 from tdcs.control.job import job_children
-from tdcs.control.job.admitter import PodNodes
+from tdcs.control.job.queue.admitter import PodNodes
 from tdcs.decide.job import role_order
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed

@@ -8,7 +8,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Stores
-from tdcs.control.job.copy_choice import published_copy
+from tdcs.control.job.queue.copy_choice import published_copy
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.job.data_verdict import KnownDataset
 from tdcs.decide.kueue.kueue_workload import CheckedWorkload, copies_read, is_finished

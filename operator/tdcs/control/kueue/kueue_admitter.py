@@ -12,8 +12,8 @@ from typing import Any, Final
 from tdcs.api import names
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
-from tdcs.control.job.admitter import PodNodes
-from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.queue.admitter import PodNodes
+from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.kueue import own_workload

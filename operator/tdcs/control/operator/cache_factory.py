@@ -11,7 +11,7 @@ from aiohttp import web
 from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
 from tdcs.control.cache_registry import PATIENCE, Cache, CachePool, ClusterObjects
-from tdcs.control.native_engine import MountTable, NativeEngine
+from tdcs.control.operator.native_engine import MountTable, NativeEngine
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.holder_service import NO_TOPOLOGY, Known, KnownAgents, Topology, holder_routes
 from tdcs.engine.read_reports_service import Report, TakeWaits, read_failure_routes, read_waits_routes

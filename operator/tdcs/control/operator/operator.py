@@ -26,6 +26,7 @@ from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.job_index import JobIndex, indexed, kept_job
 from tdcs.control.kueue.datacheck_controller import KueueChecks
 from tdcs.control.node_usage import BOUND_AND_UNENDED, PodAddresses, Usage, trimmed
+from tdcs.control.operator.admitters import Admitters
 from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
 from tdcs.control.operator.informers import FOLLOWED, Views, informers_of
 from tdcs.control.operator.operator_health import STARTING, StaleError
@@ -163,6 +164,7 @@ class Operator:
             fair=settings.queue_order == "FairShare",
             preempts=settings.preemption,
             aging=settings.queue_aging_seconds,
+            kueue=settings.kueue,
             timed=self.metrics.timed_schedule,
         )
         self._handlers = EventHandlers(
@@ -210,7 +212,10 @@ class Operator:
             DATASETS: self._datasets.reconcile,
             PRELOADS: PreloadController(context=self.context, data=self._cached_data).reconcile,
             TRAINING_JOBS: TrainingJobController(
-                context=self.context, gangs=self._gangs, stalls=self.data_stalls
+                context=self.context,
+                gangs=self._gangs,
+                admitter=Admitters(context=self.context, gangs=self._gangs),
+                stalls=self.data_stalls,
             ).reconcile,
         }
         self._tasks: list[asyncio.Task[None]] = []

@@ -10,6 +10,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.model.job_pods import PodView, Unmade, newest
+from tdcs.model.kube_objects import Object
 
 BACKOFF_LIMIT = 6
 """The API's own default for a Job."""
@@ -176,3 +177,8 @@ _GANG = {"true": True, "false": False}
 def _attempt(annotations: Mapping[str, Any]) -> int | None:
     text = str(annotations.get(names.ANNOTATION_RESTART_ATTEMPT, ""))
     return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def started(live: Object) -> bool:
+    """Whether a Job's pods were ever allowed to exist: from then on the API lets nobody change its template."""
+    return bool((live.get("status") or {}).get("startTime"))

@@ -72,7 +72,7 @@ async def test_a_deleted_cache_frees_every_disk_and_then_goes(cluster: Cluster) 
 async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tdcs.control.dataset.mount.dataset_deletion.POLL", 0.1)
+    monkeypatch.setattr("tdcs.control.dataset.dataset_deletion.POLL", 0.1)
     monkeypatch.setattr("tdcs.control.dataset.access.dataset_volume.POLL", 0.1)
     await cluster.create_dataset()
     await cluster.until_state("Ready")

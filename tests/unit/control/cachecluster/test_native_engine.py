@@ -15,7 +15,7 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.control.cache_registry import NATIVE_FILES, most_files
 from tdcs.control.cachecluster import cache_certificates, cache_children
 from tdcs.control.cachecluster.blueprint import Blueprint
-from tdcs.control.native_engine import LOST_SECONDS, MountTable, NativeEngine
+from tdcs.control.operator.native_engine import LOST_SECONDS, MountTable, NativeEngine
 from tdcs.kube.errors import UnavailableError
 from tdcs.model.agent_state import AgentState, Assignment, FolderCount, FolderLimit
 from tdcs.model.cache_engine import (

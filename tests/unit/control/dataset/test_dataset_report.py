@@ -11,8 +11,8 @@ from tests.unit.decide.builders import totals_of
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.control.dataset.access import volume_objects
-from tdcs.control.dataset.mount import mount_identity
 from tdcs.decide import dataset_conditions, dataset_status
+from tdcs.decide.cache import mount_identity
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.copy_nodes import Mode
 from tdcs.decide.place.holdings import Failures, Holdings, WantProgress

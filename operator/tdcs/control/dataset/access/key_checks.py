@@ -12,8 +12,8 @@ from typing import Final
 
 from tdcs.control.background_task import BackgroundTask
 from tdcs.control.context import WorkKey
-from tdcs.control.dataset.mount import mount_identity
-from tdcs.control.dataset.mount.mount_identity import Mark
+from tdcs.decide.cache import mount_identity
+from tdcs.decide.cache.mount_identity import Mark
 from tdcs.decide.cache.mount_keys import KeysAnswer
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Problem, Refusal, of_engine, refusal_of
 from tdcs.listing.source_keys import CheckKeys

@@ -7,7 +7,7 @@ from typing import Final
 
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.access.key_checks import KeyChecks
-from tdcs.control.dataset.mount import mount_identity
+from tdcs.decide.cache import mount_identity
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Refusal, refusal_of
 from tdcs.listing.source_keys import CheckKeys
 from tdcs.model.cache_engine import Source

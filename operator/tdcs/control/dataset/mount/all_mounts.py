@@ -20,11 +20,12 @@ from tdcs.control.dataset.mount.mounting import Mounting
 from tdcs.control.dataset.mount.path_settings import PathSettings
 from tdcs.control.dataset.mount.shared_mount import Mount, Place
 from tdcs.control.dataset.mount.source_versions import MountManifests
-from tdcs.control.dataset.wakes import Wakes
+from tdcs.control.dataset.mount.wakes import Wakes
 from tdcs.control.node_view import NodeDirectory
 from tdcs.decide.place import placement_input
 from tdcs.decide.place.placement_input import CacheNodes
 from tdcs.decide.source_limits import manifest_bytes
+from tdcs.model.cache_engine import EngineError
 from tdcs.model.kube_objects import Key
 from tdcs.model.listing_limit import SourcesSize
 
@@ -96,6 +97,19 @@ class World:
         if place not in self._mounts:
             self._mounts[place] = self._made(cluster, path)
         return self._mounts[place]
+
+    def unmount(self, mount: Mount) -> EngineError | bool:
+        """One step towards a mount that is gone with its blocks: whether it is, or why not just now."""
+        view = self.observer.view(mount.cluster)
+        assigner = self.assigner(mount.cluster)
+        if not view.answered or view.failure is not None:
+            return False
+
+        async def before() -> None:
+            assigner.drop_mount(mount.path)
+            await mount.manifests.close()
+
+        return mount.mounting.unmount(mounts=view.mounts, before=before)
 
     async def drop(self, mount: Mount) -> None:
         self._mounts.pop(mount.place, None)

@@ -14,7 +14,7 @@ from tdcs.control.cache_registry import most_files
 from tdcs.control.context import Stores
 from tdcs.control.dataset import claimants
 from tdcs.control.dataset.bandwidth import store_of, worth
-from tdcs.control.dataset.mount import mount_identity, mount_readers
+from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.loss_guard import loss_rule
 from tdcs.control.dataset.mount.mount_readers import Reader
@@ -24,6 +24,7 @@ from tdcs.control.dataset.mount.mounting import MountOutcome, MountUser
 from tdcs.control.dataset.mount.path_settings import wanted_settings
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.control.dataset.mount.source_versions import awaited_url, manifest_of, manifest_urls
+from tdcs.decide.cache import mount_identity
 from tdcs.decide.cache.cache_quotas import counting, payers, quota_bytes
 from tdcs.decide.cache.grants import MountDemand
 from tdcs.decide.cache.load_order import Load

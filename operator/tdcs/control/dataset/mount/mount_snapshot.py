@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tdcs.control.dataset import claimants
-from tdcs.control.dataset.mount import mount_identity, mount_readers
+from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountReport
 from tdcs.control.dataset.mount.shared_mount import Mount
+from tdcs.decide.cache import mount_identity
 from tdcs.decide.cache.mount_keys import KeysAnswer
 from tdcs.decide.problem import Problem
 from tdcs.model.cache_engine import Source

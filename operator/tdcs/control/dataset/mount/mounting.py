@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tdcs.api import names
 from tdcs.control.background_task import BackgroundTask
 from tdcs.control.context import WorkKey
-from tdcs.control.dataset.mount import mount_identity
-from tdcs.control.dataset.mount.mount_identity import Mark
+from tdcs.decide.cache import mount_identity
+from tdcs.decide.cache.mount_identity import Mark
 from tdcs.decide.cache.mount_keys import KeysAnswer, gets_keys, may_mount
 from tdcs.decide.problem import RETRY_SOON, Problem, of_engine
 from tdcs.model.cache_engine import Engine, EngineError, KeysRefusedError, Source, SourceError

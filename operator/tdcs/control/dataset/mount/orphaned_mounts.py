@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 
 from tdcs.api import names
 from tdcs.control.dataset.mount.all_mounts import World
-from tdcs.control.dataset.mount.dataset_deletion import end_mount
 from tdcs.control.dataset.mount.shared_mount import Place
 from tdcs.kube.errors import KubeError
 from tdcs.model.cache_engine import EngineError
@@ -116,7 +115,7 @@ class Orphans:
         mount = self._world.get(cluster=cluster, path=path)
         if not mount.mounting.busy:
             _log.warning("unmounting %s of CacheCluster %s: no Dataset has it any more", path, cluster)
-        done = end_mount(world=self._world, mount=mount)
+        done = self._world.unmount(mount)
         if isinstance(done, EngineError):
             _log.warning("%s of CacheCluster %s, which no Dataset has, stays: %s", path, cluster, done)
         if done is True:

@@ -59,6 +59,7 @@ class GangQueue:
         fair: whether namespaces take turns by their shares.
         preempts: whether jobs may take the place of running ones of lower priority.
         aging: seconds of waiting after which a job counts as of the next higher priority; 0: never.
+        kueue: whether jobs with the label of a queue are Kueue's: then they are not in this one.
         timed: measures a pass over the queue.
 
     Attributes:
@@ -76,6 +77,7 @@ class GangQueue:
         fair: bool = True,
         preempts: bool = False,
         aging: float = 0.0,
+        kueue: bool = False,
         timed: Callable[[], AbstractContextManager[None]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], str] = utc_now,
@@ -98,6 +100,7 @@ class GangQueue:
             room=self._room,
             turns=self.turns,
             max_passes=max_passes,
+            kueue=kueue,
         )
         self._schedule: Schedule | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -109,10 +112,6 @@ class GangQueue:
         self._failures = 0
         self._cost = 0.0
         self._started = False
-
-    def leave_to_kueue(self, follows: bool) -> None:
-        """Whether jobs with the label of a queue are Kueue's: then they are not in this one."""
-        self._collector.kueue = follows
 
     def start(self) -> None:
         self._started = True

@@ -7,14 +7,13 @@ from typing import Final
 from tdcs.api import names
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
-from tdcs.control.job import job_children
-from tdcs.control.job.admitter import PodNodes
-from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.queue.admitter import PodNodes
+from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang import Gangs
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
-from tdcs.decide.job.observed_job import Observed
+from tdcs.decide.job.observed_job import Observed, started
 from tdcs.decide.queue.job_turn import record_of
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.queue_stop import StopPolicy, stopped
@@ -134,7 +133,7 @@ class OwnTurn:
 
     async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
         """See `Turn`: the nodes that pods leave to larger ones, of Jobs that have not started yet."""
-        if all(map(job_children.started, own.values())):
+        if all(map(started, own.values())):
             self._gangs.clear_nodes_to_leave(self._uid)
             return {}
         return {role: PodNodes(leave=self._gangs.nodes_to_leave(self._obj, role)) for role in own}

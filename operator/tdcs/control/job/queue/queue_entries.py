@@ -109,7 +109,7 @@ class Entries:
 class Collector:
     """Reads the jobs for a pass over the queue.
 
-    Attributes:
+    Args:
         kueue: whether jobs with the label of a queue are Kueue's. Those that wait are not in this queue then; those
             that were admitted have their room and their places as any other.
     """
@@ -122,21 +122,27 @@ class Collector:
         room: queue_snapshot.NodeRoom,
         turns: Turns,
         max_passes: int = MAX_PASSES,
+        kueue: bool = False,
     ) -> None:
         self._stores = stores
         self._demands = demands
         self._room = room
         self._turns = turns
         self._max_passes = max_passes
-        self.kueue = False
+        self._kueue = kueue
 
     def at(
         self, stores: Stores, *, demands: PodDemands, room: queue_snapshot.NodeRoom, turns: Turns
     ) -> "Collector":
         """The same of copies of the views and of what is known, for a thread."""
-        found = Collector(stores=stores, demands=demands, room=room, turns=turns, max_passes=self._max_passes)
-        found.kueue = self.kueue
-        return found
+        return Collector(
+            stores=stores,
+            demands=demands,
+            room=room,
+            turns=turns,
+            max_passes=self._max_passes,
+            kueue=self._kueue,
+        )
 
     def requests_of(self, obj: Object) -> tuple[PlaceRequest, ...]:
         """The places that a job takes at its datasets."""
@@ -193,7 +199,7 @@ class Collector:
             turn = turns.change(uid, workers=None)
         replicas = self.replicas(obj, spec)
         places = self.requests_of(obj)
-        by_kueue = bool(local_queue(obj, kueue=self.kueue))
+        by_kueue = bool(local_queue(obj, kueue=self._kueue))
         is_stopped = stop_policy(self._stores.namespaces, key[0]) is not StopPolicy.NONE
         runs = admitted or turn.admitted is not None
         pauses = turns.pause_left(uid) is not None

@@ -30,8 +30,7 @@ def preview(*, stores: Stores, uid: str, kueue: bool = False) -> Preview:
     `kueue`: whether there is a Kueue, which decides about the jobs in its queues.
     """
     demands, room, turns = PodDemands(stores=stores), NodeRoom(stores=stores), Turns()
-    collector = Collector(stores=stores, demands=demands, room=room, turns=turns)
-    collector.kueue = kueue
+    collector = Collector(stores=stores, demands=demands, room=room, turns=turns, kueue=kueue)
     entries = collector.collect()
     found = entries.schedule(room=room)
     free = room.free()

@@ -185,8 +185,8 @@ def use_claim(
 async def test_a_deleted_dataset_keeps_its_data_while_pods_use_its_claim_and_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tdcs.control.dataset.mount.dataset_deletion.RETRY_SOON", 0.1)
-    monkeypatch.setattr("tdcs.control.dataset.mount.dataset_deletion.POLL", 0.1)
+    monkeypatch.setattr("tdcs.control.dataset.dataset_deletion.RETRY_SOON", 0.1)
+    monkeypatch.setattr("tdcs.control.dataset.dataset_deletion.POLL", 0.1)
     monkeypatch.setattr("tdcs.control.dataset.access.dataset_volume.POLL", 0.1)
     monkeypatch.setattr("tdcs.control.dataset.access.dataset_volume.RETRY_SOON", 0.1)
     await cluster.create_dataset()

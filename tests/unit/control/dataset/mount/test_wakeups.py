@@ -60,7 +60,7 @@ async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.support.twins.agents.RATE_SECONDS", 0.1)
-    monkeypatch.setattr("tdcs.control.dataset.wakes.ROOM_SECONDS", 0.1)
+    monkeypatch.setattr("tdcs.control.dataset.mount.wakes.ROOM_SECONDS", 0.1)
     cluster.engine.sources["s3://pictures"] = {f"{n}.jpg": MB for n in range(10)}
     cluster.agents.foreign["n1"] = 94 * MB
     await cluster.create_dataset()

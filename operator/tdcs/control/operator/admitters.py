@@ -3,8 +3,8 @@
 from typing import Final
 
 from tdcs.control.context import Context
-from tdcs.control.job.admitter import Admitter, Turn
-from tdcs.control.job.copy_choice import CopyChoices
+from tdcs.control.job.queue.admitter import Admitter, Turn
+from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.own_queue import OwnQueue
 from tdcs.control.kueue.kueue_admitter import KueueAdmitter
@@ -23,7 +23,6 @@ class Admitters:
 
     def __init__(self, *, context: Context, gangs: GangQueue) -> None:
         self._kueue: Final = context.settings.kueue
-        gangs.leave_to_kueue(self._kueue)
         copies = CopyChoices(stores=context.stores, room=gangs.room_near, turns=gangs.turns)
         self._own: Final = OwnQueue(context=context, gangs=gangs, copies=copies)
         self._by_kueue: Final = KueueAdmitter(context=context, gangs=gangs, copies=copies)

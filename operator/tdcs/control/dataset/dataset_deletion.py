@@ -10,7 +10,6 @@ from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.decide.problem import RETRY_SOON, Problem, of_engine
-from tdcs.model.cache_engine import EngineError
 from tdcs.model.kube_objects import Object, object_key, without_finalizer
 from tdcs.model.kube_resources import DATASETS
 
@@ -66,20 +65,6 @@ async def release(*, world: World, obj: Object, mount: Mount | None, patient: bo
     return waiting
 
 
-def end_mount(*, world: World, mount: Mount) -> EngineError | bool:
-    """One step towards a mount that is gone with its blocks: whether it is, or why it could not be done just now."""
-    view = world.observer.view(mount.cluster)
-    assigner = world.assigner(mount.cluster)
-    if not view.answered or view.failure is not None:
-        return False
-
-    async def before() -> None:
-        assigner.drop_mount(mount.path)
-        await mount.manifests.close()
-
-    return mount.mounting.unmount(mounts=view.mounts, before=before)
-
-
 def _is_shared(world: World, obj: Object, mount: Mount) -> bool:
     """Whether another Dataset, which is not being deleted, reads the same mount."""
     stores, mine = world.context.stores, object_key(obj)
@@ -102,7 +87,7 @@ async def _unmounted(world: World, mount: Mount) -> float | Problem | None:
         return POLL
     view = world.observer.view(mount.cluster)
     async with mount.lock:
-        done = end_mount(world=world, mount=mount)
+        done = world.unmount(mount)
     if done is True:
         await world.drop(mount)
         return None
