@@ -18,6 +18,7 @@ from tdcs.api import names
 from tdcs.control.cache_registry import Caches
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
 from tdcs.control.context import Context, Settings, Stores, WorkKey, addresses_of
+from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.dataset.dataset_controller import DatasetController
 from tdcs.control.dataset.mount.all_mounts import World
@@ -73,7 +74,7 @@ class Cluster:
         resolve: gives the addresses of a host.
         trust: whether processes have certificates.
         clock: of the operator's decisions, in seconds that only grow.
-        services_known: whether the networks of Services are known.
+        services: networks of Services; none: they are not known.
     """
 
     def __init__(
@@ -87,9 +88,9 @@ class Cluster:
         resolve: Callable[[str], Sequence[str]] = addresses_of,
         trust: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        services_known: Callable[[], bool] = lambda: True,
+        services: tuple[str, ...] = ("fd00:5e::/108",),
     ) -> None:
-        self._services_known = services_known
+        self._services = services
         self.server = Server()
         self._trust = trust
         self._clock = clock
@@ -160,9 +161,9 @@ class Cluster:
         self._caches.follow(self.context.stores)
         self.mounts = World(context=self.context, queue_order=lambda: (), clock=self._clock)
         self.observer, self.cached_data = self.mounts.observer, CachedData(world=self.mounts)
-        self.datasets = DatasetController(
-            context=self.context, world=self.mounts, services_known=self._services_known
-        )
+        self.networks = ClusterNetworks(api=server, settings=self._settings, nodes=server.store(NODES))
+        self.networks.texts = self._services
+        self.datasets = DatasetController(context=self.context, world=self.mounts, networks=self.networks)
         self._passes = {
             DATASETS: self.reconcile_dataset,
             PRELOADS: PreloadController(context=self.context, data=self.cached_data).reconcile,

@@ -1,7 +1,6 @@
 """One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mount.mount_pass`."""
 
 import logging
-from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
@@ -10,6 +9,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset import dataset_deletion as deletion
 from tdcs.control.dataset.access import dataset_volume
+from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.control.dataset.access.key_checks import KeyChecks
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.access.volume_origins import UNCHECKED
@@ -52,8 +52,7 @@ class DatasetController:
         *,
         context: Context,
         world: World,
-        networks: Callable[[], Sequence[str]] = lambda: (),
-        services_known: Callable[[], bool] = lambda: True,
+        networks: ClusterNetworks,
     ) -> None:
         settings, clock = context.settings, world.clock
         self._context = context
@@ -75,7 +74,6 @@ class DatasetController:
             key_checks=self._key_checks,
             revoked=self._revoked,
             networks=networks,
-            services_known=services_known,
         )
 
     async def reconcile(self, key: WorkKey) -> float | None:

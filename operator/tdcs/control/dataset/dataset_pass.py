@@ -1,15 +1,15 @@
 """A pass over a Dataset before its mount is worked on: may it read its source, with which keys, and at which mount."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
+from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.control.dataset.access.dataset_volume import Volume
 from tdcs.control.dataset.access.key_checks import KeyChecks
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
-from tdcs.control.dataset.access.store_endpoints import Endpoints, cluster_networks
+from tdcs.control.dataset.access.store_endpoints import Endpoints
 from tdcs.control.dataset.access.volume_origins import MountedSource, VolumeOrigins
 from tdcs.control.dataset.dataset_publisher import Publisher
 from tdcs.control.dataset.mount import mount_readers
@@ -103,8 +103,7 @@ class PassSteps:
     Args:
         key_checks: asks sources whether they take a Dataset's keys.
         revoked: since when keys are refused.
-        networks: networks of the cluster beside those of its nodes.
-        services_known: whether the networks of Services are known.
+        networks: of the cluster, where only a rule lets a store be.
     """
 
     def __init__(
@@ -115,8 +114,7 @@ class PassSteps:
         orphans: Orphans,
         key_checks: KeyChecks,
         revoked: RevokedKeys,
-        networks: Callable[[], Sequence[str]],
-        services_known: Callable[[], bool],
+        networks: ClusterNetworks,
     ) -> None:
         self._world = world
         self._context: Context = world.context
@@ -124,13 +122,13 @@ class PassSteps:
         self._orphans = orphans
         self._key_checks = key_checks
         self._revoked = revoked
-        self._services_known = services_known
+        self._networks = networks
         self._uids: dict[WorkKey, str] = {}
         self._volume_origins = VolumeOrigins(key_checks=key_checks)
         context = world.context
         self._endpoints = Endpoints(
             resolve=context.resolve,
-            networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
+            networks=networks,
             pods=context.stores.pod_addresses,
             clock=world.clock,
             on_change=context.queue.add,
@@ -199,7 +197,7 @@ class PassSteps:
         answer = self._endpoints.look(use.host, user=found.key) if use.host else HostAnswer()
         found.address = pinned_address(use, answer=answer)
         found.ca_bundle = use.verdict.ca_bundle
-        found.doubt = may_read(use, answer=answer, networks_known=self._services_known())
+        found.doubt = may_read(use, answer=answer, networks_known=self._networks.services_known)
         if found.doubt is not None and found.doubt.permanent:
             return Withdrawn(found.doubt)
         return Blocked(found.doubt) if found.doubt is not None and not found.serves else None

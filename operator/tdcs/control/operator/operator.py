@@ -187,15 +187,14 @@ class Operator:
         self.data_stalls = DataStalls(
             lambda job, seconds: queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
         )
-        self._cluster_networks = ClusterNetworks(api, settings)
+        self._cluster_networks = ClusterNetworks(api=api, settings=settings, nodes=stores.nodes)
         mounts = World(context=self.context, queue_order=self._gangs.order, clock=time.monotonic)
         self._cached_data = CachedData(world=mounts)
         self._observer = mounts.observer
         self._datasets = DatasetController(
             context=self.context,
             world=mounts,
-            networks=self._cluster_networks.all,
-            services_known=self._cluster_networks.known,
+            networks=self._cluster_networks,
         )
         self.metrics.show(
             stores=stores,

@@ -61,10 +61,7 @@ async def test_where_the_networks_of_services_are_unknown_a_store_without_tls_wa
     hosts: Names,
 ) -> None:
     engine = MemoryEngine(sources={"s3://pictures": {"a": MB}}, workers={"n1": 100 * MB})
-    known: list[str] = []
-    async with Cluster(
-        engine=engine, nodes={"n1": {}}, resolve=hosts, services_known=lambda: bool(known)
-    ) as cluster:
+    async with Cluster(engine=engine, nodes={"n1": {}}, resolve=hosts, services=()) as cluster:
         await cluster.create_cache()
         await cluster.create_keys()
         await cluster.create_dataset(source={"options": {"endpoint": STORE}})
@@ -74,7 +71,7 @@ async def test_where_the_networks_of_services_are_unknown_a_store_without_tls_wa
         assert not engine.state.mounts
         await cluster.create_dataset("by-https", source={"options": {"endpoint": "https://203.0.113.9"}})
         await cluster.until_state("Ready", "by-https")
-        known.append("10.96.0.0/12")
+        cluster.networks.texts = ("10.96.0.0/12",)
         await cluster.annotate("pictures", refresh="1")
         await cluster.until_state("Ready")
 

@@ -1,12 +1,12 @@
-"""The networks of the cluster that its nodes do not say: those of Services, where the API server names them (Kubernetes
-1.33 and newer, or with its beta version), and those of the settings."""
+"""The networks of the cluster: of pods and nodes, as its nodes say, of Services, where the API server names them
+(Kubernetes 1.33 and newer, or with its beta version), and those of the settings."""
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Final
 
-from tdcs.control.context import Settings
-from tdcs.control.dataset.access.store_endpoints import FRESH_SECONDS
+from tdcs.control.context import Settings, Store
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
 from tdcs.model.kube_objects import Object
@@ -14,29 +14,45 @@ from tdcs.model.kube_resources import SERVICE_CIDRS, SERVICE_CIDRS_BETA
 
 _log: Final = logging.getLogger(__name__)
 
+FRESH_SECONDS: Final = 10.0
+"""The networks of Services are read again after so long."""
+
 
 class ClusterNetworks:
-    """The cluster's networks beside those that its nodes say. Those of Services are read again and again: a cluster can
-    be given more of them at any time.
+    """The cluster's networks. Those of Services are read again and again: a cluster can be given more of them at any
+    time.
 
     Args:
         settings: name networks, and addresses of the API server.
+        nodes: a live view of the cluster's nodes.
 
     Attributes:
         texts: the networks of Services, as they were read last.
     """
 
-    def __init__(self, api: KubeApi, settings: Settings) -> None:
+    def __init__(self, *, api: KubeApi, settings: Settings, nodes: Store) -> None:
         self._api: Final = api
+        self._nodes: Final = nodes
         self._settings: Final = settings
         self._said = False
         self.texts: tuple[str, ...] = ()
 
-    def known(self) -> bool:
+    @property
+    def services_known(self) -> bool:
         return bool(self._settings.internal_networks or self.texts)
 
     def all(self) -> tuple[str, ...]:
-        return (*self._settings.internal_networks, *self._settings.api_server_addresses, *self.texts)
+        """All networks and addresses that are the cluster's now, as texts."""
+        named = (*self._settings.internal_networks, *self._settings.api_server_addresses, *self.texts)
+        return (*named, *self._of_nodes())
+
+    def _of_nodes(self) -> Iterator[str]:
+        for node in self._nodes.values():
+            spec, status = node.get("spec") or {}, node.get("status") or {}
+            yield from (str(each) for each in spec.get("podCIDRs") or [spec.get("podCIDR")] if each)
+            for each in status.get("addresses") or ():
+                if each.get("type") in {"InternalIP", "ExternalIP"}:
+                    yield str(each.get("address"))
 
     async def read(self) -> None:
         """Read them now. Those that were read last count where the API server names none; raises KubeError when it does

@@ -9,16 +9,16 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tdcs.control.context import WorkKey
+from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.decide.forbidden_addresses import Network, internal_kind, parse_networks, plain_address
 from tdcs.decide.may_read import HostAnswer
 from tdcs.listing.namespace_share import NamespaceShare
-from tdcs.model.kube_objects import Object
 
 _log: Final = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Endpoints:
 
     Args:
         resolve: gives the addresses of a host.
-        networks: those of the cluster now, as texts.
+        networks: those of the cluster.
         on_change: called with each user of a host of which something else is known than before.
     """
 
@@ -86,7 +86,7 @@ class Endpoints:
         self,
         *,
         resolve: Resolve,
-        networks: Callable[[], Iterable[str]],
+        networks: ClusterNetworks,
         pods: Container[str],
         clock: Callable[[], float],
         on_change: Callable[[WorkKey], None],
@@ -199,7 +199,7 @@ class Endpoints:
                 del self._lookups[namespace]
 
     def _judged(self, found: Sequence[str], *, before: str = "") -> HostAnswer:
-        texts = tuple(self._networks())
+        texts = self._networks.all()
         if texts != self._parsed[0]:
             self._parsed = (texts, _networks_of(texts))
         kinds = (internal_kind(address, internal=self._parsed[1], pods=self._pods) for address in found)
@@ -229,20 +229,6 @@ def _take(host: _Host, answer: HostAnswer, now: float) -> None:
     elif host.answer.address and now - host.good_at < STALE_SECONDS:
         return
     host.answer = answer
-
-
-def cluster_networks(*, nodes: Mapping[tuple[str, str], Object], more: Iterable[str]) -> list[str]:
-    """The networks of pods and the addresses of nodes, as the nodes say, and those that the administrator names."""
-    found = list(more)
-    for node in nodes.values():
-        spec, status = node.get("spec") or {}, node.get("status") or {}
-        found += [str(each) for each in spec.get("podCIDRs") or [spec.get("podCIDR")] if each]
-        found += [
-            str(each.get("address"))
-            for each in status.get("addresses") or ()
-            if each.get("type") in {"InternalIP", "ExternalIP"}
-        ]
-    return found
 
 
 def _networks_of(texts: Iterable[str]) -> tuple[Network, ...]:

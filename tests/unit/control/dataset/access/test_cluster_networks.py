@@ -20,7 +20,7 @@ async def test_a_network_that_is_added_later_is_known(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.005)
     server = Server()
     server.store(SERVICE_CIDRS)["", "kubernetes"] = {"spec": {"cidrs": ["10.96.0.0/12", "fd00::/108"]}}
-    networks = ClusterNetworks(server, Settings())
+    networks = ClusterNetworks(api=server, settings=Settings(), nodes={})
     await networks.read()
     assert networks.texts == ("10.96.0.0/12", "fd00::/108")
     task = asyncio.create_task(networks.follow())
@@ -40,7 +40,7 @@ async def test_networks_that_only_the_beta_version_names_are_known(monkeypatch: 
         return await listed(resource, **more)
 
     monkeypatch.setattr(server, "list", beta_only)
-    networks = ClusterNetworks(server, Settings())
+    networks = ClusterNetworks(api=server, settings=Settings(), nodes={})
     await networks.read()
     assert networks.texts == ("10.96.0.0/12",)
 
@@ -52,7 +52,7 @@ async def test_an_api_server_that_does_not_say_leaves_what_is_known(
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.001)
     server, asked = Server(), 0
     server.store(SERVICE_CIDRS)["", "kubernetes"] = {"spec": {"cidrs": ["10.96.0.0/12"]}}
-    networks = ClusterNetworks(server, Settings())
+    networks = ClusterNetworks(api=server, settings=Settings(), nodes={})
     await networks.read()
 
     async def fails(*_: object, **__: object) -> ObjectList:

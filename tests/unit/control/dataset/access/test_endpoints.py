@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from tests.support.waiting import eventually_async
+from tests.unit.control.server import Server
 
-from tdcs.control.context import WorkKey
+from tdcs.control.context import Settings, WorkKey
 from tdcs.control.dataset.access import store_endpoints as module
+from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.control.dataset.access.store_endpoints import Endpoints
 from tdcs.decide.may_read import HostAnswer
 from tdcs.model.kube_resources import DATASETS
@@ -24,14 +26,14 @@ class World:
 
     def __init__(self) -> None:
         self.now, self.found, self.asked = 0.0, ["93.184.216.34"], 0
-        self.networks: list[str] = []
+        self.networks = ClusterNetworks(api=Server(), settings=Settings(), nodes={})
         self.woken: list[WorkKey] = []
         self.hanging = threading.Event()
         self.flaky = 0
         self.times: Counter[str] = Counter()
         self.endpoints = Endpoints(
             resolve=self.resolve,
-            networks=lambda: self.networks,
+            networks=self.networks,
             pods=(),
             clock=lambda: self.now,
             on_change=self.woken.append,
@@ -99,7 +101,7 @@ async def test_an_address_inside_the_cluster_is_settled_after_three_looks_and_a_
 
 
 async def test_an_address_is_judged_at_once_and_asked_of_no_name_server(world: World) -> None:
-    world.networks = ["10.0.0.0/8"]
+    world.networks.texts = ("10.0.0.0/8",)
     assert world.look("93.184.216.34").address == "93.184.216.34"
     inside = world.look("10.0.0.7")
     assert inside.internal == "cluster-internal"
@@ -127,7 +129,7 @@ async def test_only_a_changed_answer_wakes_those_who_use_the_name(world: World) 
 @pytest.mark.parametrize("host", [STORE, "93.184.216.34"])
 async def test_a_network_that_the_cluster_gets_later_is_compared_too(world: World, host: str) -> None:
     assert (await world.until(lambda answer: answer.known, host=host)).address == "93.184.216.34"
-    world.networks = ["93.184.216.0/24"]
+    world.networks.texts = ("93.184.216.0/24",)
     await world.until(lambda answer: answer.internal == "cluster-internal", host=host)
     assert ONE in world.woken
 
