@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tdcs.api import names
 from tdcs.api.base import Model, list_map
 from tdcs.api.durations import past
 
@@ -84,12 +85,23 @@ def is_true(conditions: Iterable[Condition], type_: str) -> bool:
     return any(condition.type == type_ and condition.status == "True" for condition in conditions)
 
 
+def is_loaded(conditions: Iterable[Condition]) -> bool:
+    """Whether a Dataset is loaded, and nothing of it is loaded again just now."""
+    return any(
+        condition.type == names.LOADED and condition.status == "True" and condition.reason != RELOADING
+        for condition in conditions
+    )
+
+
 def shorten(message: str) -> str:
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"
 
 
 CACHE_STARTING = "CacheStarting"
 """A cache is new, and its master has not answered yet."""
+
+CACHE_UNAVAILABLE = "CacheUnavailable"
+"""A cache's master does not answer, for longer than a restart of it takes where something was ready."""
 
 CLAIM_LOST = "ClaimLost"
 """The claim of a Dataset has lost its volume, which is made anew: no new pod can mount it until the two are bound."""
@@ -145,6 +157,9 @@ PRELOAD_DISABLED = "PreloadDisabled"
 QUOTA_EXCEEDED = "QuotaExceeded"
 """A quota allows less than is wanted."""
 
+RELOADING = "Reloading"
+"""A Dataset was loaded, and some of it is loaded again, as its nodes or its source have changed."""
+
 SCHEDULE_NEVER_FIRES = "ScheduleNeverFires"
 """A cron line has no time to come."""
 
@@ -184,6 +199,7 @@ HOLDING_UP_PODS = frozenset(
 
 WARNINGS = HOLDING_UP_PODS | frozenset(
     {
+        CACHE_UNAVAILABLE,
         CLAIM_LOST,
         CLAIM_REFUSED,
         COPIES_ABOVE_MAXIMUM,
@@ -206,7 +222,6 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         "CacheClusterDeleting",
         "CacheClusterNotFound",
         "CacheError",
-        "CacheUnavailable",
         "CertificatesNotReady",
         "ChildNotMade",
         "ChildRefused",

@@ -259,8 +259,9 @@ class DatasetStatus(Model):
     conditions: Conditions = Field(default=[])
     """Mounted: the source can be read through the cache. SourceReachable: the last look at the source and its keys
     succeeded. Granted: the cache manager gives it all the room that it asks for. Placed: as many nodes as asked for
-    hold it, and all of it found room. Loaded: what was to be cached is on its nodes. Ready: what was to be cached is
-    there, as far as it can be had and fits; jobs read it as soon as it is mounted."""
+    hold it, and all of it found room. Loaded: what was to be cached was brought to its nodes; it stays True with the
+    reason Reloading while some of it is loaded again, as nodes or the source have changed. Ready: what was to be cached
+    is there, as far as it can be had and fits; jobs read it as soon as it is mounted."""
     total_bytes: int = 0
     """Size of the data at its source."""
     total_files: int = 0

@@ -61,7 +61,7 @@ class CacheObserver:
         self._on_cache = on_cache
         self._on_agents = on_agents
         self._on_room = on_room
-        self._clock = clock
+        self.clock = clock
         self._views: dict[str, CacheView] = {}
         self._heard: set[str] = set()
         """Caches with a master that has answered."""
@@ -76,7 +76,7 @@ class CacheObserver:
     def view(self, cluster: str) -> CacheView:
         """What is known of a cache cluster; begins to look at one that is asked for the first time."""
         if cluster not in self._views:
-            self._views[cluster] = CacheView(since=self._clock())
+            self._views[cluster] = CacheView(since=self.clock())
             self._asked[cluster] = asyncio.Event()
             self._tasks[cluster] = [
                 asyncio.create_task(self._watch_master(cluster), name=f"observe {cluster}"),
@@ -177,9 +177,10 @@ class CacheObserver:
             seen = replace(
                 now,
                 # No worker is known before its master answers: how long one is waited for counts from then.
-                since=now.since if cluster in self._heard else self._clock(),
+                since=now.since if cluster in self._heard else self.clock(),
                 answered=True,
                 failure=None,
+                silent_since=None,
                 outages=now.outages + back,
                 mounts=dict(mounts),
                 workers=tuple(workers),
@@ -200,7 +201,10 @@ class CacheObserver:
         now = self._views.get(cluster)
         if now is not None:
             generation = now.generation + (not now.answered or str(now.failure) != str(failure))
-            self._views[cluster] = replace(now, generation=generation, answered=True, failure=failure)
+            since = self.clock() if now.silent_since is None else now.silent_since
+            self._views[cluster] = replace(
+                now, generation=generation, answered=True, failure=failure, silent_since=since
+            )
             if str(now.failure) != str(failure):
                 self._on_cache(cluster, None)
 
@@ -221,18 +225,18 @@ class CacheObserver:
             self._views[cluster] = before
             self._on_cache(cluster, None)
         states = {node: state for node, state in states.items() if node not in foreign}
-        now = self._clock()
+        now = self.clock()
         kept = {node: one for node, one in before.away.items() if now - one.since < AWAY_SECONDS}
         if len(kept) < len(before.away):
             before = replace(before, generation=before.generation + 1, away=kept)
             self._views[cluster] = before
         known = before.agents
-        if not known and self._clock() - before.since < self._patience and _is_silent(before, states):
+        if not known and self.clock() - before.since < self._patience and _is_silent(before, states):
             return  # hundreds of them answer one after the other, and nothing is decided without all
         if known.keys() == states.keys() and all(_same(known[node], states[node]) for node in states):
             return
         lost = known.keys() - states.keys()
-        gone = {node: Away(state=known[node], since=self._clock()) for node in lost}
+        gone = {node: Away(state=known[node], since=self.clock()) for node in lost}
         # What an agent of another journal has is not coming back.
         counted = {**before.away, **gone}.items()
         away = {node: one for node, one in counted if node not in states and node not in foreign}

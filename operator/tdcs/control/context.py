@@ -101,6 +101,7 @@ class Settings:
         learning_seconds: a new operator assigns nothing before it knows all mounts, or for so long at most.
         absence_seconds: how long an agent may be away before what it holds stops to count as readable. A process that
             restarts at once is back sooner, and no status changes for it.
+        outage_seconds: how long a cache's master may be silent, as during a restart, before what was ready is not.
         handover_seconds: how long what moved to another node stays where it was, in pauses between two tables of
             holders: readers that have not heard of the move would read the source.
         give_up_seconds: how long a Preload goes on when all is there but files that cannot be had.
@@ -221,6 +222,7 @@ class Settings:
     listing_seconds: float = 120.0
     learning_seconds: float = 20.0
     absence_seconds: float = 3.0
+    outage_seconds: float = 180.0
     handover_seconds: float = 4.0
     give_up_seconds: float = 30.0
     resync_seconds: float = 600.0

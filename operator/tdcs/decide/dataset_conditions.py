@@ -7,6 +7,7 @@ from typing import Literal
 from tdcs.api import names
 from tdcs.api.conditions import (
     CACHE_STARTING,
+    CACHE_UNAVAILABLE,
     CLAIM_LOST,
     COPIES_WRONG,
     EVICTED,
@@ -17,6 +18,7 @@ from tdcs.api.conditions import (
     NOT_ALL_FITS,
     PRELOAD_DISABLED,
     QUOTA_EXCEEDED,
+    RELOADING,
     Finding,
     finding,
     shorten,
@@ -156,16 +158,25 @@ def loading(
     placement: WantPlacement,
     cause: str = "",
     absent: Sequence[str] = (),
+    was_loaded: bool = False,
 ) -> list[Finding]:
     """Blocks are on their way; with the cause when the source gives nothing just now.
 
     Args:
+        was_loaded: whether all of it was loaded since the spec last changed: it serves, whatever is brought to other
+            nodes, or to another version of the source.
         absent: nodes with agents that are away, and may be back with what they have.
     """
     reason, text = "Loading", f"{so_far(progress)}{_away(absent)}"
     if cause:
         reason, text = "LoadFailed", f"{text}; it is tried again: {cause}"
-    return serving(uri=uri, where=placed(placement), loaded=False, ready=False, reason=reason, text=text)
+    elif was_loaded:
+        reason, text = (
+            RELOADING,
+            f"its nodes or its source have changed, and some of it is loaded again: {text}",
+        )
+    stays = was_loaded and not cause
+    return serving(uri=uri, where=placed(placement), loaded=stays, ready=stays, reason=reason, text=text)
 
 
 def loaded(
@@ -305,6 +316,8 @@ def state_of(findings: list[Finding]) -> DatasetState:
     if ready is not None and ready.status == "True":
         if ready.reason in {EVICTED, EXPIRED}:
             return "Evicted"
+        if ready.reason == RELOADING:
+            return "Loading"
         reached = source is None or source.status != "False"
         return "Ready" if ready.reason in PLAIN and reached else "Degraded"
     early: dict[str, DatasetState] = {
@@ -316,7 +329,7 @@ def state_of(findings: list[Finding]) -> DatasetState:
         "CacheClusterNotFound": "Pending",
         CACHE_STARTING: "Pending",
         CLAIM_LOST: "Pending",
-        "CacheUnavailable": "Pending",
+        CACHE_UNAVAILABLE: "Pending",
         NO_CACHE_NODE: "Pending",
         "EndpointLookup": "Pending",
         "KeysUnchecked": "Pending",

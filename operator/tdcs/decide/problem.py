@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from tdcs.api import names
+from tdcs.api.conditions import CACHE_UNAVAILABLE
 from tdcs.model.cache_engine import (
     EngineError,
     EngineUnavailableError,
@@ -83,7 +84,7 @@ def of_engine(error: EngineError, *, mounted: bool) -> Problem:
 
 def _of_engine(error: EngineError, *, mounted: bool) -> Problem:
     if isinstance(error, EngineUnavailableError):
-        return Problem(reason="CacheUnavailable", message=str(error), retry_after=RETRY_SOON)
+        return Problem(reason=CACHE_UNAVAILABLE, message=str(error), retry_after=RETRY_SOON)
     if isinstance(error, SourceError):
         refused = isinstance(error, KeysRefusedError)
         return Problem(

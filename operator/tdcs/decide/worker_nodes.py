@@ -6,7 +6,7 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
-from tdcs.api.conditions import CACHE_STARTING, NO_CACHE_NODE, Finding, finding
+from tdcs.api.conditions import CACHE_STARTING, CACHE_UNAVAILABLE, NO_CACHE_NODE, Finding, finding
 from tdcs.api.durations import seconds_since
 from tdcs.decide.place.slot_nodes import matches
 from tdcs.model.cache_engine import WorkerInfo
@@ -24,6 +24,9 @@ ALL_READY = "AllReady"
 
 WORKERS_LEAVING = "WorkersLeaving"
 """Of Progressing: all wanted workers are there, and others hand their data over."""
+
+MASTER_RESTARTING = "MasterRestarting"
+"""Of Ready and Progressing: the master has been silent for no longer than a restart takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +144,14 @@ def with_idle(workers: Sequence[CacheWorker], idle_since: Mapping[str, str]) -> 
     ]
 
 
-def silent_workers(*, wanted: Sequence[str], known: CacheClusterStatus | None) -> list[CacheWorker]:
-    """Each wanted worker while the master does not answer: with what was known of it."""
+def silent_workers(
+    *, wanted: Sequence[str], known: CacheClusterStatus | None, restarting: bool = False
+) -> list[CacheWorker]:
+    """Each wanted worker while the master does not answer: with what was known of it. `restarting`: the master has not
+    been silent for longer than a restart takes."""
     before = {worker.node: worker for worker in (known.workers if known else ())}
     return [
-        before[node].model_copy(update={"state": "Pending"})
+        (before[node] if restarting else before[node].model_copy(update={"state": "Pending"}))
         if node in before
         else CacheWorker(node=node, state="Pending")
         for node in wanted
@@ -196,24 +202,30 @@ def readiness(
     namespace: str,
     failure: str = "",
     starting: bool = False,
+    restarting: bool = False,
     draining: Sequence[CacheWorker] = (),
     was_ready: bool = False,
 ) -> Finding:
     """The Ready condition: the cache serves.
 
     It begins when all workers are there for the first time. From then on it stays while the engine answers and a worker
-    is left, whatever starts, leaves or is lost (see :func:`progress`), as a Deployment stays Available.
+    is left, whatever starts, leaves or is lost (see :func:`progress`), as a Deployment stays Available; and while the
+    master restarts, without which agents serve what they hold.
 
     Args:
         namespace: where the cache's pods are.
         failure: why the engine could not be asked; empty when it answered.
         starting: whether it has never answered, and is not expected to yet.
+        restarting: whether it has answered, and a restart takes as long as it has been silent.
         was_ready: whether the condition was true before.
     """
     if failure and starting:
         return finding(names.READY, False, CACHE_STARTING, starting_text(failure))
+    if failure and restarting and was_ready:
+        text = f"what is cached is read, and what is new waits for the master, which does not answer yet: {failure}"
+        return finding(names.READY, True, MASTER_RESTARTING, text)
     if failure:
-        return finding(names.READY, False, "CacheUnavailable", failure)
+        return finding(names.READY, False, CACHE_UNAVAILABLE, failure)
     if not workers:
         return finding(
             names.READY,

@@ -31,6 +31,7 @@ class CacheView:
         since: when the master answered this process for the first time; until then, when it was first asked.
         answered: whether the master has answered, or failed to, at least once.
         failure: why the master does not answer now; None when it does.
+        silent_since: when it was first seen not to, by the clock of `since`; None while it answers.
         outages: how often it came back; what was set there before may be lost.
         mounts: mounted paths and the URI of each one's source, as last heard.
         workers: as last heard.
@@ -46,6 +47,7 @@ class CacheView:
     generation: int = 0
     answered: bool = False
     failure: EngineError | None = None
+    silent_since: float | None = None
     outages: int = 0
     mounts: Mapping[str, str] = field(default_factory=dict)
     workers: tuple[WorkerInfo, ...] = ()
@@ -85,6 +87,13 @@ def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
     conditions = (cluster.get("status") or {}).get("conditions") or ()
     before = next((one.get("reason") for one in conditions if one.get("type") == names.READY), CACHE_STARTING)
     return before == CACHE_STARTING and seconds_since(str(created), now=now) < STARTING_SECONDS
+
+
+def is_restarting(view: CacheView, *, clock: float, patience: float) -> bool:
+    """Whether the master does not answer, and not for longer than its restart takes (`patience`, in seconds): agents
+    serve what they hold meanwhile, so whatever was ready is ready."""
+    since = clock if view.silent_since is None else view.silent_since
+    return view.failure is not None and clock - since < patience
 
 
 def starting_text(failure: object) -> str:

@@ -54,6 +54,7 @@ QUICK = Settings(
     poll_seconds=0.05,
     resync_seconds=600.0,
     listing_seconds=0.3,
+    outage_seconds=0.3,
     give_up_seconds=0.3,
     handover_seconds=0.0,
     clone_idle_seconds=0.5,

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -23,7 +24,7 @@ from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
 from tdcs.model.cache_engine import WorkerInfo
-from tdcs.model.cache_view import is_starting
+from tdcs.model.cache_view import is_restarting, is_starting
 from tdcs.model.humanize import counted, explain_invalid
 from tdcs.model.kube_objects import Object, with_finalizer, without_finalizer
 from tdcs.model.kube_resources import (
@@ -107,6 +108,10 @@ class CacheClusterController:
             return min(self._context.settings.poll_seconds, 0.5)  # nothing is known yet: the status stands
         found = None if view.failure is not None else view.workers
         failure = "" if view.failure is None else str(view.failure)
+        was_ready = worker_nodes.is_ready(cluster.status)
+        restarting = was_ready and is_restarting(
+            view, clock=self._observer.clock(), patience=self._context.settings.outage_seconds
+        )
         drain = Drain(
             context=self._context,
             plan=blueprint,
@@ -126,7 +131,7 @@ class CacheClusterController:
                 wanted=wanted, workers=found, starting=self._starting(cluster, wanted, sets)
             )
             if found is not None
-            else worker_nodes.silent_workers(wanted=wanted, known=cluster.status)
+            else worker_nodes.silent_workers(wanted=wanted, known=cluster.status, restarting=restarting)
         )
         fuse, namespace = self._fuse(key.name, cluster.spec), self._context.settings.namespace
         ready = worker_nodes.readiness(
@@ -136,9 +141,12 @@ class CacheClusterController:
             failure=failure,
             starting=is_starting(view, obj, now=self._context.now()),
             draining=draining,
-            was_ready=worker_nodes.is_ready(cluster.status),
+            restarting=restarting,
+            was_ready=was_ready,
         )
         progress = worker_nodes.progress(workers=workers, fuse=fuse, namespace=namespace, draining=draining)
+        if restarting:
+            progress = replace(ready, type=names.PROGRESSING)
         complete = ready.reason == worker_nodes.ALL_READY
         status = worker_nodes.status_of(
             cluster=key.name,

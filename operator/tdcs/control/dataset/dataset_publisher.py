@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
+from tdcs.api import names
 from tdcs.api.conditions import LISTING_WAITS, Finding, shorten
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.control.context import Settings, WorkKey
@@ -65,9 +66,19 @@ def findings_of(
     if progress.failed_bytes and not progress.missing_bytes and not cause and found.failures.files:
         cause = found.failures.files[0].reason
     loading = dataset_conditions.loading(
-        progress=progress, uri=uri, placement=mine, cause=cause, absent=absent
+        progress=progress, uri=uri, placement=mine, cause=cause, absent=absent, was_loaded=_was_loaded(me)
     )
     return loading, settings.progress_seconds
+
+
+def _was_loaded(me: Reader) -> bool:
+    """Whether a Dataset's status says that it was loaded by the spec that it has now."""
+    generation = int(me.obj["metadata"].get("generation", 0))
+    conditions = me.dataset.status.conditions if me.dataset.status is not None else ()
+    return any(
+        one.type == names.LOADED and one.status == "True" and one.observed_generation == generation
+        for one in conditions
+    )
 
 
 VOLUME_IN_USE: Final = "VolumeInUse"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
-from tdcs.api.conditions import COPIES_WRONG, EXPIRED, FILES_FAILED
+from tdcs.api.conditions import COPIES_WRONG, EXPIRED, FILES_FAILED, RELOADING
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.durations import seconds_between, to_seconds
 from tdcs.api.sharing import PIN, TIMED
@@ -186,7 +186,7 @@ def _loaded_since(status: DatasetStatus | None) -> str | None:
     """When all had been loaded that can be; None while more is to come."""
     found = {one.type: one for one in (status.conditions if status else ())}
     loaded, ready = found.get(names.LOADED), found.get(names.READY)
-    if loaded is not None and loaded.status == "True":
+    if loaded is not None and loaded.status == "True" and loaded.reason != RELOADING:
         return loaded.last_transition_time
     # Never Loaded with files that cannot be had, or with wrong copies: it became Ready without them.
     if ready is not None and ready.status == "True" and ready.reason in _LOADED_IN_PART:

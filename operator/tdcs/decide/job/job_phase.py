@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
-from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED, is_true, shorten
+from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED, is_loaded, is_true, shorten
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, seconds_since, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
@@ -204,7 +204,7 @@ def readiness(
         why = NOT_UNDERSTOOD if dataset is None else why_not_mounted(dataset)
         return DatasetReadiness(name=use.name, found=found, deleting=deleting, why=why)
     start = dataset.spec.preload.start_time
-    final = not dataset.spec.preload.enabled or is_true(dataset.status.conditions, names.LOADED)
+    final = not dataset.spec.preload.enabled or is_loaded(dataset.status.conditions)
     over = patience_left is not None and patience_left <= 0
     mounted = is_true(dataset.status.conditions, names.MOUNTED)
     return DatasetReadiness(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.api.conditions import CACHE_STARTING
+from tdcs.api.conditions import CACHE_STARTING, CACHE_UNAVAILABLE
 from tdcs.api.quantities import to_bytes
 from tdcs.control.cache_registry import most_files
 from tdcs.control.context import Stores
@@ -66,13 +66,39 @@ async def reconcile(
     snapshot, last = Snapshot.of(world, mount, asked, users), mount.last
     if last is not None and snapshot is not None and snapshot == last.snapshot:
         return last.report
-    report = await MountPass(world=world, mount=mount, asked=asked, users=users).run()
+    report = _patient(
+        await MountPass(world=world, mount=mount, asked=asked, users=users).run(),
+        world=world,
+        mount=mount,
+        serves=mount_readers.serves(asked.me.dataset),
+    )
     mount.last = LastPass(
         report=report,
         snapshot=snapshot if rests(world, mount, report) else None,
         times=mount.mounting.times,
     )
     return report
+
+
+def _patient(report: MountReport, *, world: World, mount: Mount, serves: bool) -> MountReport:
+    """What a pass found, without that the master is silent for no longer than its restart takes: what a Dataset
+    `serves` is read meanwhile, so nobody has to act."""
+    silent = [
+        one for one in (report.problem, report.trouble) if one is not None and one.reason == CACHE_UNAVAILABLE
+    ]
+    if not silent:
+        mount.silent_since = None
+        return report
+    clock = world.clock()
+    seen = world.observer.view(mount.cluster).silent_since
+    mount.silent_since = min(one for one in (mount.silent_since, seen, clock) if one is not None)
+    if not serves or clock - mount.silent_since >= world.context.settings.outage_seconds:
+        return report
+    return replace(
+        report,
+        problem=None if report.problem in silent else report.problem,
+        trouble=None if report.trouble in silent else report.trouble,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,7 +138,7 @@ async def test_what_an_agent_has_is_struck_seconds_after_it_went_and_its_slots_w
     # One that stays away is replaced.
     await leave(cluster, gone)
     clock.now += PATIENCE
-    await cluster.until(lambda: ("Loaded", "False", "Loading") in {one[:3] for one in seen})
+    await cluster.until(lambda: ("Loaded", "True", "Reloading") in {one[:3] for one in seen})
     await cluster.until(lambda: set(cluster.nodes()) == {"a", "b", "c"} - {gone})
     await cluster.until_state("Ready")
 

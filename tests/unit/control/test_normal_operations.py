@@ -1,0 +1,175 @@
+"""Conditions under normal operations: none leaves True without a cause that a person must act on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+from tests.unit.control.cluster import QUICK
+from tests.unit.control.workers import WorkersCluster
+
+from tdcs.api import names
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, PRELOADS, Resource
+
+KB = 1000
+SOURCES = {
+    "s3://pictures": {f"p{number:02d}": KB for number in range(24)},
+    "s3://texts": {f"t{number:02d}": KB for number in range(6)},
+}
+PASSING = frozenset({names.PROGRESSING, names.SUSPENDED})
+"""Conditions that say what goes on just now: they are True for a while by their meaning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fall:
+    """A condition that was True and is not any more."""
+
+    kind: str
+    name: str
+    condition: str
+    reason: str
+    message: str
+
+
+class RecordedCluster(WorkersCluster):
+    """Records each condition of any kind that leaves True; its master may be away for long before that is a fault."""
+
+    def __init__(self) -> None:
+        super().__init__(sources=dict(SOURCES), nodes="abcd", capacity=100 * KB)
+        self._settings = replace(QUICK, return_seconds=0.2, outage_seconds=600.0)
+        self.falls: list[Fall] = []
+        self._true: dict[tuple[str, str, str], set[str]] = {}
+
+    def _changed(self, resource: Resource, obj: Object, deleted: bool) -> None:
+        metadata = obj["metadata"]
+        key = (resource.kind, metadata.get("namespace", ""), metadata["name"])
+        conditions = (obj.get("status") or {}).get("conditions") or ()
+        if resource in (CACHE_CLUSTERS, DATASETS, PRELOADS) and not deleted:
+            known = self._true.get(key, set())
+            self.falls += [
+                Fall(
+                    kind=resource.kind,
+                    name=metadata["name"],
+                    condition=one["type"],
+                    reason=one["reason"],
+                    message=one["message"],
+                )
+                for one in conditions
+                if one["type"] in known - PASSING and one["status"] != "True"
+            ]
+            self._true[key] = {one["type"] for one in conditions if one["status"] == "True"}
+        super()._changed(resource, obj, deleted)
+
+    def is_whole(self) -> bool:
+        """Whether all that is wanted of both Datasets lies on nodes, and every condition is true."""
+        return all(
+            self.status(name).get("loadedRatio") == 1.0
+            and self.status(name).get("state") == "Ready"
+            and self.condition("Ready", name).get("status") == "True"
+            for name in ("pictures", "texts")
+        )
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[RecordedCluster]:
+    async with RecordedCluster() as made:
+        await made.create_cache(nodeSelector={"cache": "yes"}, replicas=3)
+        await made.create_dataset(placement={"mode": "Partition", "nodeCount": 2})
+        await made.create_dataset(
+            "texts",
+            source={"uri": "s3://texts", "checkInterval": "1s"},
+            placement={"mode": "Replicate", "nodeCount": 2},
+        )
+        await made.create_preload()
+        await made.until_state("Complete", "warm", resource=PRELOADS)
+        await made.until(lambda: made.is_whole() and len(made.workers()) == 3)
+        node = next(iter(made.nodes("texts")))
+        made.read("trainer", "texts", node=node)
+        await made.until(lambda: made.status("texts").get("usedBy"))
+        yield made
+
+
+async def whole_with(cluster: RecordedCluster, workers: int) -> None:
+    """Until so many workers are Ready, and all data is there."""
+    await cluster.until(
+        lambda: (
+            list(cluster.workers().values()) == ["Ready"] * workers
+            and len(cluster.worker_nodes()) == workers
+            and cluster.is_whole()
+        )
+    )
+
+
+async def looked_at(cluster: RecordedCluster) -> None:
+    """Until both Datasets have been looked at several times from now on."""
+    before = cluster.passes
+    await cluster.until(lambda: cluster.passes > before + 8)
+
+
+async def answers_again(cluster: RecordedCluster, *, outages: int) -> None:
+    """Until the master has come back more often than that."""
+    await cluster.until(lambda: cluster.observer.view("default").outages > outages)
+
+
+async def test_no_condition_leaves_true_in_normal_operations(cluster: RecordedCluster) -> None:
+    # Scale out, and in again.
+    await cluster.scale(replicas=4)
+    await whole_with(cluster, 4)
+    await cluster.scale(replicas=3)
+    await whole_with(cluster, 3)
+    assert cluster.falls == [], "scaling"
+
+    # An upgrade: another version of the spec, and the workers restart one after the other.
+    await cluster.scale(image="tdcs/alluxio:next")
+    for node in sorted(cluster.worker_nodes()):
+        cluster.engine.set_worker(name=node, live=False)
+        await asyncio.sleep(0.05)
+        cluster.agents.restart(node, forgets=False)
+        cluster.engine.set_worker(name=node, live=True)
+        await whole_with(cluster, 3)
+    assert cluster.falls == [], "an upgrade"
+
+    # A node that holds data is lost for longer than its worker is waited for, and comes back.
+    lost = max(cluster.held(), key=lambda node: cluster.held()[node])
+    cluster.engine.set_worker(name=lost, live=False)
+    await cluster.until(lambda: cluster.workers().get(lost) == "Lost" and cluster.is_whole())
+    cluster.agents.restart(lost, forgets=False)
+    cluster.engine.set_worker(name=lost, live=True)
+    await whole_with(cluster, 3)
+    assert cluster.falls == [], "a lost node"
+
+    await cluster.restart()
+    await whole_with(cluster, 3)
+    assert cluster.falls == [], "a restart of the operator"
+
+    # The master restarts: it answers nobody for many looks; and once more while the operator restarts.
+    for restarts_too in (False, True):
+        outages = cluster.observer.view("default").outages
+        cluster.engine.available = False
+        await cluster.until(lambda: cluster.observer.view("default").failure is not None)
+        await looked_at(cluster)
+        if restarts_too:
+            await cluster.restart()
+            await cluster.until(lambda: cluster.observer.view("default").failure is not None)
+            await looked_at(cluster)
+            outages = 0
+        cluster.engine.available = True
+        await answers_again(cluster, outages=outages)
+        await whole_with(cluster, 3)
+    assert cluster.falls == [], "a restart of the master"
+
+    # The source changes and is listed again: one file more, one less, one longer.
+    cluster.engine.sources["s3://texts"] = {"t00": 2 * KB, "t02": KB, "new": KB}
+    await cluster.annotate("texts", refresh="now")
+    await cluster.until(lambda: cluster.status("texts").get("totalFiles") == 3)
+    await whole_with(cluster, 3)
+    assert cluster.falls == [], "another listing"
+
+    # A node that holds data leaves the cache by its label, and joins again.
+    leaver = next(iter(cluster.nodes("texts")))
+    await cluster.server.merge(NODES, name=leaver, patch={"metadata": {"labels": {"cache": None}}})
+    await cluster.until(lambda: leaver not in cluster.worker_nodes() and cluster.is_whole())
+    await cluster.server.merge(NODES, name=leaver, patch={"metadata": {"labels": {"cache": "yes"}}})
+    await whole_with(cluster, 3)
+    assert cluster.falls == [], "a drain"
