@@ -64,14 +64,14 @@ async def passed(cluster: Cluster) -> None:
     """Until a pass that began after this has ended."""
     before = cluster.passes
     cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
-    await cluster.until(lambda: cluster.passes > before, deadline=10)
-    await cluster.until(lambda: len(cluster.context.queue) == 0, deadline=10)
+    await cluster.until(lambda: cluster.passes > before)
+    await cluster.until(lambda: len(cluster.context.queue) == 0)
 
 
 async def leave(cluster: Cluster, node: str) -> None:
     """The agent of a node goes, with its worker, and the operator has heard of it."""
     cluster.engine.set_worker(name=node, live=False)
-    await cluster.until(lambda: node in cluster.observer.view("default").away, deadline=10)
+    await cluster.until(lambda: node in cluster.observer.view("default").away)
     await passed(cluster)
 
 
@@ -79,7 +79,7 @@ async def come_back(cluster: Cluster, node: str) -> None:
     """They are there again."""
     cluster.engine.set_worker(name=node, live=True)
     cluster.agents.restart(node)
-    await cluster.until(lambda: node in cluster.observer.view("default").agents, deadline=10)
+    await cluster.until(lambda: node in cluster.observer.view("default").agents)
     await passed(cluster)
 
 
@@ -116,7 +116,7 @@ async def test_what_an_agent_has_is_struck_seconds_after_it_went_and_its_slots_w
     seen = states_of(cluster)
     await leave(cluster, gone)
     clock.now += ABSENCE
-    await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE}, deadline=5)
+    await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE})
     status = cluster.status()
     assert (status["loadedBytes"], status["physicalBytes"], status["copyCount"]) == (2 * SIZE, SIZE, 1)
     assert f"the agent of {gone} is away" in cluster.condition("Loaded")["message"]
@@ -125,7 +125,7 @@ async def test_what_an_agent_has_is_struck_seconds_after_it_went_and_its_slots_w
     await passed(cluster)
     assert set(cluster.nodes()) == {gone, other}
     await come_back(cluster, gone)
-    await cluster.until(lambda: cluster.nodes() == held and cluster.status()["state"] == "Ready", deadline=5)
+    await cluster.until(lambda: cluster.nodes() == held and cluster.status()["state"] == "Ready")
     assert "is away" not in cluster.condition("Loaded")["message"]
     assert cluster.engine.source_bytes_read == read
     assert set(cluster.held()) == {gone, other}
@@ -169,7 +169,7 @@ async def test_files_that_cannot_be_had_are_no_load_while_an_agent_is_away(
         await leave(cluster, node)
     clock.now += ABSENCE
     cluster.context.queue.add(WorkKey(DATASETS, "n", "second"))
-    await cluster.until(lambda: not any(cluster.nodes("second").values()), deadline=5)
+    await cluster.until(lambda: not any(cluster.nodes("second").values()))
     assert {field: cluster.status("second")[field] for field in known} == known
     assert seen == {("Degraded", "FilesFailed")}
 
@@ -194,23 +194,23 @@ async def test_a_job_that_waits_for_nodes_keeps_them_while_an_agent_is_away(
     gone, other = sorted(cluster.nodes())
     cluster.server.store(PERSISTENT_VOLUME_CLAIMS)["n", "pictures"]["status"] = {"phase": "Bound"}
     await passed(cluster)
-    await cluster.until(lambda: cluster.status().get("claimName"), deadline=5)
+    await cluster.until(lambda: cluster.status().get("claimName"))
 
     async def looked_at() -> None:
         before = jobs.passes
         jobs.context.queue.add(WorkKey(TRAINING_JOBS, "n", "big"))
-        await jobs.until(lambda: jobs.passes > before, deadline=10)
+        await jobs.until(lambda: jobs.passes > before)
 
     async with jobs:
         await jobs.create("long", workers=2, gpus=2)
-        await jobs.until(lambda: jobs.bound("long") == 2, deadline=10)
+        await jobs.until(lambda: jobs.bound("long") == 2)
         await jobs.create("big", workers=2, gpus=4, datasets=[reads])
         await jobs.until(lambda: jobs.status("big").get("state") == "Queued", deadline=4)
         await jobs.create("first", workers=1)
-        await jobs.until(lambda: jobs.bound("first") == 1, deadline=10)
+        await jobs.until(lambda: jobs.bound("first") == 1)
         await leave(cluster, gone)
         clock.now += 5 * ABSENCE / 3  # 5 s of 3
-        await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE}, deadline=5)
+        await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE})
         await looked_at()
         assert jobs.status("big")["state"] == "Queued"
         await jobs.create("second", workers=1)
@@ -223,7 +223,7 @@ async def test_a_load_time_is_not_that_of_an_agent_that_was_away(cluster: Cluste
     for node in sorted(cluster.nodes()):
         await leave(cluster, node)
     clock.now += ABSENCE
-    await cluster.until(lambda: not any(cluster.nodes().values()), deadline=5)
+    await cluster.until(lambda: not any(cluster.nodes().values()))
     clock.now += 5.0
     for node in sorted(cluster.nodes()):
         await come_back(cluster, node)
@@ -238,7 +238,7 @@ async def test_a_new_operator_leaves_struck_what_it_has_not_heard_of_and_moves_n
     gone, other = sorted(held)
     await leave(cluster, gone)
     clock.now += ABSENCE
-    await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE}, deadline=5)
+    await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE})
     await cluster.stop()
     await cluster.start()
     await passed(cluster)
@@ -246,7 +246,7 @@ async def test_a_new_operator_leaves_struck_what_it_has_not_heard_of_and_moves_n
     await passed(cluster)
     assert cluster.nodes() == {gone: 0, other: SIZE}
     await come_back(cluster, gone)
-    await cluster.until(lambda: cluster.nodes() == held and cluster.status()["state"] == "Ready", deadline=5)
+    await cluster.until(lambda: cluster.nodes() == held and cluster.status()["state"] == "Ready")
     assert cluster.engine.source_bytes_read == read
 
 
