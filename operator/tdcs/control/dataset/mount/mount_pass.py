@@ -2,48 +2,49 @@
 
 import asyncio
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import CACHE_STARTING, CACHE_UNAVAILABLE
-from tdcs.api.quantities import to_bytes
-from tdcs.control.cache_registry import most_files
 from tdcs.control.context import Stores
 from tdcs.control.dataset import claimants
-from tdcs.control.dataset.bandwidth import store_of, worth
-from tdcs.control.dataset.mount import mount_readers
+from tdcs.control.dataset.mount import mount_limits, mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.loss_guard import loss_rule
 from tdcs.control.dataset.mount.mount_readers import Reader
-from tdcs.control.dataset.mount.mount_report import LastPass, MountDecision, MountReport
+from tdcs.control.dataset.mount.mount_report import (
+    AgentWork,
+    LastPass,
+    MountDecision,
+    MountReport,
+    progress_of,
+    report_of,
+)
 from tdcs.control.dataset.mount.mount_snapshot import UNHEARD_SECONDS, MountRequest, Snapshot, rests
 from tdcs.control.dataset.mount.mounting import MountOutcome, MountUser
 from tdcs.control.dataset.mount.path_settings import wanted_settings
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.control.dataset.mount.source_versions import awaited_url, manifest_of, manifest_urls
 from tdcs.decide.cache import mount_identity
-from tdcs.decide.cache.cache_quotas import counting, payers, quota_bytes
-from tdcs.decide.cache.grants import MountDemand
-from tdcs.decide.cache.load_order import Load
+from tdcs.decide.cache.cache_quotas import payers
+from tdcs.decide.cache.grants import MountDemand, MountGrant
 from tdcs.decide.cache.mount_keys import KeysAnswer
-from tdcs.decide.cache.mount_standing import Claimant, standing
+from tdcs.decide.cache.mount_standing import Claimant, Standing, standing
 from tdcs.decide.cache.wants import Want
-from tdcs.decide.place import holdings, placement_input
+from tdcs.decide.place import placement_input
 from tdcs.decide.place.agent_assignments import AssignmentInput, assign
 from tdcs.decide.place.holdings import WantProgress
-from tdcs.decide.place.placement_input import Hosts, ReadOn
+from tdcs.decide.place.placement_input import CacheNodes, Hosts, ReadOn
 from tdcs.decide.place.slot_nodes import WantPlacement
+from tdcs.decide.place.wanted_clones import Clone
 from tdcs.decide.problem import Problem, of_engine
-from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.holder_table import table_seconds
 from tdcs.listing.result import Listed, access_of
-from tdcs.model.agent_state import AgentState, MountState, SourceAccess
-from tdcs.model.cache_engine import EngineError, Source
+from tdcs.model.agent_state import AgentState, Assignment, SourceAccess
+from tdcs.model.cache_engine import Source
 from tdcs.model.cache_view import CacheView, is_starting, starting_text
-from tdcs.model.listing_limit import ListingLimit, SourcesSize
+from tdcs.model.manifest_format import Totals
 
 FEW_NODES = 8
 """The assignments of so many nodes are worked out in the event loop."""
@@ -102,6 +103,30 @@ def _patient(report: MountReport, *, world: World, mount: Mount, serves: bool) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Needs:
+    """What is wanted of a mount, by whom, and the nodes where it may go.
+
+    Attributes:
+        wants: of its Datasets and Preloads, and further copies.
+        totals: of the files under each selection of paths.
+        urls: where its manifest can be had.
+        held_before: where each copy of each want lay.
+        claims: who uses each Dataset, by its own want's key.
+        clones: the further copies of each Dataset, by its own want's key.
+        read_on: of each Dataset whose copies follow its jobs, the nodes on which it is read.
+    """
+
+    wants: Sequence[Want]
+    totals: Mapping[tuple[str, ...], Totals]
+    urls: tuple[str, ...]
+    held_before: HeldBefore
+    claims: Mapping[str, Claimant]
+    clones: Mapping[str, tuple[Clone, ...]]
+    read_on: Mapping[str, ReadOn]
+    hosts: Hosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MountPass:
     """One pass, see `reconcile`."""
 
@@ -120,19 +145,54 @@ class MountPass:
         return self.world.spec_of(self.mount.cluster) or CacheClusterSpec()
 
     async def run(self) -> MountReport:
-        world, mount, context = self.world, self.mount, self.world.context
-        before, now = mount.report or MountReport(), context.now()
-        # Observe: the cache as it was last heard of.
-        view = world.observer.view(mount.cluster)
-        if view.failure is not None:
-            cause = of_engine(view.failure, mounted=before.listed is not None)
-            cluster = self.stores.cache_cluster(mount.cluster)
-            if is_starting(view, cluster, now=now):
-                cause = replace(cause, reason=CACHE_STARTING, message=starting_text(view.failure))
-            return replace(before, problem=cause)
-        if not view.answered:
+        """The cache as it was last heard of; the mount and its version; what is wanted and granted; what agents do."""
+        before, view = self.mount.report or MountReport(), self.world.observer.view(self.mount.cluster)
+        if view.failure is not None or not view.answered:
+            return self._unanswered(view, before)
+        before = self._have_mounted(view, before)
+        if not before.there:
+            return before
+        known = self.world.nodes_of(self.mount.cluster)
+        holders = [known.agents[node] for node in known.holders.get(self.mount.path, ())]
+        before, listed = self._have_listed(view, before, holders)
+        if listed is None:
+            return before
+        needs = await self._needs(before, listed, known, holders)
+        if needs is None:
+            return replace(before, listed=listed, decided=False)
+        before = replace(before, read_on=needs.read_on)
+        if needs.hosts.waiting or self._keys_awaited():
+            return replace(before, listed=listed, decided=False)
+        grant, stands = await self._granted(listed, needs)
+        work = self._work(view, before, listed, needs, grant, stands)
+        assigner = self.world.assigner(self.mount.cluster)
+        assigner.put(path=self.mount.path, assignments=await self._assignments(listed, needs, work))
+        settled = self.mount.settings.apply(
+            wanted_settings(
+                self.mount.path, needs.wants, grant.placements, owned=work.owned, version=listed.digest
+            ),
+            version=view.versions.get(self.mount.path, ""),
+            outages=view.outages,
+        )
+        current = assigner.current(self.mount.path, states=needs.hosts.agents)
+        report = report_of(
+            before, listed=listed, hosts=needs.hosts, work=work, current=current, settled=settled
+        )
+        return replace(report, look_at=self._next_look(report))
+
+    def _unanswered(self, view: CacheView, before: MountReport) -> MountReport:
+        """Of a cache that does not answer, or has not yet."""
+        if view.failure is None:
             return replace(before, problem=None)
-        # Mounted, with the right keys.
+        cause = of_engine(view.failure, mounted=before.listed is not None)
+        cluster = self.stores.cache_cluster(self.mount.cluster)
+        if is_starting(view, cluster, now=self.world.context.now()):
+            cause = replace(cause, reason=CACHE_STARTING, message=starting_text(view.failure))
+        return replace(before, problem=cause)
+
+    def _have_mounted(self, view: CacheView, before: MountReport) -> MountReport:
+        """Have the source mounted with the right keys. Of one that was mounted anew nothing holds that was known."""
+        mount = self.mount
         times, keyed_at = mount.mounting.times, mount.mounting.keyed_at
         outcome = self._mounted(view)
         if mount.mounting.keyed_at != keyed_at:
@@ -142,143 +202,172 @@ class MountPass:
             before = mount.report or MountReport()
         if not outcome.there:
             return replace(before, there=False, problem=outcome.problem)
-        before = replace(before, there=True, problem=None, trouble=outcome.trouble, differs=outcome.differs)
-        # Its version.
-        known = world.nodes_of(mount.cluster)
-        holders = [known.agents[node] for node in known.holders.get(mount.path, ())]
+        return replace(before, there=True, problem=None, trouble=outcome.trouble, differs=outcome.differs)
+
+    def _have_listed(
+        self, view: CacheView, before: MountReport, holders: Sequence[AgentState]
+    ) -> tuple[MountReport, Listed | None]:
+        """Have the source listed where that is due; gives its version, None before the first one is known."""
         self._list(view, before, holders)
-        versions = mount.manifests.view()
+        versions = self.mount.manifests.view()
         before = replace(
             before,
             trouble=before.trouble or self._own(versions.trouble),
             checked=versions.checked,
-            held_up_by=mount.manifests.held_up_by,
+            held_up_by=self.mount.manifests.held_up_by,
         )
-        listed = versions.listed
-        if listed is None:
-            return replace(before, problem=self._own(versions.problem))
-        # What is wanted, and where it goes.
-        wants = mount_readers.all_wants(stores=self.stores, users=self.users, now=now)
+        if versions.listed is None:
+            before = replace(before, problem=self._own(versions.problem))
+        return before, versions.listed
+
+    async def _needs(
+        self, before: MountReport, listed: Listed, known: CacheNodes, holders: Sequence[AgentState]
+    ) -> _Needs | None:
+        """What is wanted of the mount, and the nodes where it may go; None while the files of a selection of paths are
+        not known."""
+        world, mount, context = self.world, self.mount, self.world.context
+        wants = mount_readers.all_wants(stores=self.stores, users=self.users, now=context.now())
         urls = manifest_urls(context.caches.manifest_url, mount.path, holders, digest=listed.digest)
         totals = await mount.manifests.totals({want.paths for want in wants}, urls=urls)
         if totals is None:
-            return replace(before, listed=listed, decided=False)
+            return None
         held_before = self._held_before()
         wants = mount_readers.with_ids(wants, stores=self.stores, held=held_before)
         claims = claimants.of_mount(context=context, users=self.users, queue=world.queue_order())
-        further = claimants.clones_of(context=context, users=self.users, claims=claims)
-        wants = [*wants, *claimants.clone_wants(self.users, wants, further)]
-        before = replace(before, read_on=self._read_on(before, claims, wants, held_before))
-        found = placement_input.hosts(
-            path=mount.path,
-            known=known,
-            expected=placement_input.nodes_of(held_before) if wants else (),
-            now=world.clock(),
-            patience=context.settings.return_seconds,
-            absence=context.settings.absence_seconds,
-        )
-        if found.waiting or self._keys_awaited():
-            return replace(before, listed=listed, decided=False)
-        stands = standing(
-            list(claims.values()), size=listed.totals.block_bytes, policies=world.policies, now=now
-        )
-        quotas = self.spec.quotas
-        grant = await world.manager.grant(
-            cluster=mount.cluster,
-            demand=MountDemand(
+        clones = claimants.clones_of(context=context, users=self.users, claims=claims)
+        wants = [*wants, *claimants.clone_wants(self.users, wants, clones)]
+        return _Needs(
+            wants=wants,
+            totals=totals,
+            urls=urls,
+            held_before=held_before,
+            claims=claims,
+            clones=clones,
+            read_on=self._read_on(before, claims, wants, held_before),
+            hosts=placement_input.hosts(
                 path=mount.path,
-                manifest=listed.digest,
-                wants=tuple(wants),
-                totals=totals,
-                candidates=found.candidates,
-                tier=stands.tier,
-                value=stands.value,
-                held_before=held_before,
-                payers=payers(wants, quotas=quotas, namespaces=self.stores.namespaces),
-                filled={} if wants else found.filled,
-                readers={key: one.nodes for key, one in before.read_on.items()},
+                known=known,
+                expected=placement_input.nodes_of(held_before) if wants else (),
+                now=world.clock(),
+                patience=context.settings.return_seconds,
+                absence=context.settings.absence_seconds,
             ),
-            nodes=found.spaces,
-            quotas=self._quotas_left(),
         )
-        # Act: what each agent shall do, and how the cache treats the path.
+
+    async def _granted(self, listed: Listed, needs: _Needs) -> tuple[MountGrant, Standing]:
+        """What the mount gets of the cache, and how it stands among those that ask for it."""
+        world, mount, hosts, quotas = self.world, self.mount, needs.hosts, self.spec.quotas
+        stands = standing(
+            list(needs.claims.values()),
+            size=listed.totals.block_bytes,
+            policies=world.policies,
+            now=world.context.now(),
+        )
+        demand = MountDemand(
+            path=mount.path,
+            manifest=listed.digest,
+            wants=tuple(needs.wants),
+            totals=needs.totals,
+            candidates=hosts.candidates,
+            tier=stands.tier,
+            value=stands.value,
+            held_before=needs.held_before,
+            payers=payers(needs.wants, quotas=quotas, namespaces=self.stores.namespaces),
+            filled={} if needs.wants else hosts.filled,
+            readers={key: one.nodes for key, one in needs.read_on.items()},
+        )
+        left = mount_limits.quotas_left(world, mount, quotas)
+        grant = await world.manager.grant(
+            cluster=mount.cluster, demand=demand, nodes=hosts.spaces, quotas=left
+        )
+        return grant, stands
+
+    def _work(
+        self,
+        view: CacheView,
+        before: MountReport,
+        listed: Listed,
+        needs: _Needs,
+        grant: MountGrant,
+        stands: Standing,
+    ) -> AgentWork:
+        """What follows from the grant: which agents it concerns, how far they are, and what loads may read."""
+        world, mount, hosts = self.world, self.mount, needs.hosts
         owned = grant.evicted or any(user.dataset.spec.preload.enabled for user in self.users)
         unsure = world.clock() - view.since < UNHEARD_SECONDS
         expected = (
-            mount_readers.holding_nodes(users=self.users) | found.draining if unsure else frozenset[str]()
+            mount_readers.holding_nodes(users=self.users) | hosts.draining if unsure else frozenset[str]()
         )
-        concerned = frozenset(found.agents)
+        concerned = frozenset(hosts.agents)
         if owned:
-            concerned = placement_input.concerned(found, grant.placements, expected=expected)
+            concerned = placement_input.concerned(hosts, grant.placements, expected=expected)
         granted = world.manager.granted(cluster=mount.cluster, path=mount.path, own=grant, nodes=concerned)
-        assigner = world.assigner(mount.cluster)
-        heard = {**{node: one.state for node, one in view.away.items()}, **found.agents}
-        parts = assigner.parts(mount.path, states=heard)
-        informed = placement_input.informed(found, grant.placements, parts=parts)
-        progress = _progress(found.held, grant.placements, manifest=listed.digest, informed=informed)
+        heard = {**{node: one.state for node, one in view.away.items()}, **hosts.agents}
+        parts = world.assigner(mount.cluster).parts(mount.path, states=heard)
+        informed = placement_input.informed(hosts, grant.placements, parts=parts)
+        progress = progress_of(hosts.held, grant.placements, manifest=listed.digest, informed=informed)
         decision = MountDecision(
             mount=mount.path,
             placements=grant.placements,
-            draining=found.draining,
-            live=frozenset(found.agents),
+            draining=hosts.draining,
+            live=frozenset(hosts.agents),
             granted=granted,
             standing=stands,
-            claims=claims,
-            clones=further,
-            # What cannot be had now takes nothing of the bandwidth.
-            source_rate=self._source_rate(
-                found,
-                grant.placements,
-                claims,
+            claims=needs.claims,
+            clones=needs.clones,
+            source_rate=mount_limits.source_rate(
+                world,
+                mount,
+                self.users,
+                placements=grant.placements,
+                claims=needs.claims.values(),
+                # What cannot be had now takes nothing of the bandwidth.
                 missing=0.0 if before.source_away else _missing(grant.placements, progress),
+                rate=float(sum(state.source_rate for state in hosts.states.values())),
             ),
         )
+        return AgentWork(
+            decision=decision,
+            owned=owned,
+            expected=expected,
+            concerned=concerned,
+            parts=parts,
+            informed=informed,
+            progress=progress,
+        )
+
+    async def _assignments(self, listed: Listed, needs: _Needs, work: AgentWork) -> dict[str, Assignment]:
+        """What each agent shall do."""
+        hosts, decision, settings = needs.hosts, work.decision, self.world.context.settings
         given = AssignmentInput(
-            mount=mount.path,
+            mount=self.mount.path,
             manifest=listed.digest,
-            manifest_urls=urls,
+            manifest_urls=needs.urls,
             totals=listed.totals,
             placements=decision.placements,
             agents=placement_input.agent_views(
-                found,
-                granted,
-                parts,
-                path=mount.path,
+                hosts,
+                decision.granted,
+                work.parts,
+                path=self.mount.path,
                 manifest_url=functools.partial(awaited_url, digest=listed.digest),
-                only=concerned,
+                only=work.concerned,
             ),
-            owned=owned,
+            owned=work.owned,
             # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
-            source=None if self.asked.paused else _access(mount.mounting.source),
+            source=None if self.asked.paused else _access(self.mount.mounting.source),
             source_rate=decision.source_rate,
-            readers=self._fillers() if not owned else frozenset(),
-            expected=expected,
-            handover_seconds=context.settings.handover_seconds * table_seconds(len(found.agents)),
+            readers=self._fillers() if not work.owned else frozenset(),
+            expected=work.expected,
+            handover_seconds=settings.handover_seconds * table_seconds(len(hosts.agents)),
         )
         # A few nodes take a millisecond or two, less than the way to a thread and back.
         few = len(given.agents) <= FEW_NODES
-        assigned = assign(given) if few else await asyncio.to_thread(assign, given)
-        assigner.put(path=mount.path, assignments=assigned)
-        settled = mount.settings.apply(
-            wanted_settings(mount.path, wants, decision.placements, owned=owned, version=listed.digest),
-            version=view.versions.get(mount.path, ""),
-            outages=view.outages,
-        )
-        current = assigner.current(mount.path, states=found.agents)
-        report = _reported(
-            before,
-            decision,
-            found,
-            listed=listed,
-            progress=progress,
-            current=current,
-            informed=informed,
-            settled=settled,
-        )
-        return replace(report, look_at=self._next_look(report))
+        return assign(given) if few else await asyncio.to_thread(assign, given)
 
     def _mounted(self, view: CacheView) -> MountOutcome:
         asked, path = self.asked, self.mount.path
+        limit = functools.partial(mount_limits.size_limit, self.world, self.mount, self.spec, self.users)
         outcome = self.mount.mounting.advance(
             user=MountUser(
                 key=asked.me.key,
@@ -288,7 +377,7 @@ class MountPass:
                 claimed=asked.claimed,
                 outranked=not mount_readers.has_keys(asked.me)
                 and any(mount_readers.has_keys(user) for user in self.users if user.key != asked.me.key),
-                limit=self._limit,
+                limit=limit,
                 answer=asked.answer,
                 refused=asked.refused,
             ),
@@ -332,6 +421,7 @@ class MountPass:
         digest = view.versions.get(mount.path, "")
         heard = any(digest == manifest_of(state, mount.path) for state in holders)
         patience = world.context.settings.return_seconds
+        limit = functools.partial(mount_limits.size_limit, world, mount, self.spec, self.users)
         mount.manifests.advance(
             due=asked.check_due and before.trouble is None,
             changed=before.failures.outdated,
@@ -340,25 +430,8 @@ class MountPass:
             unheard=not heard and world.clock() - view.since < patience,
             asked={user.key: user.refresh for user in self.users},
             namespaces=frozenset(user.key.namespace for user in self.users),
-            limit=self._limit,
+            limit=limit,
             rule=loss_rule(users=self.users, confirm_seconds=world.context.settings.loss_confirm_seconds),
-        )
-
-    def _limit(self) -> ListingLimit:
-        """How large the source may be, beside the other sources of its cache and of its namespaces."""
-        spec, mount = self.spec, self.mount
-        namespaces: list[SourcesSize] = []
-        if spec.limits.files_per_namespace is not None or spec.limits.bytes_per_namespace is not None:
-            paths = mount_readers.paths_by_namespace(stores=self.stores, cluster=mount.cluster)
-            own = sorted({user.key.namespace for user in self.users})
-            namespaces = [self.world.others_of(mount, paths=paths.get(one, ())) for one in own]
-        others = self.world.others_of(mount).files
-        return listing_limit(
-            spec,
-            heap_files=most_files(spec),
-            cluster=mount.cluster,
-            others=others,
-            namespaces=namespaces,
         )
 
     def _held_before(self) -> HeldBefore:
@@ -420,118 +493,11 @@ class MountPass:
             ]
         return min([*left, *([report.look_at] if report.look_at is not None else ())], default=None)
 
-    def _quotas_left(self) -> dict[str, int]:
-        """What each quota allows, less what Datasets were granted of which this process has not seen what they ask for:
-        after a restart the first one to be looked at would else take all of it."""
-        mount, stores, quotas = self.mount, self.stores, self.spec.quotas
-        left = quota_bytes(quotas)
-        known = {mount.path, *self.world.manager.paths(mount.cluster)} if left else set[str]()
-        for (namespace, _), obj in stores.datasets.items() if left else ():
-            status = obj.get("status") or {}
-            granted = int((status.get("grant") or {}).get("bytes") or 0)
-            if (
-                not granted
-                or status.get("mountPath") in known
-                or names.cache_cluster_of(obj) != mount.cluster
-            ):
-                continue
-            for quota in counting(namespace, quotas=quotas, namespaces=stores.namespaces):
-                left[quota] -= granted
-        return left
-
-    def _source_rate(
-        self,
-        found: Hosts,
-        placements: Sequence[WantPlacement],
-        claims: Mapping[str, Claimant],
-        *,
-        missing: float,
-    ) -> int | None:
-        """The mount's share of the bandwidth of its store."""
-        declared: dict[str, int | None] = {user.key.namespace: None for user in self.users}
-        for user in self.users:
-            if (text := user.dataset.spec.source.bandwidth) is not None:
-                known = declared[user.key.namespace]
-                declared[user.key.namespace] = (
-                    min(to_bytes(text), known) if known is not None else to_bytes(text)
-                )
-        loading = [one for one in placements if one.want.load]
-        waiting = sum(len(one.use.jobs.waiting) for one in claims.values())
-        reading = sum(len(one.use.jobs.active) for one in claims.values())
-        own = [one.want.bandwidth for one in loading if one.wanted_bytes]
-        limits = [limit for limit in own if limit is not None]
-        return self.world.bandwidth.share(
-            place=self.mount.place,
-            store=store_of(self.users[0].dataset.spec.source),
-            declared=declared,
-            load=Load(
-                name="/".join(self.mount.place),
-                missing_bytes=missing,
-                worth=worth(waiting=waiting, reading=reading, missing=missing),
-                waiting_jobs=waiting,
-                # What its own limit keeps it from reading is for the others.
-                limit=float(sum(limits)) if own and len(limits) == len(own) else math.inf,
-            ),
-            rate=float(sum(state.source_rate for state in found.states.values())),
-        )
-
-
-def _progress(
-    states: Mapping[str, MountState],
-    placements: Sequence[WantPlacement],
-    *,
-    manifest: str,
-    informed: frozenset[str],
-) -> dict[str, WantProgress]:
-    return {
-        one.want.key: holdings.progress(placement=one, manifest=manifest, states=states, informed=informed)
-        for one in placements
-    }
-
-
-def _missing(placements: Sequence[WantPlacement], progress: Mapping[str, WantProgress]) -> float:
-    """Bytes that loads have still to bring; what several of them want on one node counts for each until it is there."""
-    return float(sum(progress[one.want.key].missing_bytes for one in placements if one.want.load))
-
 
 def _access(source: Source | None) -> SourceAccess | None:
     return None if source is None else access_of(source)
 
 
-def _reported(
-    before: MountReport,
-    decision: MountDecision,
-    found: Hosts,
-    *,
-    listed: Listed,
-    progress: Mapping[str, WantProgress],
-    current: frozenset[str],
-    informed: frozenset[str],
-    settled: EngineError | bool,
-) -> MountReport:
-    placements = {one.want.key: one for one in decision.placements}
-    failures = holdings.failures({**{node: found.held[node] for node in informed}, **found.states})
-    absent = found.held.keys() - found.readable.keys()
-    readable = progress
-    if absent:
-        readable = _progress(found.readable, decision.placements, manifest=listed.digest, informed=informed)
-    return replace(
-        before,
-        problem=of_engine(settled, mounted=True) if isinstance(settled, EngineError) else None,
-        listed=listed,
-        decided=True,
-        decision=decision,
-        settled=settled is True,
-        holdings=holdings.holdings(totals=listed.totals, manifest=listed.digest, states=found.readable),
-        placements=placements,
-        progress=progress,
-        readable=readable,
-        failures=failures,
-        away=holdings.away_text(found.states),
-        source_away=holdings.source_is_away(found.states.values()),
-        states=found.states,
-        current=current,
-        busy=any(state.busy for state in found.states.values()),
-        absent=frozenset(absent),
-        look_at=found.next_at,
-    )
+def _missing(placements: Sequence[WantPlacement], progress: Mapping[str, WantProgress]) -> float:
+    """Bytes that loads have still to bring; what several of them want on one node counts for each until it is there."""
+    return float(sum(progress[one.want.key].missing_bytes for one in placements if one.want.load))

@@ -1,20 +1,22 @@
 """What a pass over a mount found and decided, as values: for the Datasets and Preloads that read it."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tdcs.control.context import WorkKey
 from tdcs.decide.cache.mount_standing import Claimant, Standing
 from tdcs.decide.cache.node_room import Granted
 from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding
 from tdcs.decide.dataset_conditions import HeldUpBy
+from tdcs.decide.place import holdings
 from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
-from tdcs.decide.place.placement_input import ReadOn
+from tdcs.decide.place.placement_input import Hosts, ReadOn
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.wanted_clones import Clone
-from tdcs.decide.problem import Problem
+from tdcs.decide.problem import Problem, of_engine
 from tdcs.listing.result import Listed
-from tdcs.model.agent_state import CheckState, MountState
+from tdcs.model.agent_state import CheckState, MountState, Part
+from tdcs.model.cache_engine import EngineError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,28 @@ class MountReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentWork:
+    """A decision, and what agents are to do for it.
+
+    Attributes:
+        owned: whether agents keep what the decision says, or whatever reads have filled.
+        expected: nodes that may hold something and have not said so yet.
+        concerned: the agents that have something to do.
+        parts: those that the agents' progress is about, by node.
+        informed: the nodes whose state says how far the placements are.
+        progress: how far each want is, by its key.
+    """
+
+    decision: MountDecision
+    owned: bool
+    expected: frozenset[str]
+    concerned: frozenset[str]
+    parts: Mapping[str, tuple[Part, ...]]
+    informed: frozenset[str]
+    progress: Mapping[str, WantProgress]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastPass:
     """What is remembered of a pass over a mount.
 
@@ -155,3 +179,56 @@ class LastPass:
     report: MountReport
     snapshot: object
     times: int
+
+
+def progress_of(
+    states: Mapping[str, MountState],
+    placements: Sequence[WantPlacement],
+    *,
+    manifest: str,
+    informed: frozenset[str],
+) -> dict[str, WantProgress]:
+    """How far each want is, by its key."""
+    return {
+        one.want.key: holdings.progress(placement=one, manifest=manifest, states=states, informed=informed)
+        for one in placements
+    }
+
+
+def report_of(
+    before: MountReport,
+    *,
+    listed: Listed,
+    hosts: Hosts,
+    work: AgentWork,
+    current: frozenset[str],
+    settled: EngineError | bool,
+) -> MountReport:
+    """What a pass has found that came to a decision."""
+    decision, progress, informed = work.decision, work.progress, work.informed
+    placements = {one.want.key: one for one in decision.placements}
+    failures = holdings.failures({**{node: hosts.held[node] for node in informed}, **hosts.states})
+    absent = hosts.held.keys() - hosts.readable.keys()
+    readable = progress
+    if absent:
+        readable = progress_of(hosts.readable, decision.placements, manifest=listed.digest, informed=informed)
+    return replace(
+        before,
+        problem=of_engine(settled, mounted=True) if isinstance(settled, EngineError) else None,
+        listed=listed,
+        decided=True,
+        decision=decision,
+        settled=settled is True,
+        holdings=holdings.holdings(totals=listed.totals, manifest=listed.digest, states=hosts.readable),
+        placements=placements,
+        progress=progress,
+        readable=readable,
+        failures=failures,
+        away=holdings.away_text(hosts.states),
+        source_away=holdings.source_is_away(hosts.states.values()),
+        states=hosts.states,
+        current=current,
+        busy=any(state.busy for state in hosts.states.values()),
+        absent=frozenset(absent),
+        look_at=hosts.next_at,
+    )
