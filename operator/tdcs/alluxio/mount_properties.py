@@ -11,7 +11,14 @@ import re
 from collections.abc import Mapping
 
 from tdcs.alluxio.mount_uri import source_uri
-from tdcs.api.source_uri import REGION, canonical_endpoint, is_folder, parse_source_uri, uses_path_style
+from tdcs.api.source_uri import (
+    REGION,
+    canonical_endpoint,
+    is_folder,
+    is_web,
+    parse_source_uri,
+    uses_path_style,
+)
 from tdcs.model.cache_engine import Credentials, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE
 from tdcs.model.file_selection import EXCLUDE, INCLUDE
@@ -42,6 +49,12 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
         SourceError: An option that is not known, or a value that cannot be right.
     """
     uri = canonical_uri(source.uri)
+    if is_web(uri):
+        raise SourceError(
+            attempted=f"mount {uri}",
+            reason=f"Alluxio cannot mount {uri.partition('://')[0]}:// here",
+            remedy="Use a CacheCluster with engine Native",
+        )
     known = () if is_folder(uri) else _S3_OPTIONS
     unknown = sorted(set(source.options) - {*known, INCLUDE, EXCLUDE})
     if unknown:

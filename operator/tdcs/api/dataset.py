@@ -106,6 +106,25 @@ class DatasetSpec(Model):
                     "a file source has neither secretRef nor options: remove them",
                 ),
                 rule(
+                    "!self.uri.matches('^(https?|hf)://') || (!has(self.options.region) && "
+                    "!has(self.options.pathStyle) && !has(self.options.requesterPays) && "
+                    "(self.uri.startsWith('hf') || !has(self.options.endpoint)))",
+                    "region, pathStyle and requesterPays are options of s3 sources, and endpoint one of s3 and hf "
+                    "sources: remove them",
+                    field=".options",
+                ),
+                rule(
+                    "(self.uri.startsWith('hf') || !has(self.options.revision)) && (self.uri.startsWith('http') || "
+                    "(!has(self.options.index) && (!has(self.options.files) || size(self.options.files) == 0)))",
+                    "index and files are options of http sources, and revision is one of hf sources: remove them",
+                    field=".options",
+                ),
+                rule(
+                    "!has(self.options.index) || !has(self.options.files) || size(self.options.files) == 0",
+                    "either index or files says which files there are: remove one of the two",
+                    field=".options",
+                ),
+                rule(
                     "self.uri == oldSelf.uri",
                     "cannot be changed, because volumes and cached blocks belong to it: "
                     "create another Dataset for another source",

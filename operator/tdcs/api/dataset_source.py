@@ -1,7 +1,7 @@
 """Where a Dataset's data is at home: spec.source."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Final
 
 from pathspec import GitIgnoreSpec
 from pydantic import AfterValidator, Field
@@ -15,14 +15,24 @@ from tdcs.api.base import (
 )
 from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
 from tdcs.api.selection import Bandwidth
-from tdcs.api.source_uri import REGION, canonical_source_uri
+from tdcs.api.source_uri import REGION, canonical_source_uri, endpoint_of
 
 _URI_RULES = rules(
     rule(
-        "self.startsWith('s3://') || self.startsWith('file://')",
-        "the scheme must be s3 or file: write s3://bucket/prefix (an S3-compatible store is named by "
-        "options.endpoint) or file:///folder; http is not supported, because the cache's HTTP reader cannot be "
-        "mounted: copy the files to a bucket or a shared folder",
+        "self.matches('^(s3|file|https?|hf)://')",
+        "the scheme must be s3, file, http, https or hf: write s3://bucket/prefix (an S3-compatible store is named by "
+        "options.endpoint), https://host/folder, hf://datasets/owner/name or file:///folder",
+    ),
+    rule(
+        "!self.startsWith('http') || "
+        "self.matches('^https?://([a-zA-Z0-9._-]+|[[][0-9a-fA-F:.]+[]])(:[1-9][0-9]{0,4})?(/.*)?$')",
+        "a web server is named as https://host[:port]/folder, without a user before the host",
+    ),
+    rule(
+        "!self.startsWith('hf://') || self.matches('^hf://((datasets|models|spaces)/)?[A-Za-z0-9][A-Za-z0-9._-]*/"
+        "[A-Za-z0-9][A-Za-z0-9._-]*(/[^@]*)?$')",
+        "a repository of the Hugging Face Hub is named as hf://datasets/owner/name[/folder], or hf://owner/name for a "
+        "model; its revision stands in options.revision",
     ),
     rule(
         "!self.startsWith('s3://') || size(self.split('/')[2]) > 0",
@@ -46,7 +56,8 @@ _URI_RULES = rules(
         # Few and short expressions: the API server bounds what a rule may cost.
         "!self.matches('[?#\\\\\\\\\\\\x00-\\\\x1f\\\\x7f]|%(2[fF]|5[cC]|[01][0-9a-fA-F]|7[fF])') && "
         "!self.matches('/( |%20)*(\\\\.|%2[eE]){1,2}( |%20)*(/|$)')",
-        "must be a plain s3://bucket/prefix or file:///folder, without '..', '.' as a folder, '?', '#', backslashes, "
+        "must be a plain s3://bucket/prefix, https://host/folder or file:///folder, without '..', '.' as a folder, "
+        "'?', '#', backslashes, "
         "control characters or percent signs that stand for them",
     ),
     rule(
@@ -61,7 +72,7 @@ def _checked_uri(uri: str) -> str:
     try:
         canonical_source_uri(uri)
     except ValueError as error:
-        raise ValueError(f"{uri!r}: {error}; write s3://bucket/prefix or file:///folder") from error
+        raise ValueError(f"{uri!r}: {error}") from error
     return uri
 
 
@@ -70,6 +81,9 @@ def _checked_region(region: str) -> str:
         raise ValueError(f"{region!r} is no region: write letters, digits and dashes, such as us-east-1")
     return region
 
+
+_NAME_BELOW: Final = r"^[^/\\?#\x00-\x1f\x7f][^\\?#\x00-\x1f\x7f]*$"
+"""A path below a folder; steps to other folders are refused where names are taken in."""
 
 _MANY_STARS = "has more than three * between two slashes: write several patterns"
 _MANY_FOLDERS = "has more than three **: write several patterns"
@@ -128,7 +142,8 @@ class SourceOptions(Model):
         ]
         | None
     ) = None
-    """URL of an S3-compatible store; left out, it is Amazon S3."""
+    """URL of an S3-compatible store; left out, it is Amazon S3. Of hf sources the Hub or a mirror of it, as HF_ENDPOINT
+    names it; left out, it is https://huggingface.co. An http source has none: its URI names the server."""
     region: (
         Annotated[
             str,
@@ -153,6 +168,28 @@ class SourceOptions(Model):
     requester_pays: bool | None = None
     """Whether the account of the keys pays for what is read, as buckets with requester pays ask for."""
 
+    index: Annotated[str, Field(min_length=1, max_length=512, pattern=_NAME_BELOW)] | None = None
+    """Of http sources: the document below uri that names the files: an HTML page, whose links to folders below it are
+    followed; lines of names; lines as sha256sum writes them; or JSON, a list or a line for each file, of objects with
+    path, size and sha256. Left out, it is the page at uri itself."""
+    files: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=512, pattern=_NAME_BELOW)]],
+        Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = Field(default=[])
+    """Of http sources: the names of the files below uri, where no document names them."""
+    revision: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=128,
+                pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$",
+            ),
+        ]
+        | None
+    ) = None
+    """Of hf sources: a branch, a tag or a commit. Left out, it is main. With a commit the Dataset never changes."""
+
 
 class SecretRef(Model):
     """A Secret in the Dataset's own namespace."""
@@ -165,7 +202,8 @@ class SecretRef(Model):
             json_schema_extra=rules(own_namespace_rule("a Secret of the Dataset's own namespace")),
         ),
     ]
-    """Its name. It holds the keys accessKeyId and secretAccessKey, and for temporary ones sessionToken."""
+    """Its name. It holds the keys accessKeyId and secretAccessKey, and for temporary ones sessionToken; of http and hf
+    sources token, or username and password."""
 
 
 class SourceSpec(Model):
@@ -174,9 +212,10 @@ class SourceSpec(Model):
     uri: Annotated[
         str, AfterValidator(_checked_uri), Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)
     ]
-    """Bucket and prefix, as s3://bucket/prefix; or a folder that every cache node sees at the same place (NFS,
-    say), as file:///folder. The CacheCluster's sources and sourceFolders say which of them the namespace may use. It
-    cannot be changed later."""
+    """Bucket and prefix, as s3://bucket/prefix; a folder of a web server, as https://host/folder; a repository of the
+    Hugging Face Hub, as hf://datasets/owner/name; or a folder that every cache node sees at the same place (NFS, say),
+    as file:///folder. http, https and hf need a CacheCluster with engine Native. The CacheCluster's sources and
+    sourceFolders say which of them the namespace may use. It cannot be changed later."""
     options: SourceOptions = defaulted(SourceOptions)
     """How the object store is reached. They cannot be changed later."""
     include: Annotated[
@@ -194,8 +233,8 @@ class SourceSpec(Model):
     out, folders are taken without what file systems and filers keep in them for themselves (.snapshot/, .zfs/,
     lost+found/, @eaDir/, ...), and buckets whole; an empty list leaves out nothing. They cannot be changed later."""
     secret_ref: SecretRef | None = None
-    """The Secret with the keys of the store. Left out, an s3 source is read without keys, as public buckets can be, and
-    never with those of a node. A file source has none."""
+    """The Secret with the keys of the store. Left out, a source is read without keys, as public buckets can be, and
+    never with those of a node. A file source has none. To other hosts than the source's own it is never sent."""
     bandwidth: Bandwidth = None
     """The most bytes a second that all loads of the namespace together read from the store (the endpoint, or the file
     system), such as 1G; of several of its Datasets of a store the least counts, and for data that other namespaces
@@ -222,3 +261,8 @@ class SourceSpec(Model):
     it has lost more, or all, that version stays (SourceShrunk) until the source has been the same for an hour, or for
     a day when it is empty, or until the annotation tdcs.io/accept-loss has the digest that the condition names. 100:
     whatever the source has is taken over at once. Of several Datasets of a source the least counts."""
+
+    @property
+    def endpoint(self) -> str | None:
+        """URL of the store; None for a folder, and for Amazon S3."""
+        return endpoint_of(self.uri, named=self.options.endpoint)

@@ -183,6 +183,9 @@ VOLUME_TIERS: Final = "tiers"
 SECRET_ACCESS_KEY_ID: Final = "accessKeyId"  # noqa: S105 - the key's name, not a secret
 SECRET_SECRET_ACCESS_KEY: Final = "secretAccessKey"  # noqa: S105 - the key's name, not a secret
 SECRET_SESSION_TOKEN: Final = "sessionToken"  # noqa: S105 - the key's name, not a secret
+SECRET_TOKEN: Final = "token"  # noqa: S105 - the key's name, not a secret
+SECRET_USERNAME: Final = "username"  # noqa: S105 - the key's name, not a secret
+SECRET_PASSWORD: Final = "password"  # noqa: S105 - the key's name, not a secret
 
 # Ports of the extender: for kube-scheduler, and for the API server's admission of pods.
 EXTENDER_PORT: Final = 8900

@@ -65,15 +65,28 @@ _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORTS: Final = {"http": 80, "https": 443}
 
+HUB: Final = "https://huggingface.co"
+"""The endpoint of `hf` sources that name none."""
+
+HUB_KINDS: Final = ("datasets", "models", "spaces")
+"""Kinds of repositories of the Hugging Face Hub; a URI that names none is of a model."""
+
+WEB_SCHEMES: Final = frozenset({"http", "https", "hf"})
+"""Sources that are read with plain requests of HTTP: no signature, and names that a document lists."""
+
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_FORMS: Final = "s3://BUCKET[/PREFIX], http[s]://HOST[/FOLDER], hf://datasets/OWNER/NAME or file:///FOLDER"
+
 
 @dataclass(frozen=True, slots=True)
 class SourceUri:
     """A source's URI in its parts. Only `parse_source_uri` makes one.
 
     Attributes:
-        scheme: `s3` or `file`.
-        bucket: its name; empty for a folder.
-        path: the prefix in the bucket, or the folder without the slash in front; without one at its end.
+        scheme: `s3`, `file`, `http`, `https` or `hf`.
+        bucket: its name; the host and port of a web server; the kind of a repository (`datasets`); empty for a folder.
+        path: the prefix in the bucket, the folder without the slash in front, or a repository (`OWNER/NAME`) and what
+            follows it; without a slash at its end.
     """
 
     scheme: str
@@ -103,16 +116,43 @@ def is_folder(uri: str) -> bool:
     return uri[:7].lower() == "file://"
 
 
+def is_web(uri: str) -> bool:
+    """Whether a URI is of one of `WEB_SCHEMES`; no judgement on the rest of it."""
+    return uri.partition("://")[0].lower() in WEB_SCHEMES
+
+
+def endpoint_of(uri: str, *, named: str | None) -> str | None:
+    """The URL of the store that a source lies in; None for a folder, and for Amazon S3.
+
+    Args:
+        uri: of the source.
+        named: `spec.source.options.endpoint`.
+    """
+    scheme, _, rest = uri.partition("://")
+    match scheme.lower():
+        case "file":
+            return None
+        case "http" | "https":
+            return f"{scheme.lower()}://{rest.partition('/')[0]}"
+        case "hf":
+            return named or HUB
+    return named
+
+
 def parse_source_uri(uri: str) -> SourceUri:
     """The parts of a URI. Nothing else takes one apart: what was checked here is what is read.
 
     Raises:
-        ValueError: It is no plain `s3://BUCKET[/PREFIX]` or `file:///FOLDER`; the text says what is wrong with it.
+        ValueError: It is none of the forms that a source may have; the text says what is wrong with it.
     """
     found = _URI.fullmatch(uri)
     scheme = found["scheme"].lower() if found else ""
-    if found is None or scheme not in {"s3", "file"} or (scheme == "s3" and not found["bucket"]):
-        raise ValueError("it is neither s3://BUCKET[/PREFIX] nor file:///FOLDER")
+    if (
+        found is None
+        or scheme not in {"s3", "file", *WEB_SCHEMES}
+        or (scheme == "s3" and not found["bucket"])
+    ):
+        raise ValueError(f"it is none of {_FORMS}")
     if _has_control(uri):
         raise ValueError("it holds a control character, or one that cannot be seen")
     if "\\" in uri:
@@ -123,17 +163,38 @@ def parse_source_uri(uri: str) -> SourceUri:
     for piece in pieces:
         _check_piece(piece)
     bucket, path = found["bucket"], "/".join(pieces)
-    if scheme == "file":
-        if bucket:
-            raise ValueError("a folder is absolute: file:///FOLDER, with three slashes")
-        if not path:
-            raise ValueError("the folder is missing after the three slashes")
-        return SourceUri(scheme, "", path)
+    match scheme:
+        case "file":
+            if bucket:
+                raise ValueError("a folder is absolute: file:///FOLDER, with three slashes")
+            if not path:
+                raise ValueError("the folder is missing after the three slashes")
+            return SourceUri(scheme, "", path)
+        case "http" | "https":
+            host = str(canonical_endpoint(f"{scheme}://{bucket}")).partition("://")[2]
+            return SourceUri(scheme, host, path)
+        case "hf":
+            return _repository(bucket, pieces)
     if not _BUCKET.fullmatch(bucket):
         raise ValueError(
             f"{bucket!r} is no bucket's name: 3 to 63 lower-case letters, digits, dots and dashes"
         )
     return SourceUri(scheme, bucket, path)
+
+
+def _repository(kind: str, pieces: list[str]) -> SourceUri:
+    if kind not in HUB_KINDS:
+        kind, pieces = HUB_KINDS[1], [kind, *pieces]
+    if len(pieces) < 2:
+        raise ValueError(
+            "the repository is missing: hf://datasets/OWNER/NAME, or hf://OWNER/NAME for a model"
+        )
+    for piece in pieces[:2]:
+        if "@" in piece:
+            raise ValueError(f"{piece!r} names a revision: put it into spec.source.options.revision")
+        if not _REPOSITORY.fullmatch(piece):
+            raise ValueError(f"{piece!r} is no name of an owner or a repository")
+    return SourceUri("hf", kind, "/".join(pieces))
 
 
 @dataclass(frozen=True, slots=True)

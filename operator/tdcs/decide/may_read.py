@@ -11,9 +11,9 @@ from typing import Final
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import DatasetSpec
-from tdcs.api.source_uri import AMAZON, canonical_endpoint
-from tdcs.decide.problem import RETRY_SOON, Problem, Refusal
-from tdcs.decide.source_rules import SourceVerdict, judge_source
+from tdcs.api.source_uri import AMAZON, canonical_endpoint, is_web
+from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Problem, Refusal
+from tdcs.decide.source_rules import SourceVerdict, endpoint_field, judge_source
 from tdcs.model.kube_objects import Object
 
 ENDPOINT_NOT_ALLOWED: Final = "EndpointNotAllowed"
@@ -75,7 +75,7 @@ class SourceUse:
             namespace=self.namespace,
             labels=self.labels,
             uri=self.spec.source.uri,
-            endpoint=self.spec.source.options.endpoint,
+            endpoint=self.spec.source.endpoint,
             path_style=self.spec.source.options.path_style,
             cluster=self.cluster,
         )
@@ -89,7 +89,7 @@ class SourceUse:
     @property
     def is_plain(self) -> bool:
         """Whether requests go without TLS: whoever answers is believed."""
-        return canonical_endpoint(self.spec.source.options.endpoint or AMAZON).scheme != "https"
+        return canonical_endpoint(self.spec.source.endpoint or AMAZON).scheme != "https"
 
 
 def missing_cluster(cluster: Object | None, *, name: str, new: bool) -> Problem | None:
@@ -117,6 +117,24 @@ def missing_cluster(cluster: Object | None, *, name: str, new: bool) -> Problem 
     return None
 
 
+def unmountable(spec: DatasetSpec, cluster: CacheClusterSpec | None) -> Problem | None:
+    """Why the engine of a cache cluster cannot hold this kind of source; None where it can, or is not known.
+
+    Args:
+        cluster: the spec of the CacheCluster; None while that cannot be read.
+    """
+    if cluster is None or cluster.engine == "Native" or not is_web(spec.source.uri):
+        return None
+    scheme = spec.source.uri.partition("://")[0].lower()
+    return Problem(
+        reason="EngineCannotMount",
+        message=f"CacheCluster {spec.cache_cluster_ref.name} (spec.cacheClusterRef) has the engine {cluster.engine}, "
+        f"which cannot mount {scheme}:// (spec.source.uri): create the Dataset anew in a CacheCluster with spec.engine "
+        "Native, or copy the files to a bucket or a shared folder",
+        retry_after=RETRY_LATER,
+    )
+
+
 def may_read(use: SourceUse, *, answer: HostAnswer, networks_known: bool) -> Refusal | None:
     """Why the source may not be read; None when it may.
 
@@ -127,7 +145,7 @@ def may_read(use: SourceUse, *, answer: HostAnswer, networks_known: bool) -> Ref
     """
     if use.verdict.refusal is not None or not use.host:
         return use.verdict.refusal
-    where = f"{use.host} (spec.source.options.endpoint)"
+    where = f"{use.host} ({endpoint_field(use.spec.source.uri.partition('://')[0].lower())})"
     rules = f"CacheCluster {use.cluster} (spec.sources)"
     if not answer.known:
         text = f"{where} is being looked up, to see that it is not inside the cluster"

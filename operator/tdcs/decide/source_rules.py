@@ -23,12 +23,14 @@ class SourceVerdict:
         host: the host that the store's requests go to; empty for Amazon S3 and for folders.
         named: whether a rule names the endpoint, so that it may be inside the cluster.
         ca_bundle: authorities that the rules which allow it trust for its store, in PEM.
+        redirects: all endpoints that the namespace's rules name: a web source may redirect its readers to them.
     """
 
     refusal: Refusal | None = None
     host: str = ""
     named: bool = False
     ca_bundle: str = ""
+    redirects: tuple[str, ...] = ()
 
 
 def judge_source(
@@ -50,7 +52,7 @@ def judge_source(
         namespace: of the Dataset.
         labels: of that namespace; None when they are not known: then no rule holds for it that excludes labels.
         uri: `spec.source.uri`.
-        endpoint: `spec.source.options.endpoint`.
+        endpoint: of its store (`tdcs.api.source_uri.endpoint_of`).
         path_style: `spec.source.options.pathStyle`.
     """
     mine = [rule for rule in rules or DEFAULT_RULES if _selects(rule, namespace=namespace, labels=labels)]
@@ -65,7 +67,7 @@ def judge_source(
     except ValueError as error:
         return _refused(
             "EndpointNotAllowed",
-            f"spec.source.options.endpoint {endpoint!r}: {error}; write http://HOST:PORT or https://HOST",
+            f"{endpoint_field(plain.scheme)} {endpoint!r}: {error}; write http://HOST:PORT or https://HOST",
         )
     return _judge_bucket(
         plain,
@@ -75,6 +77,11 @@ def judge_source(
         namespace=namespace,
         cluster=cluster,
     )
+
+
+def endpoint_field(scheme: str) -> str:
+    """The field that names the endpoint of a source of this scheme."""
+    return "spec.source.uri" if scheme in ("http", "https") else "spec.source.options.endpoint"
 
 
 def _judge_folder(
@@ -101,13 +108,16 @@ def _judge_bucket(
     namespace: str,
     cluster: str,
 ) -> SourceVerdict:
-    bucket = f"{uri.bucket}/{uri.path}".rstrip("/")
+    # Of a web server the first folder stands where S3 has the bucket: a rule for one store holds whichever way it is
+    # read.
+    bucket = (uri.path if uri.scheme in ("http", "https") else f"{uri.bucket}/{uri.path}").rstrip("/")
     where = f"CacheCluster {cluster} (spec.sources)"
+    field = endpoint_field(uri.scheme)
     ask = f"ask its administrator for a rule in spec.sources that names {endpoint}, or use another store"
     if kind := forbidden_kind(endpoint.host) if plain_address(endpoint.host) is not None else "":
         return _refused(
             "EndpointNotAllowed",
-            f"spec.source.options.endpoint {endpoint} has a {kind} address, which no source may have: use another one",
+            f"{field} {endpoint} has a {kind} address, which no source may have: use another one",
         )
     stores = [rule for rule in rules if rule.endpoints or rule.buckets]
     named = [rule for rule in stores if str(endpoint) in _endpoints(rule)]
@@ -115,22 +125,22 @@ def _judge_bucket(
     if not named and not open_ones:
         return _refused(
             "EndpointNotAllowed",
-            f"namespace {namespace} may not use the endpoint {endpoint} (spec.source.options.endpoint) by {where}: "
-            f"{ask}",
+            f"namespace {namespace} may not use the endpoint {endpoint} ({field}) by {where}: {ask}",
         )
+    redirects = tuple(sorted({each for rule in stores for each in _endpoints(rule)}))
     if allowing := [rule for rule in named if _holds_bucket(rule, bucket)]:
-        return SourceVerdict(host=host, named=True, ca_bundle=_bundle(allowing))
+        return SourceVerdict(host=host, named=True, ca_bundle=_bundle(allowing), redirects=redirects)
     inside = internal_name(endpoint.host) or (
         plain_address(endpoint.host) is not None and internal_kind(endpoint.host, internal=())
     )
     if host and inside:
         return _refused(
             "EndpointNotAllowed",
-            f"the endpoint {endpoint} (spec.source.options.endpoint) is inside the cluster or this machine, and no "
+            f"the endpoint {endpoint} ({field}) is inside the cluster or this machine, and no "
             f"rule of {where} names it for namespace {namespace}: {ask}",
         )
     if allowing := [rule for rule in open_ones if _holds_bucket(rule, bucket)]:
-        return SourceVerdict(host=host, ca_bundle=_bundle(allowing))
+        return SourceVerdict(host=host, ca_bundle=_bundle(allowing), redirects=redirects)
     allowed = sorted({each for rule in (*named, *open_ones) for each in rule.buckets})
     return _refused(
         "BucketNotAllowed",

@@ -356,12 +356,40 @@ _KEYS_WANTED: Final = (
 )
 
 
-def judge(answer: StoreAnswer, *, keyless: bool = False) -> Meaning:
-    """What an answer means. `keyless`: it was asked for without keys, as a public bucket is."""
+_WEB_KEYS_WANTED: Final = (
+    "the source gives nothing to who shows no credentials",
+    "name a Secret with token, or with username and password, in spec.source.secretRef",
+)
+_WEB_REFUSED: Final = (
+    "the source refuses the credentials or the file",
+    f"check token, or username and password, in {_SECRET}, and what their account may read",
+)
+_WEB_MEANINGS: Final[dict[Cause, tuple[str, str]]] = {
+    **dict.fromkeys(_OF_KEYS, _WEB_REFUSED),
+    Cause.NO_BUCKET: ("there is no such folder", "check spec.source.uri"),
+    Cause.REGION: ("the source has moved", "name its new address in spec.source.uri"),
+    Cause.REDIRECTED: (
+        "the source sends its readers elsewhere, and does not say where to",
+        "name the address at which it answers itself in spec.source.uri",
+    ),
+}
+"""What is said otherwise of web servers."""
+
+
+def judge(answer: StoreAnswer, *, keyless: bool = False, web: bool = False) -> Meaning:
+    """What an answer means.
+
+    Args:
+        keyless: it was asked for without keys, as a public bucket is.
+        web: it is of a web server, and no object store.
+    """
     cause = _cause(answer)
     if keyless and cause in _OF_KEYS:
-        return Meaning(cause=cause, reason=_KEYS_WANTED[0], remedy=_KEYS_WANTED[1])
+        keys_wanted = _WEB_KEYS_WANTED if web else _KEYS_WANTED
+        return Meaning(cause=cause, reason=keys_wanted[0], remedy=keys_wanted[1])
     reason, remedy = _MEANINGS[cause]
+    if web:
+        reason, remedy = _WEB_MEANINGS.get(cause, (reason, remedy))
     if cause is Cause.REGION and answer.region:
         reason = f"the bucket is in the region {answer.region}"
     return Meaning(cause=cause, reason=reason, remedy=remedy)

@@ -13,6 +13,8 @@ from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
 from tdcs.listing.result import Listed
+from tdcs.listing.web.hub_listing import HubListing
+from tdcs.listing.web.web_listing import WebListing
 from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError, Source
 from tdcs.model.file_selection import ALL_FILES, FileSelection, selection_of
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
@@ -121,11 +123,18 @@ async def _named(
         is_taken = selection_of(source.uri, source.options).matcher()
         return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch, is_taken=is_taken)
 
-    if parse_source_uri(source.uri).scheme == "file":
+    scheme = parse_source_uri(source.uri).scheme
+    if scheme == "file":
         folders = FolderListing(source=source, path=path, limit=limit, builder=builder, agents=agents)
         return await folders.run()
-    bucket = BucketListing(source=source, path=path, limit=limit, builder=builder)
-    return await bucket.run(), bucket.size
+    kinds: dict[str, type[BucketListing | HubListing | WebListing]] = {
+        "s3": BucketListing,
+        "http": WebListing,
+        "https": WebListing,
+        "hf": HubListing,
+    }
+    listing = kinds[scheme](source=source, path=path, limit=limit, builder=builder)
+    return await listing.run(), listing.size
 
 
 def _written(builder: ManifestBuilder, folder: ManifestFolder, *, begun: float) -> Listed:

@@ -128,6 +128,7 @@ def access_of(source: Source) -> SourceAccess:
         secret_access_key=keys.secret_access_key if keys is not None else "",
         session_token=keys.session_token if keys is not None else "",
         ca_bundle=source.ca_bundle,
+        redirects=source.redirects,
     )
 
 
@@ -141,8 +142,9 @@ def source_of(access: SourceAccess) -> Source:
     return Source(
         uri=access.uri,
         options=access.options,
-        credentials=keys if access.access_key_id else None,
+        credentials=keys if keys.secrets else None,
         ca_bundle=access.ca_bundle,
+        redirects=access.redirects,
     )
 
 

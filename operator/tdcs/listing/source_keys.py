@@ -5,12 +5,13 @@ from typing import Final, Protocol
 
 import aiohttp
 
-from tdcs.api.source_uri import parse_source_uri
+from tdcs.api.source_uri import is_web, parse_source_uri
 from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.namespace_share import NamespaceShare
 from tdcs.listing.page_requests import in_region_of, is_keyless, read_document
+from tdcs.listing.source_probe import probe
 from tdcs.listing.store_answers import PageRefusal, error_of, refusal
-from tdcs.model.cache_engine import KeysRefusedError, Source
+from tdcs.model.cache_engine import EngineError, KeysRefusedError, Source
 
 _SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 10.0
@@ -47,11 +48,13 @@ class SourceKeys:
         self._share = NamespaceShare(_OF_ONE_NAMESPACE)
 
     async def __call__(self, source: Source, *, namespace: str) -> bool:
-        if parse_source_uri(source.uri).scheme != "s3" or source.credentials is None:
+        if source.credentials is None:
             return False
         try:
             # In this order: who waits for others of its namespace takes no place from anybody.
             async with self._share.of(namespace), self._places:
+                if is_web(source.uri):
+                    return await _web_takes(source)
                 refused = await self._refusal(source)
                 if refused is not None and (there := in_region_of(refused, source)) is not None:
                     refused = await self._refusal(there)
@@ -76,3 +79,14 @@ class SourceKeys:
             region = answer.headers.get("x-amz-bucket-region", "")
             document = await read_document(answer)
             return refusal(answer.status, document, region=region, keyless=is_keyless(source))
+
+
+async def _web_takes(source: Source) -> bool:
+    """Whether a web server takes the credentials; raises KeysRefusedError when it refuses them."""
+    try:
+        await probe(source, path=None, tries=1)
+    except KeysRefusedError:
+        raise
+    except EngineError:
+        return False
+    return True

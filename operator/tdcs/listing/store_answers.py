@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from tdcs.decide.source_rules import endpoint_field
 from tdcs.decide.store_refusal import BUSY_STATUSES, Cause, Meaning, StoreAnswer, judge, read_answer
 from tdcs.model.cache_engine import EngineError, KeysRefusedError, SourceError
 
@@ -19,15 +20,17 @@ class PageRefusal:
         answer: what the store said, and the bucket's region where it names another one than it was asked in.
         retry_after: seconds for which the store asks not to be asked again.
         keyless: it was asked without keys.
+        web: it is of a web server, and no object store.
     """
 
     answer: StoreAnswer
     retry_after: float = 0.0
     keyless: bool = False
+    web: bool = False
 
     @property
     def meaning(self) -> Meaning:
-        return judge(self.answer, keyless=self.keyless)
+        return judge(self.answer, keyless=self.keyless, web=self.web)
 
     @property
     def passes(self) -> bool:
@@ -36,11 +39,18 @@ class PageRefusal:
 
 
 def refusal(
-    status: int, text: bytes, *, region: str = "", retry_after: str = "", keyless: bool = False
+    status: int,
+    text: bytes,
+    *,
+    region: str = "",
+    retry_after: str = "",
+    keyless: bool = False,
+    web: bool = False,
 ) -> PageRefusal:
     """An answer by its status, the beginning of its text, and two of its headers."""
     return PageRefusal(
         keyless=keyless,
+        web=web,
         answer=read_answer(status, text, region=region),
         retry_after=min(float(retry_after), 60.0) if retry_after.isdecimal() else 0.0,
     )
@@ -70,6 +80,8 @@ def _explained(refused: PageRefusal) -> tuple[str, str]:
         return "the store is busy, or a part of it is away", "it is tried again; see the store if it goes on"
     if refused.keyless and meaning.of_keys:
         return meaning.reason, meaning.remedy
+    if refused.web:
+        return meaning.reason, meaning.remedy or "check spec.source.uri and spec.source.options"
     match meaning.cause:
         case Cause.DENIED:
             return "the source refused the credentials", (
@@ -89,24 +101,28 @@ def _explained(refused: PageRefusal) -> tuple[str, str]:
     return meaning.reason, meaning.remedy
 
 
-def no_answer(reason: str, *, uri: str, path: str) -> SourceError:
+def no_answer(reason: str, *, uri: str, path: str | None) -> SourceError:
     """A store that does not answer, or ends its answers early."""
     return SourceError(
         attempted=f"list {uri}",
         reason=f"the endpoint gives no whole answer ({reason})",
-        remedy="Check spec.source.options.endpoint, and that the operator's pod and the cache's can reach it",
+        remedy=f"Check {_field(uri)}, and that the operator's pod and the cache's can reach it",
         path=path,
         retryable=True,
     )
 
 
-def not_trusted(why: str, *, uri: str, path: str) -> SourceError:
+def not_trusted(why: str, *, uri: str, path: str | None) -> SourceError:
     """A store with a certificate that is not trusted."""
     return SourceError(
         attempted=f"list {uri}",
         reason=f"the certificate of the endpoint is not trusted: {why}",
-        remedy="Check the host in spec.source.options.endpoint; an authority of your own is named in "
+        remedy=f"Check the host in {_field(uri)}; an authority of your own is named in "
         "spec.sources[].caBundle of the CacheCluster",
         path=path,
         retryable=True,
     )
+
+
+def _field(uri: str) -> str:
+    return endpoint_field(uri.partition("://")[0])

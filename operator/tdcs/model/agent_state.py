@@ -36,9 +36,11 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         uri: canonical, `s3://bucket/prefix` or `file:///folder`.
-        options: `endpoint`, `region`, `pathStyle`, `requesterPays` as in `tdcs.model.cache_engine.Source`.
-        session_token: of a key pair that is temporary.
+        options: `endpoint`, `region`, `pathStyle`, `requesterPays` as in `tdcs.model.cache_engine.Source`; of a web
+            source also `host`, what it is called where `endpoint` has its address.
+        session_token: of a key pair that is temporary; alone it is a bearer token of a web source.
         ca_bundle: authorities in PEM that are trusted for its store beside the public ones.
+        redirects: as in `tdcs.model.cache_engine.Source`.
     """
 
     uri: str
@@ -47,6 +49,7 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
     secret_access_key: str = ""
     session_token: str = ""
     ca_bundle: str = ""
+    redirects: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"SourceAccess({self.uri})"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol, Self, runtime_checkable
 
-from tdcs.api.source_uri import canonical_endpoint, is_folder
+from tdcs.api.source_uri import canonical_endpoint, is_folder, is_web
 from tdcs.model.redaction import redact
 
 
@@ -52,13 +52,15 @@ class Source:
     """Where a dataset is at home.
 
     Attributes:
-        uri: `s3://bucket/prefix`, or `file:///folder` on every cache node.
+        uri: `s3://bucket/prefix`, `file:///folder` on every cache node, or a web source (`http`, `https`, `hf`).
         options: The friendly names of a Dataset's `spec.source.options`: for S3 `endpoint` (URL), `region`,
             `pathStyle` and `requesterPays` ("true" or "false"). An engine refuses names it does not know, with the list
             of those it does.
-        credentials: The key pair, `NO_KEYS` for a public bucket, or None for a folder.
+        credentials: The key pair, `NO_KEYS` for a public source, or None for a folder. Of a web source a user and a
+            password, or a session token alone, which is sent as a bearer token.
         address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
         ca_bundle: Authorities in PEM that are trusted for its store beside the public ones.
+        redirects: Endpoints, by which a web source may redirect its readers although they are inside the cluster.
     """
 
     uri: str
@@ -66,6 +68,7 @@ class Source:
     credentials: Credentials | None = field(default=None, repr=False)
     address: str = ""
     ca_bundle: str = field(default="", repr=False)
+    redirects: tuple[str, ...] = ()
 
     @property
     def reached_options(self) -> dict[str, str]:
@@ -81,7 +84,10 @@ class Source:
         if not endpoint or is_folder(self.uri):
             return dict(self.options)
         there = canonical_endpoint(endpoint)
-        return {**self.options, "endpoint": str(there.at(self.address) if self.address else there)}
+        reached = {**self.options, "endpoint": str(there.at(self.address) if self.address else there)}
+        if self.address and is_web(self.uri):
+            reached["host"] = str(there).partition("://")[2]
+        return reached
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ LONGEST_TAG: Final = 128
 
 _PERSON: Final = b"tdcs file id"
 _LONG: Final = "long-etag:"
+_CONTENT: Final = "sha256:"
 _HASH: Final = re.compile(r'"[0-9A-Fa-f]{16,}(-[0-9]+)?"')
 """An ETag that is a hash, which some gateways spell in the other case."""
 
@@ -57,6 +58,16 @@ class FileIds:
         # Length and the tag's length come first, in as many bytes each: no two files give the same text.
         state.update(length.to_bytes(8, "little") + len(tag).to_bytes(2, "little") + tag + path)
         return state.digest()
+
+
+def content_tag(sha256: str) -> bytes:
+    """The tag of a file of which a list says the hash of its content, and nothing else is asked."""
+    return f"{_CONTENT}{sha256.lower()}".encode()
+
+
+def content_hash(tag: str) -> str:
+    """The SHA-256 that a file's content has by its tag; empty where the tag says none."""
+    return tag.removeprefix(_CONTENT) if tag.startswith(_CONTENT) else ""
 
 
 def known_tag(tag: str) -> str:

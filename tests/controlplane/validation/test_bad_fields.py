@@ -7,8 +7,32 @@ from tests.controlplane.validation.objects import MAKERS, POD, dataset, edited
 from tests.support.kube import Kube, KubeRequestError
 
 BAD = [
-    ("Dataset", "spec.source.uri", "http://host/data", "http is not supported, because"),
-    ("Dataset", "spec.source.uri", "ftp://host/data", "the scheme must be s3 or file"),
+    ("Dataset", "spec.source.uri", "ftp://host/data", "the scheme must be s3, file, http, https or hf"),
+    ("Dataset", "spec.source.uri", "http://me:secret@host/data", "without a user before the host"),
+    ("Dataset", "spec.source.uri", "https://host/data/../up", "without '..'"),
+    ("Dataset", "spec.source.uri", "https://host/data?token=1", "without '..'"),
+    ("Dataset", "spec.source.uri", "hf://datasets/owner", "named as hf://datasets/owner/name"),
+    (
+        "Dataset",
+        "spec.source.uri",
+        "hf://datasets/owner/name@main",
+        "its revision stands in options.revision",
+    ),
+    ("Dataset", "spec.source.options.revision", "main", "revision is one of hf sources"),
+    ("Dataset", "spec.source.options.index", "files.json", "index and files are options of http sources"),
+    ("Dataset", "spec.source.options.files", ["/etc/passwd"], "should match"),
+    (
+        "Dataset",
+        "spec.source",
+        {"uri": "https://host/data", "options": {"index": "list", "files": ["a"]}},
+        "remove one of the two",
+    ),
+    (
+        "Dataset",
+        "spec.source",
+        {"uri": "https://host/data", "options": {"endpoint": "https://other"}},
+        "endpoint one of s3 and hf sources",
+    ),
     ("Dataset", "spec.source.uri", "file://data/x", "the folder must be absolute: write file:///folder"),
     ("Dataset", "spec.source.uri", "file:///", "the folder is missing after the three slashes"),
     ("Dataset", "spec.source.uri", "file:///nfs/data", "a file source has neither secretRef nor options"),

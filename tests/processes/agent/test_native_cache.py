@@ -16,6 +16,7 @@ from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
 from tests.support.dataplane.agents import fill
 from tests.support.programs.bucket_store import KEYS, BucketStore, serving
 from tests.support.programs.ports import free_ports
+from tests.support.programs.web_server import WebServer, web_server
 from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import QUICK, Cluster
@@ -49,6 +50,7 @@ class World:
             size=lambda key: len(FILES[key.decode()]),
             content=lambda key: FILES[key.decode()],
         )
+        self.web = WebServer(files=dict(FILES), large=15_000, head=False)
         self.manifests = ManifestFolder(folder / "manifests")
         (self.port,) = free_ports(1)
         self.made: list[CachePool] = []
@@ -145,13 +147,20 @@ def _refused(cluster: str) -> Cache:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = World(tmp_path)
+    with web_server(made.web):
+        async for each in _running(made, tmp_path):
+            yield each
+
+
+async def _running(made: World, tmp_path: Path) -> AsyncIterator[World]:
     async with serving(made.store), serve_manifests(made.manifests, port=made.port):
+        stores = [made.store.source.options["endpoint"], made.web.origin]
         try:
             await made.cluster.create_keys(account=KEYS.access_key_id, key=KEYS.secret_access_key)
             await made.cluster.create_cache(
                 engine="Native",
                 sourceFolders=[str(tmp_path / "shared")],
-                sources=[{"name": "store", "endpoints": [made.store.source.options["endpoint"]]}],
+                sources=[{"name": "stores", "endpoints": stores}],
             )
             await made.start()
             yield made
@@ -209,6 +218,24 @@ async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio
     await world.reads(*NODES, name="folder")
     await server.delete(DATASETS, name="folder", namespace="n")
     await cluster.until(lambda: len(world.mounts) == 1)
+
+    # So is a web server, with its credentials, and a repository of the Hub behind one.
+    web = world.web
+    web.credentials, web.large_host = "Basic dXNlcjpwYXNz", world.web.origin
+    await cluster.create_secret("web", {"username": "user", "password": "pass"})
+    for name, where in (
+        ("web", {"uri": f"{web.origin}/data"}),
+        ("hub", {"uri": "hf://datasets/team/pictures/data", "options": {"endpoint": web.origin}}),
+    ):
+        await cluster.create_dataset(
+            name,
+            source={**where, "secretRef": {"name": "web"}},
+            placement={"mode": "Partition", "nodeCount": 2},
+        )
+        await cluster.until_state("Ready", name)
+        await world.reads(*NODES, name=name)
+        await server.delete(DATASETS, name=name, namespace="n")
+        await cluster.until(lambda: len(world.mounts) == 1)
 
     # One node leaves: what only it held is moved to the other one before.
     await server.merge(

@@ -261,8 +261,10 @@ class Cluster:
 
     async def create_keys(self, name: str = "keys", *, account: str = "me", key: str = "s3cr3t") -> None:
         """A Secret with the keys of the store."""
-        data = {"accessKeyId": account.encode(), "secretAccessKey": key.encode()}
-        encoded = {field: base64.b64encode(value).decode() for field, value in data.items()}
+        await self.create_secret(name, {"accessKeyId": account, "secretAccessKey": key})
+
+    async def create_secret(self, name: str, data: Mapping[str, str]) -> None:
+        encoded = {field: base64.b64encode(value.encode()).decode() for field, value in data.items()}
         await self.server.apply(
             SECRETS, obj={"kind": "Secret", "metadata": {"name": name, "namespace": "n"}, "data": encoded}
         )

@@ -6,7 +6,15 @@ import pytest
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import DatasetSpec
-from tdcs.decide.may_read import HostAnswer, SourceUse, may_read, missing_cluster, pinned_address
+from tdcs.api.source_uri import canonical_source_uri
+from tdcs.decide.may_read import (
+    HostAnswer,
+    SourceUse,
+    may_read,
+    missing_cluster,
+    pinned_address,
+    unmountable,
+)
 
 PLAIN, SECURE = "http://store.example:9000", "https://store.example"
 FIT = HostAnswer(known=True, address="203.0.113.7")
@@ -84,3 +92,122 @@ def test_a_service_that_is_named_in_short_is_told_by_its_full_name(host: str, na
     assert found is not None
     assert ("a Service is named in full" in found.message) == bool(named)
     assert found.message.endswith(f"such as {named}") or not named
+
+
+def web(uri: str, *rules: Any, **options: Any) -> SourceUse:
+    """The use of a source that is no bucket."""
+    return SourceUse(
+        namespace="n",
+        labels={},
+        spec=DatasetSpec.model_validate({"source": {"uri": uri, "options": options}}),
+        rules=CacheClusterSpec.model_validate({"sources": list(rules)}),
+        serves=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "reason"),
+    [
+        (web("https://data.example/set"), FIT, ""),
+        (web("https://data.example/set"), INSIDE, "EndpointNotAllowed"),
+        (web("http://10.1.2.3:8080/set"), INSIDE, "EndpointNotAllowed"),
+        (web("http://data.example/set"), HostAnswer(), "EndpointLookup"),
+        (web("http://store.team.svc/set"), FIT, "EndpointNotAllowed"),
+        (web("http://localhost:8080/set"), FIT, "EndpointNotAllowed"),
+        (web("http://169.254.169.254/latest/meta-data"), FIT, "EndpointNotAllowed"),
+        (
+            web("http://169.254.169.254/latest", {"name": "all", "endpoints": ["http://169.254.169.254"]}),
+            FIT,
+            "EndpointNotAllowed",
+        ),
+        (
+            web("http://store.team.svc/set", {"name": "own", "endpoints": ["http://store.team.svc"]}),
+            INSIDE,
+            "",
+        ),
+        (
+            web("https://other.example/set", {"name": "own", "endpoints": ["https://data.example"]}),
+            FIT,
+            "EndpointNotAllowed",
+        ),
+        # A rule for some buckets of a store holds also when it is read as a web server.
+        (
+            web(
+                "http://store.example:9000/secret/a",
+                {"name": "b", "endpoints": ["http://store.example:9000"], "buckets": ["public"]},
+            ),
+            FIT,
+            "BucketNotAllowed",
+        ),
+        (
+            web(
+                "http://store.example:9000/public/a",
+                {"name": "b", "endpoints": ["http://store.example:9000"], "buckets": ["public"]},
+            ),
+            FIT,
+            "",
+        ),
+        (web("hf://datasets/team/set"), FIT, ""),
+        (web("hf://datasets/team/set", endpoint="http://mirror.team.svc"), FIT, "EndpointNotAllowed"),
+        (
+            web("hf://datasets/team/set", {"name": "own", "endpoints": ["https://huggingface.co"]}),
+            INSIDE,
+            "",
+        ),
+    ],
+)
+def test_web_servers_and_mirrors_of_the_hub_are_judged_as_stores_are(
+    asked: SourceUse, answer: HostAnswer, reason: str
+) -> None:
+    found = may_read(asked, answer=answer, networks_known=True)
+    assert (found.reason if found else "") == reason
+    if found is not None and not asked.spec.source.uri.startswith("hf"):
+        assert "spec.source.options.endpoint" not in found.message
+
+
+def test_an_engine_that_cannot_mount_a_source_is_named_with_what_to_do() -> None:
+    asked = web("hf://datasets/team/set").spec
+    refused = unmountable(asked, CacheClusterSpec.model_validate({}))
+    assert refused is not None
+    assert refused.reason == "EngineCannotMount"
+    assert "which cannot mount hf:// (spec.source.uri)" in refused.message
+    assert "spec.engine Native" in refused.message
+    assert unmountable(asked, CacheClusterSpec.model_validate({"engine": "Native"})) is None
+    assert unmountable(use().spec, CacheClusterSpec.model_validate({})) is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "canonical"),
+    [
+        ("HTTPS://Data.Example:443//set//a%20b/", "https://data.example/set/a%20b"),
+        ("http://[::1]:8080/", "http://[::1]:8080"),
+        ("hf://team/model", "hf://models/team/model"),
+        ("hf://spaces/team/app/sub/", "hf://spaces/team/app/sub"),
+    ],
+)
+def test_two_spellings_of_a_web_source_are_one(uri: str, canonical: str) -> None:
+    assert canonical_source_uri(uri) == canonical
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://",
+        "https://me@host/x",
+        "https://host/%2e%2e/x",
+        "https://host/a/../../x",
+        "https://host/x?y",
+        "http://0x7f.1/x",
+        "http://2130706433/",
+        "http://[::ffff:7f00:1]/",
+        "http://host:99999/",
+        "hf://datasets/team",
+        "hf://team",
+        "hf://datasets/te am/set",
+        "hf://datasets/team/set@v1",
+        "hf://datasets/../set",
+    ],
+)
+def test_what_may_lead_elsewhere_is_no_web_source(uri: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        canonical_source_uri(uri)

@@ -78,9 +78,10 @@ def test_a_file_of_up_to_a_gibibyte_is_one_block_unless_told_otherwise() -> None
         (Source(uri="s3://b", options={"endpoint": "store:9000"}), "is no URL"),
         (Source(uri="s3://b", options={"pathStyle": "yes"}), "pathStyle is 'yes'"),
         (Source(uri="file:///data", options={"region": "x"}), "region is not an option"),
-        (Source(uri="bucket/data"), "neither s3://BUCKET"),
-        (Source(uri="s3:///data"), "neither s3://BUCKET"),
-        (Source(uri="hdfs://name/data"), "neither s3://BUCKET"),
+        (Source(uri="bucket/data"), "it is none of s3://BUCKET"),
+        (Source(uri="s3:///data"), "it is none of s3://BUCKET"),
+        (Source(uri="https://host/data"), "cannot mount https://"),
+        (Source(uri="hdfs://name/data"), "it is none of s3://BUCKET"),
     ],
 )
 def test_a_source_that_cannot_be_right_is_refused_in_words(source: Source, words: str) -> None:

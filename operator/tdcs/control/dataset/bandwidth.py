@@ -35,7 +35,7 @@ def store_of(source: SourceSpec) -> str:
     """The store that a source lies in: its endpoint, or the file system."""
     if source.uri.startswith("file:"):
         return "file"
-    return source.options.endpoint or "s3"
+    return source.endpoint or "s3"
 
 
 def worth(*, waiting: int, reading: int, missing: float) -> float:

@@ -17,7 +17,7 @@ from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.orphaned_mounts import Orphans
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.decide.cache import mount_identity
-from tdcs.decide.may_read import HostAnswer, SourceUse, may_read, missing_cluster, pinned_address
+from tdcs.decide.may_read import HostAnswer, SourceUse, may_read, missing_cluster, pinned_address, unmountable
 from tdcs.decide.problem import Problem, Refusal
 from tdcs.model.cache_engine import Source
 from tdcs.model.kube_objects import Object
@@ -59,6 +59,7 @@ class DatasetPass:
         key, obj, dataset: the Dataset, as the API server has it.
         address: of its store, where requests must go to no other; empty: they go to the store's name.
         ca_bundle: authorities of its store, by the rule that names it.
+        redirects: endpoints to which its store may redirect readers, by the rules that name them.
         doubt: why it may not read its source just now, although pods read what is cached.
         live: its volume and claim.
         claimed: the mount path that its volume leads to; empty without a volume.
@@ -73,6 +74,7 @@ class DatasetPass:
     dataset: Dataset
     address: str = ""
     ca_bundle: str = ""
+    redirects: tuple[str, ...] = ()
     doubt: Refusal | None = None
     live: Volume = field(default_factory=lambda: Volume(volume=None, claim=None))
     claimed: str = ""
@@ -177,7 +179,9 @@ class PassSteps:
 
     async def _find_cluster(self, found: DatasetPass) -> End | None:
         cluster = self._context.stores.cache_cluster(found.cluster)
-        cause = missing_cluster(cluster, name=found.cluster, new=found.is_new)
+        cause = missing_cluster(cluster, name=found.cluster, new=found.is_new) or unmountable(
+            found.dataset.spec, self._world.spec_of(found.cluster)
+        )
         return Blocked(cause) if cause is not None else None
 
     async def _end_if_revoked(self, found: DatasetPass) -> End | None:
@@ -196,7 +200,7 @@ class PassSteps:
             self._endpoints.drop(found.key)
         answer = self._endpoints.look(use.host, user=found.key) if use.host else HostAnswer()
         found.address = pinned_address(use, answer=answer)
-        found.ca_bundle = use.verdict.ca_bundle
+        found.ca_bundle, found.redirects = use.verdict.ca_bundle, use.verdict.redirects
         found.doubt = may_read(use, answer=answer, networks_known=self._networks.services_known)
         if found.doubt is not None and found.doubt.permanent:
             return Withdrawn(found.doubt)
@@ -220,7 +224,11 @@ class PassSteps:
         found.trouble = found.doubt or (keys if isinstance(keys, Refusal) else None)
         if not isinstance(keys, Refusal) and found.doubt is None:
             found.origin = mount_identity.source_of(
-                spec=spec, credentials=keys, address=found.address, ca_bundle=found.ca_bundle
+                spec=spec,
+                credentials=keys,
+                address=found.address,
+                ca_bundle=found.ca_bundle,
+                redirects=found.redirects,
             )
 
     async def _judge_volume(self, found: DatasetPass) -> End | None:

@@ -5,24 +5,20 @@ So nothing waits for a master, and none can lose what is mounted.
 """
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Final, Self
 
-import aiohttp
 import msgspec
 
 from tdcs.api import names
-from tdcs.api.source_uri import is_folder, parse_source_uri
+from tdcs.api.source_uri import is_folder
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import owner_reference
 from tdcs.kube.errors import KubeError
 from tdcs.listening import at
-from tdcs.listing.bucket_pages import open_session
-from tdcs.listing.listed_page import ListedPage
-from tdcs.listing.page_requests import PageRequests
+from tdcs.listing.source_probe import probe
 from tdcs.model.agent_state import Agents, AgentState
 from tdcs.model.cache_engine import (
     CachedFile,
@@ -42,9 +38,6 @@ _log: Final = logging.getLogger(__name__)
 
 LOST_SECONDS: Final = 10.0
 """An agent that could not be reached for so long counts as lost: one that starts again is back sooner."""
-
-_ASK_SECONDS: Final = 30.0
-_CONNECT_SECONDS: Final = 10.0
 
 
 class Mounted(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +242,7 @@ class NativeEngine:
                 )
             check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
         if not is_folder(uri) and (known is None or self._sources.get(path) != source):
-            await _ask(source, path=path)  # folders are counted by agents before
+            await probe(source, path=path)  # folders are counted by agents before
         if known is None:
             await self._table.put(path, Mounted(uri=uri, store=store))
         self._sources[path] = source
@@ -349,13 +342,3 @@ class NativeEngine:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-
-async def _ask(source: Source, *, path: str) -> None:
-    """Ask a bucket for a page of its names: whether it is there, and takes the keys. Raises SourceError."""
-    uri = parse_source_uri(source.uri)
-    timeout = aiohttp.ClientTimeout(total=_ASK_SECONDS, sock_connect=_CONNECT_SECONDS)
-    prefix = f"{uri.path}/".encode() if uri.path else b""
-    async with open_session(timeout, connections=1) as session:
-        requests = PageRequests(session, source, uri, path=path, encoded=True)
-        await requests.page("", functools.partial(ListedPage, prefix))

@@ -5,9 +5,11 @@ import json
 
 from tdcs.api import names
 from tdcs.api.dataset import DatasetSpec
+from tdcs.api.source_uri import is_web
 from tdcs.model.cache_engine import Credentials, Source
 from tdcs.model.file_selection import EXCLUDE, INCLUDE
 from tdcs.model.source_paths import canonical_uri
+from tdcs.model.web_address import FILES, INDEX, REVISION
 
 Mark = tuple[str, tuple[tuple[str, str], ...], str, str]
 """What tells one source from another: its URI, its options, a digest of the credentials, and its address with a digest
@@ -15,21 +17,30 @@ of the authorities that are trusted for it."""
 
 
 def source_of(
-    *, spec: DatasetSpec, credentials: Credentials | None, address: str = "", ca_bundle: str = ""
+    *,
+    spec: DatasetSpec,
+    credentials: Credentials | None,
+    address: str = "",
+    ca_bundle: str = "",
+    redirects: tuple[str, ...] = (),
 ) -> Source:
     """The engine's view of a Dataset's source.
 
     Args:
         address: the only one at which its store is to be asked.
         ca_bundle: authorities that are trusted for its store.
+        redirects: endpoints to which its store may redirect readers; of a web source alone.
     """
     options = spec.source.options
     given = {
-        "endpoint": options.endpoint,
+        "endpoint": spec.source.endpoint,
         "region": options.region,
         "pathStyle": None if options.path_style is None else str(options.path_style).lower(),
         "requesterPays": "true" if options.requester_pays else None,
         INCLUDE: "\n".join(spec.source.include) or None,
+        INDEX: options.index,
+        FILES: "\n".join(options.files) or None,
+        REVISION: options.revision,
         EXCLUDE: None if spec.source.exclude is None else "\n".join(spec.source.exclude),
     }
     return Source(
@@ -38,6 +49,7 @@ def source_of(
         credentials=credentials,
         address=address,
         ca_bundle=ca_bundle,
+        redirects=redirects if is_web(spec.source.uri) else (),
     )
 
 
@@ -53,7 +65,7 @@ def engine_path(*, source: Source) -> str:
 def mark(source: Source) -> Mark:
     """What tells one source from another, without its secrets."""
     bundle = hashlib.sha256(source.ca_bundle.encode()).hexdigest() if source.ca_bundle else ""
-    reached = f"{source.address} {bundle}".rstrip()
+    reached = " ".join((source.address, bundle, *source.redirects)).rstrip()
     return source.uri, tuple(sorted(source.options.items())), digest(source), reached
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.api.dataset import DatasetSpec
-from tdcs.api.source_uri import is_folder
+from tdcs.api.source_uri import is_folder, is_web
 from tdcs.control.context import Context, Settings
 from tdcs.decide.problem import RETRY_SOON, Refusal
 from tdcs.kube.errors import ForbiddenError
@@ -44,13 +44,18 @@ async def read_credentials(
             retry_after=RETRY_SOON,
         )
     if secret is None:
+        keys = (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)
+        wanted = (
+            f"the key {names.SECRET_TOKEN}" if is_web(spec.source.uri) else f"the keys {' and '.join(keys)}"
+        )
         return Refusal(
             reason="SecretNotFound",
-            message=f"{where} does not exist: create it with the keys {names.SECRET_ACCESS_KEY_ID} and "
-            f"{names.SECRET_SECRET_ACCESS_KEY}, or correct the reference",
+            message=f"{where} does not exist: create it with {wanted}, or correct the reference",
             retry_after=RETRY_SOON,
         )
     data = secret.get("data") or {}
+    if is_web(spec.source.uri):
+        return _of_web(data, where)
     found = {key: _value(data, key) for key in (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)}
     for key, value in found.items():
         if not value:
@@ -71,6 +76,20 @@ async def read_credentials(
         access_key_id=account,
         secret_access_key=found[names.SECRET_SECRET_ACCESS_KEY],
         session_token=token,
+    )
+
+
+def _of_web(data: Mapping[str, str], where: str) -> Credentials | Refusal:
+    """A bearer token, or a user and a password."""
+    token = _value(data, names.SECRET_TOKEN)
+    user, password = _value(data, names.SECRET_USERNAME), _value(data, names.SECRET_PASSWORD)
+    if token and not any(character.isspace() for character in token):
+        return Credentials(access_key_id="", secret_access_key="", session_token=token)
+    if user and password and ":" not in user:
+        return Credentials(access_key_id=user, secret_access_key=password)
+    return _incomplete(
+        f"{where} has neither a usable {names.SECRET_TOKEN} nor a {names.SECRET_USERNAME} (without a colon) with a "
+        f"{names.SECRET_PASSWORD}: add the one or the two"
     )
 
 

@@ -13,7 +13,6 @@ import logging
 import re
 import threading
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from obstore.exceptions import BaseError, PreconditionError
@@ -34,14 +33,12 @@ from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, StoreAnswer, read_a
 from tdcs.engine.signed_request import object_url
 from tdcs.engine.tls_failures import trusting
 from tdcs.model.agent_state import SourceAccess
-from tdcs.model.file_ids import is_etag, same_etag
+from tdcs.node.agent.mount.answer_checks import require_tag, require_time, time_of, wrong_part
 from tdcs.node.agent.mount.source_pieces import (
     Extent,
     SourceFailureError,
     Write,
     changed,
-    listed_time,
-    unanswered,
 )
 from tdcs.node.agent.mount.store_failures import (
     StoreRefusalError,
@@ -56,9 +53,6 @@ _log: Final = logging.getLogger(__name__)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_PART: Final = re.compile(r"bytes[ =]([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19}|[*])", re.IGNORECASE)
-"""A Content-Range: where the part begins, and the size of the object, which may be `*`. Python makes no
-number of thousands of digits."""
 _NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"
 """A proxy that never answers: the name cannot exist (RFC 2606)."""
 _CONNECTIONS: Final = 32
@@ -184,8 +178,8 @@ class BucketReader:
         answer = self._store.get(key, options=asked)  # type: ignore[arg-type]
         if answer.meta["size"] != extent.size:
             raise changed(f"it has {answer.meta['size']} bytes, and had {extent.size}")
-        _require_tag(extent, answer.meta.get("e_tag"), compared="if_match" in asked)
-        _require_time(extent, answer.meta["last_modified"])
+        require_tag(extent, answer.meta.get("e_tag"), compared="if_match" in asked)
+        require_time(extent, answer.meta["last_modified"])
         # The first chunk is all of an answer of the right length. One that is longer, whatever its headers say, is
         # read no further: all that some store sends would be kept in memory otherwise.
         return memoryview(next(iter(answer.stream(min_chunk_size=extent.length + 1)), b""))
@@ -253,12 +247,12 @@ class BucketReader:
                 answer.close()
         except HTTPError as error:
             raise http_failure(error) from error
-        if (wrong := _wrong_part(extent, answer, len(data))) is not None:
+        if (wrong := wrong_part(extent, answer, len(data))) is not None:
             packed = headers["Accept-Encoding"] != "identity" and "Content-Encoding" in answer.headers
             raise _EncodedError(str(wrong)) if packed else wrong
-        _require_tag(extent, answer.headers.get("ETag"), compared="If-Match" in headers)
-        if (time := _time(answer.headers.get("Last-Modified", ""))) is not None:
-            _require_time(extent, time)
+        require_tag(extent, answer.headers.get("ETag"), compared="If-Match" in headers)
+        if (time := time_of(answer.headers.get("Last-Modified", ""))) is not None:
+            require_time(extent, time)
         return memoryview(data)
 
     def _refusal(self, answer: BaseHTTPResponse) -> StoreRefusalError:
@@ -269,57 +263,6 @@ class BucketReader:
 
 class _EncodedError(Exception):
     """An answer was packed on its way, and is not as stored."""
-
-
-def _wrong_part(extent: Extent, answer: BaseHTTPResponse, came: int) -> SourceFailureError | None:
-    """Why the bytes that came cannot be the piece, whatever they are; None where they can."""
-    said = answer.headers.get("Content-Range", "")
-    part = _PART.fullmatch(said.strip())
-    size = part[2] if part is not None and part[2] != "*" else ""
-    if came != extent.length or (size and int(size) != extent.size):
-        many = f"more than {extent.length}" if came > extent.length else str(came)
-        return changed(f"{many} bytes came of {size or 'its'} bytes")
-    whole = extent.length == extent.size
-    begins = part is not None and int(part[1]) == extent.offset
-    if begins or (whole and (answer.status == 200 or not said)):
-        return None
-    return unanswered("the source answers with another part than was asked for", status=answer.status)
-
-
-def _require_tag(extent: Extent, answered: str | None, *, compared: bool) -> None:
-    """Refuse the bytes of another version. An ETag that is left out, or made weak on its way (RFC 9110, 8.8.3), says
-    nothing against them where the store was to compare it. Where it was not, nothing else says that they are the right
-    ones.
-
-    Args:
-        answered: the answer's ETag; empty or None where it has none.
-        compared: whether the request named the listed ETag, as If-Match.
-
-    Raises:
-        SourceFailureError: the answer has another ETag than the listing, or should have one and has none.
-    """
-    if not is_etag(extent.tag):
-        return
-    if answered:
-        if not same_etag(extent.tag, answered):
-            raise changed("its ETag is another one")
-    elif not compared:
-        raise changed("its answers have no ETag")
-
-
-def _time(header: str) -> datetime | None:
-    """A time in a header; None where it is none, which says as little as a header that is left out."""
-    try:
-        time = parsedate_to_datetime(header)
-    except (ValueError, OverflowError):
-        return None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
-def _require_time(extent: Extent, answered: datetime) -> None:
-    listed = listed_time(extent.tag)
-    if listed is not None and int(answered.timestamp()) != listed // 1000:
-        raise changed("its time is another one")
 
 
 def _bucket_host(bucket: str, endpoint: str) -> str:

@@ -5,11 +5,13 @@ What comes is of the version that was listed: a file's tag of the listing goes w
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from tdcs.decide.store_refusal import BUSY_STATUSES
 from tdcs.model.agent_state import FailureCode
+from tdcs.model.file_ids import content_hash
 
 _TIME_TAG: Final = "mtime-ms"
 
@@ -74,6 +76,31 @@ def listed_time(tag: str) -> int | None:
     """The time of the last change in milliseconds, where that is a file's tag."""
     kind, _, time = tag.partition(":")
     return int(time) if kind == _TIME_TAG and time.lstrip("-").isdecimal() else None
+
+
+class ContentCheck:
+    """Compares the content of a whole file with the hash that its tag has, where it has one.
+
+    Args:
+        extent: of which the bytes come; of a part of a file nothing is compared.
+    """
+
+    def __init__(self, extent: Extent) -> None:
+        self._expected: Final = content_hash(extent.tag) if extent.length == extent.size else ""
+        self._state: Final = hashlib.sha256()
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._expected)
+
+    def add(self, data: memoryview | bytes) -> None:
+        if self._expected:
+            self._state.update(data)
+
+    def finish(self) -> None:
+        """All bytes were added; raises SourceFailureError when they are other ones."""
+        if self._expected and self._state.hexdigest() != self._expected:
+            raise changed("its content has another SHA-256 than the list says")
 
 
 def changed(how: str) -> SourceFailureError:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from tdcs.api.source_uri import parse_source_uri
+from tdcs.api.source_uri import WEB_SCHEMES, parse_source_uri
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
 from tdcs.model.agent_state import FileFailure, SourceAccess
 from tdcs.node.agent.backoff import FIRST_SECONDS, pause
@@ -26,6 +26,7 @@ from tdcs.node.agent.mount.source_pieces import (
     unanswered,
 )
 from tdcs.node.agent.mount.transfer_limits import Rate, RateLimit
+from tdcs.node.agent.mount.web_source import WebReader
 
 _log: Final = logging.getLogger(__name__)
 
@@ -218,7 +219,9 @@ def open_source(access: SourceAccess) -> SourceReader:
     """A reader of this source; raises SourceFailureError when its address makes no sense."""
     try:
         source = parse_source_uri(access.uri)
-        return FolderReader(source.folder) if source.scheme == "file" else BucketReader(access, source)
+        if source.scheme == "file":
+            return FolderReader(source.folder)
+        return WebReader(access) if source.scheme in WEB_SCHEMES else BucketReader(access, source)
     except ValueError as error:
         raise SourceFailureError("SourceAway", f"this agent cannot read the source: {error}") from error
 

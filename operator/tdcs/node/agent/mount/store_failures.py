@@ -48,8 +48,8 @@ class StoreRefusalError(SourceFailureError):
         meaning: what that means.
     """
 
-    def __init__(self, answer: StoreAnswer, *, secrets: Sequence[str]) -> None:
-        meaning = judge(answer, keyless=not any(secrets))
+    def __init__(self, answer: StoreAnswer, *, secrets: Sequence[str], web: bool = False) -> None:
+        meaning = judge(answer, keyless=not any(secrets), web=web)
         super().__init__(
             _CODES.get(meaning.cause, "Denied"),
             redact(text=_text(answer, meaning), secrets=secrets),

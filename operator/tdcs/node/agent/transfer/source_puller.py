@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from tdcs.node.agent.disk.partial_file import DiskError, PartialFile
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
-from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, SourceReader
+from tdcs.node.agent.mount.source_pieces import ContentCheck, Extent, SourceFailureError, SourceReader
 from tdcs.node.agent.mount.transfer_limits import InFlight
 from tdcs.node.file_facts import hash_of
 
@@ -131,16 +132,19 @@ class SourcePuller:
         if mount.source.limit.wait(length, stopped=self._stopped):
             raise SourceFailureError("SourceAway", "the agent ends")
         identity = int(ledger.manifest.block_ids[block])
-        state, done = xxhash.xxh3_64(), 0
+        extent = extent_of(ledger, block)
+        state, content, done = xxhash.xxh3_64(), ContentCheck(extent), 0
         with self._in_flight.hold(length, owner=mount.path), self._disk.create(identity) as partial:
 
             def write(data: memoryview) -> None:
                 nonlocal done
                 state.update(data)
+                content.add(data)
                 partial.write(data, offset=done)
                 done += len(data)
 
-            source.read(extent_of(ledger, block), write)
+            source.read(extent, write)
+            content.finish()
             mount.source.answered(length)
             self._keep(mount, ledger, block, partial, content_hash=state.intdigest())
 
@@ -247,9 +251,10 @@ class SourcePuller:
         try:
             with large.cleanup:
                 if error is None:
+                    _require_content(extent_of(ledger, block), large.partial.fd)
                     found = hash_of(large.partial.fd, offset=0, length=length)
                     self._keep(mount, ledger, block, large.partial, content_hash=found)
-        except DiskError as failure:
+        except (DiskError, SourceFailureError) as failure:
             error = failure
         except OSError as failure:  # it is not read again, or its file cannot be closed or removed
             error = error or DiskError(f"the disk does not finish the block: {failure.strerror}")
@@ -282,6 +287,14 @@ class SourcePuller:
                 mount.refuses_all(ledger, block, failure)
                 return
         mount.source.answered(0)
+
+
+def _require_content(extent: Extent, file: int) -> None:
+    """Compare a block of a file, as it lies on the disk, with the hash of its tag; raises SourceFailureError."""
+    content = ContentCheck(extent)
+    for offset in range(0, extent.length if content.is_due else 0, PIECE_BYTES):
+        content.add(os.pread(file, min(PIECE_BYTES, extent.length - offset), offset))
+    content.finish()
 
 
 class _AbandonedError(Exception):

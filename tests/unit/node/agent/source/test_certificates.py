@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import trustme
 
+from tdcs.listing.result import source_of
+from tdcs.listing.source_probe import probe
 from tdcs.listing.source_size import SourceSize
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.cache_engine import NO_KEYS, Source, SourceError
@@ -92,6 +94,24 @@ def test_an_agent_reads_a_store_of_a_trusted_authority(authority: trustme.CA, na
 def test_a_listing_asks_a_store_of_a_trusted_authority(authority: trustme.CA) -> None:
     with store(authority.issue_cert(HOST)) as endpoint:
         assert count(endpoint, bundle=pem(authority)) == 1
+
+
+def web_access(endpoint: str, bundle: str) -> SourceAccess:
+    return SourceAccess(uri=f"{endpoint}/pictures", options={"endpoint": endpoint}, ca_bundle=bundle)
+
+
+def test_a_native_cache_asks_stores_and_web_servers_of_a_trusted_authority(authority: trustme.CA) -> None:
+    bundle, found = pem(authority), bytearray()
+    with store(authority.issue_cert(HOST)) as endpoint:
+        bucket = SourceAccess(uri="s3://pictures", options={"endpoint": endpoint}, ca_bundle=bundle)
+        for access in (bucket, web_access(endpoint, bundle)):
+            asyncio.run(probe(source_of(access), path="/datasets/x"))
+        open_source(web_access(endpoint, bundle)).read(Extent(PLAIN, 0, 3, 3, ""), found.extend)
+        with pytest.raises(SourceFailureError, match="certificate is not trusted"):
+            open_source(web_access(endpoint, "")).read(Extent(PLAIN, 0, 3, 3, ""), found.extend)
+        with pytest.raises(SourceError, match=r"not trusted.*Check the host in spec\.source\.uri"):
+            asyncio.run(probe(source_of(web_access(endpoint, "")), path="/datasets/x"))
+    assert bytes(found) == b"abc"
 
 
 def certificates(authority: trustme.CA) -> dict[str, tuple[trustme.LeafCert, str, str]]:

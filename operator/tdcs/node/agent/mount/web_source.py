@@ -1,0 +1,246 @@
+"""Reads files of a web server, or of a repository of the Hugging Face Hub.
+
+An answer is compared with what was listed by its own headers, so that no condition is sent. A server that takes no
+notice of ranges sends each file from its beginning: the pieces of a file are taken from one answer then, in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3.exceptions import HTTPError
+
+from tdcs.decide.redirection import MOST_REDIRECTIONS, REDIRECTIONS, Hop, next_hop, refused_address
+from tdcs.decide.store_refusal import LONGEST_ANSWER, read_answer
+from tdcs.engine.tls_failures import trusting
+from tdcs.model.agent_state import SourceAccess
+from tdcs.model.web_address import authorization, web_address
+from tdcs.node.agent.mount.answer_checks import require_tag, require_time, time_of, wrong_part
+from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, Write, changed, unanswered
+from tdcs.node.agent.mount.store_failures import StoreRefusalError, http_failure
+
+_log: Final = logging.getLogger(__name__)
+
+_CONNECTIONS: Final = 32
+_STREAMS: Final = 32
+"""Answers that are kept open for the next piece of their file."""
+_TURN_SECONDS: Final = 1.0
+"""So long a piece waits for those before it while nobody takes them from the same answer, before it asks for one of its
+own."""
+_SKIP_BYTES: Final = 1 << 20
+_LINKED_ETAG: Final = "X-Linked-ETag"
+"""Of the Hub, which redirects to another host for large files: what it knows the file by."""
+
+
+@dataclass(eq=False, slots=True)
+class _Stream:
+    """An answer that is read piece by piece. `at`: the place in the file of its next byte."""
+
+    answer: BaseHTTPResponse
+    at: int
+    in_use: bool = True
+
+
+class WebReader:
+    """The files below one address."""
+
+    lanes = 16
+
+    def __init__(self, access: SourceAccess) -> None:
+        self._access: Final = access
+        self._address: Final = web_address(access.uri, access.options)
+        self._secrets: Final = (access.secret_access_key, access.session_token, access.access_key_id)
+        self._own_headers: Final = authorization(
+            user=access.access_key_id, password=access.secret_access_key, token=access.session_token
+        ) | ({"Host": self._address.host} if self._address.host else {})
+        self._pool: Final = _pool(access.ca_bundle)
+        # An authority of the administrator's is trusted for the source alone.
+        self._other_hosts: Final = _pool("") if access.ca_bundle else self._pool
+        self._takes_ranges = True
+        self._streams: Final[dict[bytes, _Stream]] = {}
+        self._moved: Final = threading.Condition()
+
+    def read(self, extent: Extent, write: Write) -> None:
+        """Read a piece of a file that is as it was listed."""
+        is_part = extent.length != extent.size
+        if is_part and not self._takes_ranges:
+            self._read_in_turn(extent, write)
+            return
+        headers = {}
+        if is_part:
+            headers["Range"] = f"bytes={extent.offset}-{extent.offset + extent.length - 1}"
+        with self._opened(extent, headers) as answer:
+            if is_part and answer.status == 200:
+                if self._takes_ranges:
+                    _log.info("%s takes no notice of ranges: its files are read in order", self._access.uri)
+                self._takes_ranges = False
+            else:
+                data = answer.read(extent.length + 1, decode_content=False)
+                if (wrong := wrong_part(extent, answer, len(data))) is not None:
+                    raise wrong
+                write(memoryview(data))
+                return
+        self._read_in_turn(extent, write)
+
+    def _read_in_turn(self, extent: Extent, write: Write) -> None:
+        """Read a piece from the answer from which the piece before it was read, or from a new one."""
+        stream = self._taken(extent) or self._begun(extent)
+        kept = False
+        try:
+            while stream.at < extent.offset:
+                skipped = stream.answer.read(
+                    min(_SKIP_BYTES, extent.offset - stream.at), decode_content=False
+                )
+                if not skipped:
+                    raise changed(f"it ends after {stream.at} of its {extent.size} bytes")
+                stream.at += len(skipped)
+            data = stream.answer.read(extent.length, decode_content=False)
+            if len(data) != extent.length:
+                raise changed(f"{len(data)} bytes came, and {extent.length} were asked for")
+            stream.at += len(data)
+            kept = stream.at < extent.size
+        except HTTPError as error:
+            raise http_failure(error) from error
+        finally:
+            self._give_back(extent.path, stream, kept=kept)
+        write(memoryview(data))
+
+    def _taken(self, extent: Extent) -> _Stream | None:
+        """The answer whose next byte is the piece's first one, once it is there; None when it does not come in time."""
+        until = time.monotonic() + _TURN_SECONDS
+        with self._moved:
+            while True:
+                stream = self._streams.get(extent.path)
+                if stream is None:
+                    if not extent.offset:
+                        return None
+                elif stream.in_use and stream.at <= extent.offset:
+                    until = time.monotonic() + _TURN_SECONDS
+                elif stream.at > extent.offset:
+                    return None
+                elif stream.at == extent.offset:
+                    stream.in_use = True
+                    return stream
+                left = until - time.monotonic()
+                if left <= 0:
+                    return None
+                self._moved.wait(max(left, 0.1))
+
+    def _begun(self, extent: Extent) -> _Stream:
+        """A new answer, which others may go on with."""
+        answer = self._ask(extent, {})
+        stream = _Stream(answer, 0)
+        with self._moved:
+            if extent.path not in self._streams:
+                idle = [path for path, each in self._streams.items() if not each.in_use]
+                if len(self._streams) >= _STREAMS and idle:
+                    self._streams.pop(idle[0]).answer.close()
+                self._streams[extent.path] = stream
+        return stream
+
+    def _give_back(self, path: bytes, stream: _Stream, *, kept: bool) -> None:
+        with self._moved:
+            stream.in_use = False
+            if not kept or self._streams.get(path) is not stream:
+                stream.answer.close()
+                if self._streams.get(path) is stream:
+                    del self._streams[path]
+            self._moved.notify_all()
+
+    @contextmanager
+    def _opened(self, extent: Extent, headers: Mapping[str, str]) -> Iterator[BaseHTTPResponse]:
+        answer = self._ask(extent, headers)
+        try:
+            yield answer
+        except HTTPError as error:
+            raise http_failure(error) from error
+        finally:
+            answer.close()
+
+    def _ask(self, extent: Extent, headers: Mapping[str, str]) -> BaseHTTPResponse:
+        """The answer for the file that was listed, as far as its headers say; raises SourceFailureError."""
+        hop, linked = Hop(self._address.file(extent.path), own=True), ""
+        for _ in range(MOST_REDIRECTIONS + 1):
+            sent = {"Accept-Encoding": "identity", **headers, **(self._own_headers if hop.own else {})}
+            pool = self._other_hosts if hop.checked else self._pool
+            try:
+                answer = pool.request("GET", hop.url, headers=sent, redirect=False, preload_content=False)
+            except HTTPError as error:
+                raise http_failure(error) from error
+            if hop.own:
+                linked = linked or answer.headers.get(_LINKED_ETAG, "")
+            location = answer.headers.get("Location", "")
+            if answer.status not in REDIRECTIONS or not location:
+                try:
+                    self._check(extent, answer, linked)
+                except BaseException:
+                    answer.close()
+                    raise
+                return answer
+            answer.close()
+            hop = self._followed(hop.url, location)
+        raise _not_followed(f"it redirects more than {MOST_REDIRECTIONS} times")
+
+    def _followed(self, url: str, location: str) -> Hop:
+        hop = next_hop(
+            url=url,
+            location=location,
+            origin=self._address.origin,
+            host=self._address.host,
+            allowed=self._access.redirects,
+        )
+        if hop.refusal:
+            raise _not_followed(hop.refusal)
+        if hop.checked and (why := _wrong_host(hop.url)):
+            raise _not_followed(why)
+        return hop
+
+    def _check(self, extent: Extent, answer: BaseHTTPResponse, linked: str) -> None:
+        if answer.status not in (200, 206):
+            document = answer.read(LONGEST_ANSWER, decode_content=False)
+            raise StoreRefusalError(read_answer(answer.status, document), secrets=self._secrets, web=True)
+        packed = answer.headers.get("Content-Encoding", "identity")
+        if packed.lower() != "identity":
+            raise unanswered(
+                f"the source packs what it sends ({packed}), although asked not to", status=answer.status
+            )
+        require_tag(extent, linked or answer.headers.get("ETag"), compared=False)
+        if (modified := time_of(answer.headers.get("Last-Modified", ""))) is not None:
+            require_time(extent, modified)
+
+
+def _pool(ca_bundle: str) -> PoolManager:
+    return PoolManager(
+        timeout=Timeout(connect=10, read=30),
+        maxsize=_CONNECTIONS,
+        retries=False,
+        ssl_context=trusting(ca_bundle) if ca_bundle else None,
+    )
+
+
+def _wrong_host(url: str) -> str:
+    """Why the host of a redirection is not followed to, by its addresses; empty where it is."""
+    parts = urlsplit(url)
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
+    except OSError:
+        return f"it redirects to {parts.hostname}, which has no address"
+    return next(filter(None, (refused_address(str(each[4][0])) for each in found)), "")
+
+
+def _not_followed(why: str) -> SourceFailureError:
+    return SourceFailureError(
+        "Denied",
+        f"the source does not give the file: {why}; name the address at which the files are in spec.source.uri, or ask "
+        "the administrator for a rule",
+        common=True,
+    )
