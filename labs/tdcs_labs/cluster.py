@@ -32,7 +32,7 @@ class Cluster:
         self._capacity: Mapping[str, Amounts] = {
             node: {GPU_RESOURCE: gpus} for node, gpus in self.free.items()
         }
-        self._empty = gang_turn.EmptyNodes(lambda: self._capacity)
+        self._empty = gang_turn.EmptyNodes()
 
     def enqueue(self, job: SimJob) -> None:
         """Put a job into the queue, which is in the order of the operator's."""

@@ -55,4 +55,13 @@
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [list, watch]
+{{- if eq .Values.operator.nodeProvisioning "ProvisioningRequest" }}
+# Nodes for gangs that the present ones cannot hold.
+- apiGroups: [autoscaling.x-k8s.io]
+  resources: [provisioningrequests]
+  verbs: [get, create, patch, delete]
+- apiGroups: [""]
+  resources: [podtemplates]
+  verbs: [create, patch, delete]
+{{- end }}
 {{- end }}

@@ -149,6 +149,19 @@ class SetAside(Model):
     """When nodes were first set aside for the job."""
 
 
+class NodesAsked(Model):
+    """A gang that the present nodes cannot hold asks for more (chart value operator.nodeProvisioning)."""
+
+    since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """Since when it asks; absent while it does not."""
+    came_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When all of its pods had nodes, of one whose pods were released to ask for them."""
+    tries: int | None = None
+    """How often nothing came of it since all of its pods ran last."""
+    next_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When it asks again, or asked last, after nothing came of it."""
+
+
 class QueueRecord(Model):
     """What the operator's own queue has counted and decided about a job, beside the conditions; an operator that starts
     goes on from it."""
@@ -166,6 +179,8 @@ class QueueRecord(Model):
     """Which job has taken its place (namespace/name), until all of its pods run again."""
     set_aside: SetAside | None = None
     """The nodes that are set aside for it, as it was passed too often."""
+    nodes_asked: NodesAsked | None = None
+    """The nodes that it asks for; the condition NodesRequested says what came of it."""
 
 
 class TrainingJobStatus(Model):
@@ -183,7 +198,8 @@ class TrainingJobStatus(Model):
     """DataReady: its datasets can be read and are cached as far as asked, and the PersistentVolumeClaims that its
     templates name exist. Queued: it waits for its turn, and for room for all its pods. Admitted: its pods may exist.
     Running: all pods are ready. Restarting: a pod failed and is made anew, alone or with all others
-    (runPolicy.failurePolicy). Suspended: as runPolicy.suspend asks.
+    (runPolicy.failurePolicy). Suspended: as runPolicy.suspend asks. NodesRequested: nodes that are not there are asked
+    for (operator.nodeProvisioning).
     Succeeded and Failed: how it ended."""
     replica_statuses: Annotated[list[ReplicaStatus], Field(json_schema_extra=list_map("name"))] = Field(
         default=[]

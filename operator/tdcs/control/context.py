@@ -13,6 +13,7 @@ from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.release_certificates import Certificates
 from tdcs.control.store_resync import StoreResync
+from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.decide.source_loss import CONFIRM_SECONDS
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
@@ -215,6 +216,24 @@ class Settings:
         "ones of lower priority: these are suspended, and queue again.",
         default=False,
         chart="operator.preemption",
+    )
+    node_provisioning: NodeProvisioning = option(
+        "How a gang asks for nodes that are not there: by a ProvisioningRequest, which the cluster autoscaler answers, "
+        "or by releasing all its pods at once, by which Karpenter and others see what is missing.",
+        default="Off",
+        chart="operator.nodeProvisioning",
+    )
+    node_wait_seconds: int = option(
+        "So long a gang waits for nodes that it asked for; then it gives back what it has, and asks again after a "
+        "pause.",
+        default=900,
+        type=click.IntRange(min=30),
+        chart="operator.nodeWaitSeconds",
+    )
+    provisioning_class_name: str = option(
+        "The class of its ProvisioningRequests.",
+        default="best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        chart="operator.provisioningClassName",
     )
     poll_seconds: float = 2.0
     progress_seconds: float = 2.0

@@ -95,6 +95,7 @@ RESOURCE_FLAVORS = _kueue("resourceflavors", "ResourceFlavor")
 WORKLOAD_PRIORITY_CLASSES = _kueue("workloadpriorityclasses", "WorkloadPriorityClass")
 
 PODS = _in_namespaces("pods", "Pod")
+POD_TEMPLATES = _in_namespaces("podtemplates", "PodTemplate")
 SERVICES = _in_namespaces("services", "Service")
 CONFIG_MAPS = _in_namespaces("configmaps", "ConfigMap")
 SECRETS = _in_namespaces("secrets", "Secret")
@@ -104,6 +105,9 @@ RESOURCE_QUOTAS = _in_namespaces("resourcequotas", "ResourceQuota")
 STATEFUL_SETS = _in_namespaces("statefulsets", "StatefulSet", group="apps")
 DAEMON_SETS = _in_namespaces("daemonsets", "DaemonSet", group="apps")
 JOBS = _in_namespaces("jobs", "Job", group="batch")
+PROVISIONING_REQUESTS = _in_namespaces(
+    "provisioningrequests", "ProvisioningRequest", group="autoscaling.x-k8s.io"
+)
 LEASES = _in_namespaces("leases", "Lease", group="coordination.k8s.io")
 
 NAMESPACES = _of_the_cluster("namespaces", "Namespace")

@@ -23,6 +23,7 @@ from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.node_usage import Usage, trimmed
 from tdcs.control.operator.admitters import Admitters
 from tdcs.decide.place.node_eligibility import may_run
+from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
@@ -116,7 +117,11 @@ class Jobs:
         clock: Callable[[], float] = time.monotonic,
         latency: float = 0.0,
         preempts: bool = False,
+        provisioning: NodeProvisioning = "Off",
+        node_wait: int = 900,
     ) -> None:
+        self._provisioning: NodeProvisioning = provisioning
+        self._node_wait = node_wait
         self._preempts = preempts
         self._kueue = kueue
         self._latency = latency
@@ -169,7 +174,11 @@ class Jobs:
             caches=MemoryCaches(engine),
             stores=stores,
             queue=KeyedQueue(),
-            settings=Settings(kueue=self._kueue),
+            settings=Settings(
+                kueue=self._kueue,
+                node_provisioning=self._provisioning,
+                node_wait_seconds=self._node_wait,
+            ),
             now=self.now,
         )
         self.usage = usage
@@ -180,6 +189,7 @@ class Jobs:
             patience=self._patience,
             preempts=self._preempts,
             kueue=self._kueue,
+            provisioning=self._provisioning,
             now=self.now,
             clock=self._clock,
         )

@@ -20,6 +20,12 @@ NOT_BACKED_UP = "velero.io/exclude-from-backup"
 """Label that keeps Velero from storing a child: restored, it would belong to nobody, and take GPUs until it is
 collected. The operator makes it anew."""
 
+CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
+"""Annotation of pods: the ProvisioningRequest whose nodes they use, so that the autoscaler adds none for them."""
+
+PROVISIONING_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
+"""Annotation of pods: its class."""
+
 LEAVE_SECONDS = 60.0
 """How long pods keep off the nodes that they leave to larger ones, from the moment in which they may exist. A pod that
 is made anew later finds other nodes empty."""
@@ -155,6 +161,7 @@ def changes(
     copies: Mapping[str, str] | None = None,
     place: Placement | None = None,
     leave: Collection[str] = (),
+    marks: Mapping[str, str] | None = None,
     now: str = "",
 ) -> dict[str, Any]:
     """What to merge into a Job that exists, so that it is as wanted; empty when it is.
@@ -162,7 +169,7 @@ def changes(
     Only what the API lets change: its template stays what it was when it was made, but for the node affinity and
     the copies of a Job that has never started. So an operator of a newer version leaves the Jobs of an older one
     alone. `place`: where Kueue has the pods run. `leave`: nodes that its pods leave to larger ones for a while,
-    beginning `now`.
+    beginning `now`. `marks`: annotations by which they use nodes that were asked for.
     """
     replicas = replicas or spec.by_role()[role].replicas
     found: Mapping[str, Any] = live["spec"]
@@ -179,12 +186,16 @@ def changes(
     if found.get("suspend") and not suspended and not started(live):
         asked = spec.by_role()[role].template
         template: dict[str, Any] = template_changes(found["template"], given=asked, place=place)
+        present = (found["template"].get("metadata") or {}).get("annotations") or {}
+        booked: dict[str, str | None] = dict.fromkeys({CONSUME, PROVISIONING_CLASS} & present.keys())
+        booked |= marks or {}
+        if any(present.get(key) != value for key, value in booked.items()):
+            template.setdefault("metadata", {}).setdefault("annotations", {}).update(booked)
         if role in READING_ROLES:
             if preferred:
                 affinity = with_preferred(asked["spec"].get("affinity"), preferred)
                 if affinity != found["template"]["spec"].get("affinity"):
                     template.setdefault("spec", {})["affinity"] = affinity
-            present = (found["template"].get("metadata") or {}).get("annotations") or {}
             given = reading(spec, namespace=live["metadata"]["namespace"], role=role, copies=copies)
             if given and spec.scheduling.mode == "Extender":  # the extender sees no other pods
                 given |= leaving(leave, now=now)

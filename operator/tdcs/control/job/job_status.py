@@ -195,6 +195,8 @@ def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | Non
     if suspended or names.SUSPENDED in known:
         text = decision.message if suspended else "spec.runPolicy.suspend is false"
         found.append(finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", text))
+    if decision.nodes is not None:
+        found.append(decision.nodes)
     admitted = decision.message if outcome is None or data.admitted else outcome.message
     found.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, admitted))
     if outcome is not None:

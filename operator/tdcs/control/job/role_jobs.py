@@ -116,6 +116,7 @@ class RoleJobs:
                     copies=decision.copies,
                     place=where.placement,
                     leave=where.leave,
+                    marks=where.marks,
                     now=now,
                 )
                 await self._change(found, change)

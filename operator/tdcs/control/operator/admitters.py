@@ -35,6 +35,8 @@ class Admitters:
         admitter = self._of(obj)
         if admitter is self._own and self._kueue and seen.known.queue_name:
             await self._by_kueue.let_go(obj, seen)
+        if admitter is not self._own:
+            await self._own.end(obj, seen)
         return await admitter.turn(obj, seen, now=now, preferred=preferred)
 
     def withdraw(self, uid: str) -> None:
@@ -45,3 +47,4 @@ class Admitters:
         """See `Admitter`: of the one that decided about the job last."""
         if self._kueue and (seen.known.queue_name or local_queue(obj, kueue=True)):
             await self._by_kueue.end(obj, seen)
+        await self._own.end(obj, seen)

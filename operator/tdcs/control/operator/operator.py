@@ -165,6 +165,7 @@ class Operator:
             preempts=settings.preemption,
             aging=settings.queue_aging_seconds,
             kueue=settings.kueue,
+            provisioning=settings.node_provisioning,
             timed=self.metrics.timed_schedule,
         )
         self._handlers = EventHandlers(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
-from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED, is_loaded, is_true, shorten
+from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED, Finding, is_loaded, is_true, shorten
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, seconds_since, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
@@ -40,6 +40,7 @@ class Decision:
         queue: the LocalQueue of Kueue that decides; empty: the own queue does.
         record: what an operator that starts goes on from.
         restart: why all pods are being restarted; None when they are not.
+        nodes: what came of the nodes that it asks for; None: nothing is to be said.
     """
 
     admitted: bool
@@ -54,6 +55,7 @@ class Decision:
     queue: str = ""
     record: QueueRecord | None = None
     restart: JobRestart | None = None
+    nodes: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

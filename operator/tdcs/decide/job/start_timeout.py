@@ -53,13 +53,45 @@ def recovery_limit(seen: Observed) -> int | None:
     return RECOVERY_SECONDS if asked is None else asked
 
 
-def held_up(seen: Observed, *, running: Finding, now: str) -> HeldUp | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesMissing:
+    """A gang whose pods were released to ask for nodes, and do not all have one.
+
+    Attributes:
+        missing: how many pods have none.
+        wanted: how many it has.
+        limit: the seconds that it waits for nodes.
+        why: the words of the scheduler, or of whoever holds a pod up.
+    """
+
+    missing: int
+    wanted: int
+    limit: int
+    why: str
+    spare: bool = False
+
+    @property
+    def reason(self) -> Reason:
+        return Reason.NO_NODES
+
+    def sentence(self, *, patience: float) -> str:
+        """What happened, for the job's owner."""
+        return f"{self.shortage(patience=patience)}, so all were given back: a gang runs whole or not at all"
+
+    def shortage(self, *, patience: float) -> str:
+        """What it lacked."""
+        who = "its pod" if self.wanted == 1 else f"{self.missing} of its {self.wanted} pods"
+        return f"no nodes came for {who} within {self.limit} s (operator.nodeWaitSeconds): {self.why}"
+
+
+def held_up(seen: Observed, *, running: Finding, now: str, placed: str = "") -> HeldUp | None:
     """How long a gang may still take until it runs; None when it runs, or may take as long as it takes.
 
     Args:
         seen: what was observed.
         running: whether all its pods are ready, and what holds them up (`job_headline.running`).
         now: the time.
+        placed: when all its pods had nodes, of one that waited for these.
     """
     waits = running.status != "True" and seen.was_admitted and not seen.spec.run_policy.suspend
     if not waits or not seen.spec.scheduling.gang:
@@ -67,7 +99,7 @@ def held_up(seen: Observed, *, running: Finding, now: str) -> HeldUp | None:
     conditions = {each.type: each for each in seen.known.conditions}
     if not seen.known.running_time:
         limit, reason = seen.spec.run_policy.start_timeout_seconds, Reason.START_TIMEOUT
-        since = conditions[names.ADMITTED].last_transition_time
+        since = max(conditions[names.ADMITTED].last_transition_time, placed)
     else:
         asked, reason = recovery_limit(seen), Reason.RECOVERY_TIMEOUT
         ran = conditions.get(names.RUNNING)

@@ -154,6 +154,11 @@ def lacks_rendezvous(seen: Observed) -> bool:
     return meets and first is not None and is_without_place(first)
 
 
+def placed(seen: Observed) -> int:
+    """How many pods of the job have a place."""
+    return sum(bool(pod.node) for pod in newest(seen.pods))
+
+
 def all_placed(seen: Observed) -> bool:
     """Whether every pod of the job that is to run has a place."""
     roles = seen.spec.by_role()

@@ -10,7 +10,7 @@ freely, because that wait has its own bound, the readiness timeout.
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -181,9 +181,11 @@ class _Pass:
         self._room = RoomTable(nodes.free)
         self._room.take_most(reserved, scarce=names.GPU_RESOURCE)
         self._fitted: dict[tuple[DemandKey, bool], bool] = {}
-        empty = nodes.empty or EmptyNodes(lambda: nodes.capacity)
+        empty = nodes.empty or EmptyNodes()
         jobs = [
-            job if job.possible == (possible := empty.holds(job)) else replace(job, possible=possible)
+            job
+            if job.possible == (possible := empty.holds(job, nodes.capacity))
+            else replace(job, possible=possible)
             for job in waiting
         ]
         jobs = in_rank_order(jobs)
@@ -551,22 +553,18 @@ def _in_turns(
 
 
 class EmptyNodes:
-    """Whether jobs would fit on empty nodes; jobs of one demand are looked at once, while the nodes stay the same.
+    """Whether jobs would fit on empty nodes; jobs of one demand are looked at once, while the nodes stay the same."""
 
-    Args:
-        capacity: gives what each node has when it is empty.
-    """
-
-    def __init__(self, capacity: Callable[[], Mapping[str, Amounts]]) -> None:
-        self._capacity = capacity
+    def __init__(self) -> None:
         self._room: RoomTable | None = None
         self._known: dict[DemandKey, bool] = {}
 
-    def holds(self, job: QueuedJob) -> bool:
+    def holds(self, job: QueuedJob, capacity: Mapping[str, Amounts]) -> bool:
+        """Whether a job would fit; `capacity`: what each node has when it is empty, which stays the same."""
         key = job.demand_key
         if key not in self._known:
             if self._room is None:
-                self._room = RoomTable(self._capacity())
+                self._room = RoomTable(capacity)
             if len(self._known) >= KNOWN_DEMANDS:
                 self._known.clear()
             self._known[key] = self._room.fits(job.groups, scarce=job.scarce)

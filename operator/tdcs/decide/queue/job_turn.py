@@ -10,7 +10,7 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.api.durations import seconds_between
-from tdcs.api.trainingjob_status import QueueRecord, SetAside
+from tdcs.api.trainingjob_status import NodesAsked, QueueRecord, SetAside
 from tdcs.decide.queue.kept_nodes import NodesToLeave
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.model.kube_objects import Object
@@ -44,6 +44,11 @@ class JobTurn:
         yields: why it gives way to another job; until its status says that it was suspended for it.
         preempted_by: which job has taken its place last, as namespace/name; empty once it runs again.
         aside: the nodes that are set aside for it; `aside_since`: since when.
+        nodes_since: since when it asks for nodes that are not there (`tdcs.decide.queue.node_requests`); empty: it asks
+            for none.
+        nodes_came: when all of its pods had nodes, of one whose pods were released to ask for them.
+        nodes_tries: how often nothing came of that since it last ran.
+        nodes_until: when it asks again, in seconds of the operator's clock; `nodes_next`: as a time of the API.
     """
 
     asks: bool = False
@@ -64,6 +69,16 @@ class JobTurn:
     preempted_by: str = ""
     aside: frozenset[str] = frozenset()
     aside_since: str = ""
+    nodes_since: str = ""
+    nodes_came: str = ""
+    nodes_tries: int = 0
+    nodes_until: float = 0.0
+    nodes_next: str = ""
+
+    @property
+    def awaits_nodes(self) -> bool:
+        """Whether its pods were released to ask for nodes, or a request was made, and not all of them have one."""
+        return bool(self.nodes_since) and not self.nodes_came
 
     def withdrawn(self) -> "JobTurn":
         """The job does not start now; what was counted stays."""
@@ -76,11 +91,14 @@ class JobTurn:
             copies=None,
             leave={},
             yields="",
+            nodes_since="",
+            nodes_came="",
         )
 
     def is_news(self, after: "JobTurn", *, max_passes: int) -> bool:
         """Whether the status must say something else now, although nothing else about the job may have changed."""
-        if (self.aside, self.aside_since) != (after.aside, after.aside_since):
+        told_at_once = ("aside", "aside_since", "nodes_since")
+        if any(getattr(self, field) != getattr(after, field) for field in told_at_once):
             return True
         told = after.passed // TOLD_PASSES != self.passed // TOLD_PASSES
         return told or (self.passed < max_passes <= after.passed)
@@ -108,8 +126,20 @@ def record_of(turn: JobTurn) -> QueueRecord | None:
         lack=turn.lack,
         preempted_by=turn.preempted_by or None,
         set_aside=SetAside(nodes=nodes, since=turn.aside_since) if turn.aside_since else None,
+        nodes_asked=_nodes_asked(turn),
     )
     return None if found == QueueRecord() else found
+
+
+def _nodes_asked(turn: JobTurn) -> NodesAsked | None:
+    if not (turn.nodes_since or turn.nodes_tries):
+        return None
+    return NodesAsked(
+        since=turn.nodes_since or None,
+        came_time=turn.nodes_came or None,
+        tries=turn.nodes_tries or None,
+        next_time=turn.nodes_next or None,
+    )
 
 
 def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
@@ -132,6 +162,8 @@ def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
         {},
     )
     aside, again = record.get("setAside") or {}, str(record.get("nextAttemptTime") or "")
+    asked: Mapping[str, Any] = record.get("nodesAsked") or {}
+    ask_again = str(asked.get("nextTime") or "")
     return JobTurn(
         passed=_count(record.get("passed")),
         attempts=_count(record.get("attempts")),
@@ -143,6 +175,11 @@ def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
         preempted_by=str(record.get("preemptedBy") or ""),
         aside=frozenset(map(str, aside.get("nodes") or ())),
         aside_since=str(aside.get("since") or ""),
+        nodes_since=str(asked.get("since") or ""),
+        nodes_came=str(asked.get("cameTime") or ""),
+        nodes_tries=_count(asked.get("tries")),
+        nodes_until=clock + max(seconds_between(now, ask_again), 0.0) if ask_again else 0.0,
+        nodes_next=ask_again,
     )
 
 

@@ -46,12 +46,21 @@ class Reason(StrEnum):
     KUEUE_ADMITTED = "AdmittedByKueue"
     INVALID = "InvalidSpec"
     REFUSED = "ChildRefused"
+    NO_NODES = "NodesDidNotCome"
+    AWAITS_NODES = "AwaitsNodes"
     STOPPED = "QueueStopped"
     PREEMPTED = "Preempted"
 
 
 GAVE_BACK = frozenset(
-    {Reason.REQUEUED, Reason.START_TIMEOUT, Reason.RECOVERY_TIMEOUT, Reason.STOPPED, Reason.PREEMPTED}
+    {
+        Reason.REQUEUED,
+        Reason.START_TIMEOUT,
+        Reason.RECOVERY_TIMEOUT,
+        Reason.NO_NODES,
+        Reason.STOPPED,
+        Reason.PREEMPTED,
+    }
 )
 """Why a job that was admitted gave its room back, and queues again."""
 

@@ -83,6 +83,13 @@ def admission_of(pods: int) -> Admission:
     return Admission(admitted=True, data_ready=True, reason=Reason.FITS, message=text)
 
 
+def released_admission(pods: int) -> Admission:
+    """What the queue says to a job whose pods are made although they have no room yet."""
+    who = "its pod is" if pods == 1 else f"all {pods} pods are"
+    text = f"{who} made at once, so that nodes come for what has no room (operator.nodeProvisioning Release)"
+    return Admission(admitted=True, data_ready=True, reason=Reason.AWAITS_NODES, message=text)
+
+
 def _one(group: PodGroup) -> PodGroup:
     return PodGroup(count=1, request=group.request, nodes=group.nodes)
 

@@ -5,7 +5,7 @@ An admitter has the say about everything that admission is: the room, the places
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tdcs.api.trainingjob import Role
@@ -22,10 +22,12 @@ class PodNodes:
     Attributes:
         placement: what their template has to say; None: as the user has it.
         leave: nodes that they leave to larger pods.
+        marks: annotations by which they use nodes that were asked for.
     """
 
     placement: Placement | None = None
     leave: frozenset[str] = frozenset()
+    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 class Turn(Protocol):

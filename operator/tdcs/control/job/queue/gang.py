@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from tdcs.api.durations import seconds_since
+from tdcs.api.durations import seconds_between, seconds_since
 from tdcs.control.context import Context
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.gang_requeue import Lack
@@ -12,8 +12,9 @@ from tdcs.decide.job import unplaced_pods
 from tdcs.decide.job.job_headline import running
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
-from tdcs.decide.job.start_timeout import held_up
+from tdcs.decide.job.start_timeout import NodesMissing, held_up
 from tdcs.decide.job.unplaced_pods import Short
+from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.job_pods import scheduled_at
 from tdcs.model.kube_objects import Object
 
@@ -63,15 +64,13 @@ class Gangs:
         requeues = self._queue.requeues
         if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
             return None
-        short = unplaced_pods.ending_patience(seen, self.short_of(seen))
-        left = requeues.left(uid, short=short)
-        lack: Lack | None = short if short is not None and not short.spare and left == 0 else None
-        held = held_up(seen, running=running(seen), now=now)
-        if lack is None and held is not None and held.left <= 0:
-            lack = held
+        ends = self._ends(seen, uid=uid, now=now)
+        lack = next((lack for left, lack in ends if left <= 0 and not lack.spare), None)
         if lack is not None:
             waits = decisions.data(seen, now=now, runs=False)
             message = requeues.requeue(uid, short=lack)
+            if lack.reason is Reason.NO_NODES:
+                self._queue.turns.rest_from_asking(uid)
             return decisions.gave_back(reason=lack.reason, message=message, data=waits)
         if running(seen).status == "True":
             requeues.placed(uid)
@@ -81,7 +80,29 @@ class Gangs:
 
     def due(self, seen: Observed, *, uid: str, now: str) -> float | None:
         """Seconds until an admitted gang gives back room or workers, if nothing changes; None when it does not."""
-        held = held_up(seen, running=running(seen), now=now)
-        left = self._queue.requeues.left(uid, short=unplaced_pods.ending_patience(seen, self.short_of(seen)))
-        found = [each for each in (left, None if held is None else max(held.left, 0.0)) if each is not None]
-        return min(found, default=None)
+        return min((max(left, 0.0) for left, _ in self._ends(seen, uid=uid, now=now)), default=None)
+
+    def _ends(self, seen: Observed, *, uid: str, now: str) -> list[tuple[float, Lack]]:
+        """What ends the patience with an admitted gang, each with the seconds until then."""
+        turns = self._queue.turns
+        runs = running(seen)
+        if turns.of(uid).awaits_nodes and self._context.settings.node_provisioning == "Release":
+            if not unplaced_pods.all_placed(seen):
+                limit, wanted = (
+                    self._context.settings.node_wait_seconds,
+                    sum(map(seen.replicas, seen.spec.by_role())),
+                )
+                missing = NodesMissing(
+                    missing=wanted - unplaced_pods.placed(seen), wanted=wanted, limit=limit, why=runs.message
+                )
+                return [(limit - seconds_between(turns.of(uid).nodes_since, now), missing)]
+            turns.change(uid, nodes_came=now)
+        found: list[tuple[float, Lack]] = []
+        short = unplaced_pods.ending_patience(seen, self.short_of(seen))
+        left = self._queue.requeues.left(uid, short=short)
+        if short is not None and left is not None:
+            found.append((left, short))
+        held = held_up(seen, running=runs, now=now, placed=turns.of(uid).nodes_came)
+        if held is not None:
+            found.append((held.left, held))
+        return found

@@ -22,12 +22,13 @@ from tdcs.control.job.queue.queue_entries import Collector, Entries, queues
 from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.place import data_meeting
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place_most, room_for
-from tdcs.decide.queue import job_places
+from tdcs.decide.queue import job_places, node_requests
 from tdcs.decide.queue.gang_turn import Schedule
+from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import QueuedJob
-from tdcs.decide.queue.wait_message import admission_of, waiting_admission
+from tdcs.decide.queue.wait_message import admission_of, released_admission, waiting_admission
 from tdcs.kube.events import utc_now
 from tdcs.kube.informer import backoff
 from tdcs.kube.queue import KeyedQueue
@@ -60,6 +61,7 @@ class GangQueue:
         preempts: whether jobs may take the place of running ones of lower priority.
         aging: seconds of waiting after which a job counts as of the next higher priority; 0: never.
         kueue: whether jobs with the label of a queue are Kueue's: then they are not in this one.
+        provisioning: how gangs ask for nodes that are not there.
         timed: measures a pass over the queue.
 
     Attributes:
@@ -78,6 +80,7 @@ class GangQueue:
         preempts: bool = False,
         aging: float = 0.0,
         kueue: bool = False,
+        provisioning: NodeProvisioning = "Off",
         timed: Callable[[], AbstractContextManager[None]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], str] = utc_now,
@@ -89,6 +92,7 @@ class GangQueue:
         self._fair = fair
         self._preempts = preempts
         self._aging = aging
+        self._provisioning = provisioning
         self._queue = queue
         self._timed = timed
         self._clock = clock
@@ -158,6 +162,8 @@ class GangQueue:
         metadata = obj["metadata"]
         uid = metadata["uid"]
         turn = self.turns.learn(uid, obj)
+        if turn.admitted is not None and turn.awaits_nodes and self._provisioning == "Release":
+            return released_admission(turn.admitted)
         if turn.admitted is not None:
             return admission_of(turn.admitted)
         if (pausing := self.requeues.admission(uid)) is not None:
@@ -367,11 +373,11 @@ class GangQueue:
             self.turns.learn(str(obj["metadata"].get("uid", "")), obj)
         stores, known = queue_snapshot.copy_of(self._stores), self.turns.copy()
         turns, self._withdrawn, self._taken = known.copy(), set(), False
-        collector = self._collector.at(
-            stores, demands=self._demands.at(stores), room=self._room.at(stores), turns=turns
-        )
+        # Once: nodes that change while the thread looks at these make another value of what is worked out of them.
+        room = self._room.at(stores)
+        collector = self._collector.at(stores, demands=self._demands.at(stores), room=room, turns=turns)
         started = self._clock()
-        entries, found = await asyncio.to_thread(self._decide, collector, stores)
+        entries, found = await asyncio.to_thread(self._decide, collector, room)
         self._cost = self._clock() - started
         live = self._stores.live_jobs()
         keys = {str(obj["metadata"].get("uid", "")): key for key, obj in live.items()}
@@ -392,11 +398,11 @@ class GangQueue:
             if entries.places.full(self._collector.requests_of(live[keys[uid]])) is None:
                 self._wake(keys[uid])
 
-    def _decide(self, collector: Collector, stores: Stores) -> tuple[Entries, Schedule]:
+    def _decide(self, collector: Collector, room: queue_snapshot.NodeRoom) -> tuple[Entries, Schedule]:
         """In a thread: the queue as it is in these copies, with every job admitted that fits."""
         entries = collector.collect()
         return entries, entries.schedule(
-            room=self._room.at(stores),
+            room=room,
             max_passes=self._max_passes,
             fair=self._fair,
             preempts=self._preempts,
@@ -423,6 +429,8 @@ class GangQueue:
         """
         before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
         self._schedule = found
+        if self._provisioning != "Off":
+            self._ask_for_nodes(found, keys=keys)
         for uid, passed in found.passed.items():
             self._count(uid, keys=keys, passed=passed)
         for uid, message in found.victims.items():
@@ -456,6 +464,31 @@ class GangQueue:
             asks = job.runs or self.turns.of(job.uid).asks
             if moved or (asks and job.uid not in before):
                 self._wake(job.key)
+
+    def _ask_for_nodes(self, found: Schedule, *, keys: Mapping[str, Key]) -> None:
+        """Note which jobs ask for nodes from now on, and which do not any more; released ones may have their pods."""
+        release = self._provisioning == "Release"
+        turns = [(uid, turn) for uid, turn in self.turns if uid in keys]
+        resting = {uid for uid, turn in turns if turn.nodes_until > self._clock()}
+        released = sum(turn.awaits_nodes for _, turn in turns) if release else 0
+        asking = node_requests.askers(
+            found, resting=resting, most=max(node_requests.MOST_ASKING - released, 0)
+        )
+        uids = {job.uid for job in asking}
+        for job in found.waiting:
+            turn = self.turns.of(job.uid)
+            # One that waits and is admitted meanwhile keeps what it asked for until its pods run.
+            if turn.nodes_since and job.uid not in uids and not job.runs and turn.admitted is None:
+                self._count(job.uid, keys=keys, nodes_since="", nodes_came="")
+        for job in asking:
+            turn = self.turns.of(job.uid)
+            if turn.nodes_since or job.uid not in keys or job.uid in self._withdrawn:
+                continue
+            self._count(job.uid, keys=keys, nodes_since=self.turns.now(), nodes_came="")
+            if release:
+                workers = job.growth.base if job.growth is not None else None
+                self.turns.change(job.uid, admitted=job.pod_count, workers=workers, asks=False)
+                self._wake(job.key, urgent=True)
 
     def _count(self, uid: str, *, keys: Mapping[str, Key], **fields: Any) -> None:
         """What is counted of a job changes; it is woken where its status has to say so."""

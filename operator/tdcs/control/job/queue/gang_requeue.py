@@ -114,6 +114,10 @@ class Requeues:
         turn = self._turns.of(uid)
         if turn.lack or turn.passed or turn.preempted_by:
             self._turns.change(uid, lack="", passed=0, preempted_by="")
+        if turn.nodes_since or turn.nodes_tries:
+            self._turns.change(
+                uid, nodes_since="", nodes_came="", nodes_tries=0, nodes_until=0.0, nodes_next=""
+            )
 
     def settled(self, uid: str) -> None:
         """All pods that the job asks for run: how often it had to pause is forgotten."""

@@ -5,16 +5,19 @@ from dataclasses import replace
 from typing import Final
 
 from tdcs.api import names
+from tdcs.api.conditions import is_true
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
 from tdcs.control.job.queue.admitter import PodNodes
 from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang import Gangs
 from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.queue.provisioning_requests import LOOK_SECONDS, Followed, ProvisioningRequests
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed, started
 from tdcs.decide.queue.job_turn import record_of
+from tdcs.decide.queue.node_findings import released_finding
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.queue_stop import StopPolicy, stopped
 from tdcs.model.kube_objects import Object
@@ -27,18 +30,24 @@ class OwnQueue:
         self._gangs: Final = gangs
         self._places: Final = Gangs(context=context, queue=gangs)
         self._copies: Final = copies
+        self._provisioning: Final = context.settings.node_provisioning
+        self._requests: Final = ProvisioningRequests(context=context, turns=gangs.turns)
 
     async def turn(
         self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None
     ) -> "OwnTurn":
         """See `Admitter`."""
         self._gangs.turns.learn(obj["metadata"]["uid"], obj)
+        seen = self._places.sized(obj, seen)
+        asked = is_true(seen.known.conditions, names.NODES_REQUESTED)
+        follows = self._provisioning == "ProvisioningRequest" or (asked and self._provisioning == "Off")
         return OwnTurn(
             obj,
-            self._places.sized(obj, seen),
+            seen,
             gangs=self._gangs,
             places=self._places,
             copies=self._copies,
+            nodes=await self._requests.follow(obj, seen) if follows else None,
         )
 
     def withdraw(self, uid: str) -> None:
@@ -46,14 +55,24 @@ class OwnQueue:
         self._gangs.withdraw(uid)
 
     async def end(self, obj: Object, seen: Observed) -> None:
-        """See `Admitter`: what a job holds is observed, and one that has ended holds nothing."""
+        """See `Admitter`: what a job holds is observed, and one that has ended holds nothing; its request for nodes is
+        deleted."""
+        if self._provisioning == "ProvisioningRequest":
+            await self._requests.end(obj, seen)
 
 
 class OwnTurn:
     """One pass over a job of the own queue; see `Turn`."""
 
     def __init__(
-        self, obj: Object, seen: Observed, *, gangs: GangQueue, places: Gangs, copies: CopyChoices
+        self,
+        obj: Object,
+        seen: Observed,
+        *,
+        gangs: GangQueue,
+        places: Gangs,
+        copies: CopyChoices,
+        nodes: Followed | None,
     ) -> None:
         self.seen: Final = seen
         self._obj: Final = obj
@@ -61,6 +80,7 @@ class OwnTurn:
         self._gangs: Final = gangs
         self._places: Final = places
         self._copies: Final = copies
+        self._nodes: Final = nodes
 
     def decide(self, *, now: str, over: bool) -> Decision | None:
         """See `Turn`."""
@@ -93,6 +113,7 @@ class OwnTurn:
         turn = gangs.turns.of(uid)
         return replace(
             decision,
+            nodes=self._nodes.finding if self._nodes is not None else released_finding(seen, turn, decision),
             copies=copies,
             passed=0 if decision.admitted else turn.passed,
             growth=growth,
@@ -136,17 +157,28 @@ class OwnTurn:
         if all(map(started, own.values())):
             self._gangs.clear_nodes_to_leave(self._uid)
             return {}
-        return {role: PodNodes(leave=self._gangs.nodes_to_leave(self._obj, role)) for role in own}
+        marks = dict(self._nodes.marks) if self._nodes is not None else {}
+        return {
+            role: PodNodes(leave=self._gangs.nodes_to_leave(self._obj, role), marks=marks) for role in own
+        }
 
     async def applied(self, *, runs: bool) -> None:
         """See `Turn`."""
 
     def due(self, *, now: str) -> float | None:
         """See `Turn`: a pause is over, or the patience with a gang that does not run."""
-        pause = self._gangs.requeues.pause_left(self._uid)
-        if pause is not None or not (self.seen.was_admitted and self.seen.spec.scheduling.gang):
-            return pause
-        return self._places.due(self.seen, uid=self._uid, now=now)
+        turns = self._gangs.turns
+        pause, again = turns.pause_left(self._uid), turns.asking_left(self._uid)
+        if again == 0.0:
+            turns.change(self._uid, nodes_until=0.0)
+            self._gangs.touch()
+            again = None
+        if self._nodes is not None and turns.of(self._uid).nodes_since:
+            again = LOOK_SECONDS
+        places = None
+        if pause is None and self.seen.was_admitted and self.seen.spec.scheduling.gang:
+            places = self._places.due(self.seen, uid=self._uid, now=now)
+        return min((left for left in (pause, again, places) if left is not None), default=None)
 
 
 def _out_of_kueue(decision: Decision) -> Decision:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from tdcs.decide.queue.aging import aged
 from tdcs.decide.queue.copy_places import PlaceRequest, Places
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.namespace_quota import Allowances
+from tdcs.decide.queue.node_requests import without_nodes_of_others
 from tdcs.decide.queue.occupants import LONGEST_GRACE, Occupant, deleted_pods, ends_in
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
@@ -57,6 +58,11 @@ class Entries:
         self.news: list[Key] = []
         self.holder, self.aside = "", frozenset[str]()
         self.weights = share_weights(stores.namespaces)
+        self.asking: dict[str, str] = {}
+        self.created = {
+            name: str(node["metadata"].get("creationTimestamp") or "")
+            for (_, name), node in stores.nodes.items()
+        }
 
     def schedule(
         self,
@@ -81,8 +87,11 @@ class Entries:
             nodes = Nodes(
                 free=room.free(), capacity=room.capacity(), lasting=room.lasting(), empty=room.empty
             )
+        waiting: Sequence[QueuedJob] = self.waiting
+        if self.asking:
+            waiting = without_nodes_of_others(waiting, asking=self.asking, created=self.created)
         return schedule(
-            waiting=aged(self.waiting, period=aging),
+            waiting=aged(waiting, period=aging),
             occupants=self.occupants,
             reserved=self.reserved,
             nodes=nodes,
@@ -277,6 +286,8 @@ class Collector:
         )
         if not runs:
             entries.waiting.append(job)
+            if turn.nodes_since:
+                entries.asking[uid] = turn.nodes_since
             return
         pods = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present={})
         entries.running.append(replace(job, groups=tuple(pods), data_ready=True))

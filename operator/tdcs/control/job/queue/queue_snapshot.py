@@ -57,7 +57,7 @@ class NodeRoom:
         self._eligible: dict[str, frozenset[str]] = {}
         self._nowhere: dict[str, str] = {}
         self._capacity: dict[str, Amounts] = {}
-        self.empty = EmptyNodes(self.capacity)
+        self.empty = EmptyNodes()
 
     def at(self, stores: Stores) -> "NodeRoom":
         """The same of a copy of the views, for a thread: what it works out is known here, too."""

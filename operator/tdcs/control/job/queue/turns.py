@@ -5,7 +5,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
+from tdcs.api.durations import time_after
 from tdcs.decide.queue.job_turn import JobTurn, changed, known_turn
+from tdcs.decide.queue.node_requests import pause_after
 from tdcs.kube.events import utc_now
 from tdcs.model.kube_objects import Object
 
@@ -51,6 +53,26 @@ class Turns:
         """Seconds until a job is tried again; None when it does not pause."""
         left = self.of(uid).until - self.clock()
         return left if left > 0 else None
+
+    def rest_from_asking(self, uid: str) -> str:
+        """The job got no nodes, and asks for some again after a pause; gives when."""
+        tries = self.of(uid).nodes_tries + 1
+        pause = pause_after(tries)
+        again = time_after(self.now(), seconds=pause)
+        self.change(
+            uid,
+            nodes_since="",
+            nodes_came="",
+            nodes_tries=tries,
+            nodes_until=self.clock() + pause,
+            nodes_next=again,
+        )
+        return again
+
+    def asking_left(self, uid: str) -> float | None:
+        """Seconds until a job that got no nodes asks again; None when it asks, or never has."""
+        until = self.of(uid).nodes_until
+        return max(until - self.clock(), 0.0) if until else None
 
     def copy(self) -> "Turns":
         """The same, for a pass that goes on in a thread."""

@@ -11,7 +11,7 @@ from tests.unit.control.jobs import Jobs
 
 from tdcs.control.context import WorkKey
 from tdcs.control.job.queue.queue_entries import Collector, Entries
-from tdcs.model.kube_resources import JOBS, TRAINING_JOBS
+from tdcs.model.kube_resources import JOBS, NODES, TRAINING_JOBS
 
 
 class Gate:
@@ -114,3 +114,17 @@ async def test_a_job_that_has_ended_costs_no_request_any_more() -> None:
         jobs.advance(3600)
         await jobs._reconcile(WorkKey(TRAINING_JOBS, "n", "train"))
         assert ("n", "train") not in jobs.server.store(TRAINING_JOBS)
+
+
+async def test_a_node_that_comes_during_a_pass_is_seen_by_the_next(gate: Gate) -> None:
+    async with Jobs(gpus={"a": 1}) as jobs:
+        gate.stop()
+        await jobs.create(workers=2)
+        await jobs.until(gate.waiting.is_set)
+        node = {
+            "metadata": {"name": "b", "labels": {"kubernetes.io/hostname": "b"}},
+            "status": {"allocatable": {"nvidia.com/gpu": "1", "cpu": "96", "pods": "110"}},
+        }
+        await jobs.server.create(NODES, obj=node)
+        gate.open.set()
+        await jobs.until(lambda: jobs.bound("train") == 2)
