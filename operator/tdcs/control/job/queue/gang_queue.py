@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 PAUSE = 0.05
 """Seconds between a change and the next pass over the queue, so that a burst of changes is one pass."""
 
+LONGEST_GAP = 10.0
+"""The same at most, also after a pass that took long as the machine did something else."""
+
 RETRY_FIRST, RETRY_MAX = 1.0, 30.0
 """Seconds until a pass that failed is tried again: the first time, and at most."""
 
@@ -138,8 +141,7 @@ class GangQueue:
             self._due_since = self._clock()
         self._again = True
         if self._timer is None and self._pass is None:
-            # A pass over a large cluster takes its time: it may have a fifth of it.
-            self._set_timer(max(PAUSE, 4 * self._cost))
+            self._set_timer(self._pause())
 
     def close(self) -> None:
         self._started = False
@@ -332,6 +334,10 @@ class GangQueue:
         request = demand.requests["Worker"]
         return {node: room_for(request=request, free=free) for node, free in self._room.free(nodes).items()}
 
+    def _pause(self) -> float:
+        """Seconds until the next pass: one over a large cluster takes its time, and may have a fifth of it."""
+        return min(max(PAUSE, 4 * self._cost), LONGEST_GAP)
+
     def _set_timer(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
@@ -358,7 +364,7 @@ class GangQueue:
             return
         self._failures = 0
         if self._again:
-            self._set_timer(max(PAUSE, 4 * self._cost))
+            self._set_timer(self._pause())
         else:
             self._due_since = None
 
