@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry
@@ -64,6 +64,7 @@ class RunningOperator:
         gang_patience: seconds that the pods of a gang have to find their places.
         kueue: whether Kueue decides about jobs that name a queue.
         scaler_port: at which it serves KEDA's external scaler on loopback; 0: it does not.
+        settings: further ones of the operator.
 
     Attributes:
         engine: outlives the operator, as a cache does.
@@ -80,7 +81,9 @@ class RunningOperator:
         gang_patience: float = 60.0,
         kueue: bool = False,
         scaler_port: int = 0,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        self._settings = settings or {}
         self._kueue = kueue
         self._gang_patience = gang_patience
         self._scaler_port = scaler_port
@@ -150,6 +153,7 @@ class RunningOperator:
             handover_seconds=0.5,
             gang_patience_seconds=self._gang_patience,
             kueue=self._kueue,
+            **self._settings,
         )
         caches = caches_of(self.engine, AGENTS)
         caches.resume()

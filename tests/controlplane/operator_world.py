@@ -55,8 +55,10 @@ class World:
         gang_patience: float = 60.0,
         kueue: bool = False,
         scaler_port: int = 0,
+        **settings: Any,
     ) -> RunningOperator:
-        """An operator of this world; enter it to start it. `killed_after`: it dies with its write of this number."""
+        """An operator of this world; enter it to start it. `killed_after`: it dies with its write of this number;
+        `settings`: further ones of the operator."""
         return RunningOperator(
             kubeconfig=self.plane.stand_in_kubeconfig("operator"),
             engine=self.engine,
@@ -65,6 +67,7 @@ class World:
             gang_patience=gang_patience,
             kueue=kueue,
             scaler_port=scaler_port,
+            settings=settings,
         )
 
     def create_cluster(self, **more: Any) -> None:

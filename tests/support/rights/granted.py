@@ -9,7 +9,11 @@ from tests.support.chart import rendered, rules_of
 from tests.support.kube import Object
 from tests.support.rights.comparison import Grant, Place, Right, account_of, name_in_any_release
 
-COMMON: Mapping[str, Any] = {"crds.upgrade": True, "datasetNamespaces": ["team"]}
+COMMON: Mapping[str, Any] = {
+    "crds.upgrade": True,
+    "datasetNamespaces": ["team"],
+    "operator.nodeProvisioning": "ProvisioningRequest",
+}
 VARIANTS: Sequence[Mapping[str, Any]] = (
     {"placeByData": "Webhook"},
     {"placeByData": "Policy"},

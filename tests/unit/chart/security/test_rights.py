@@ -147,3 +147,16 @@ def test_what_is_granted_is_compared_with_its_place_and_names() -> None:
     read_secrets = Right("operator", "", "secrets", "get")
     assert {grant.place for grant in plain if grant.right == read_secrets} == {Place.OWN, Place.OTHER}
     assert Grant(Right("operator", "batch", "jobs", "create")) in plain
+
+
+def test_nodes_are_asked_for_only_where_that_is_the_way(helm: Helm) -> None:
+    for way, expected in (
+        ("Off", set[str]()),
+        ("Release", set[str]()),
+        ("ProvisioningRequest", {"get", "create", "patch", "delete"}),
+    ):
+        rendered = helm.template({"operator.nodeProvisioning": f'"{way}"'})
+        roles = rendered.all("ClusterRole") + rendered.all("Role")
+        granted = {rule for role in roles for rule in rules(role)}
+        assert {verb for _, kind, verb in granted if kind == "provisioningrequests"} == expected
+        assert {verb for _, kind, verb in granted if kind == "podtemplates"} == expected - {"get"}
