@@ -3,15 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from types import EllipsisType
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.base import Model
 from tdcs.api.conditions import POD_FAILED, Finding, finding
-from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import JobState, TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
@@ -21,8 +19,9 @@ from tdcs.control.job.data_meetings import DataMeetings
 from tdcs.control.job.ended_job import is_settled
 from tdcs.control.job.framework_rendezvous import too_long
 from tdcs.control.job.job_restarts import EARLIER_JOBS_CHECK, JobRestarts
+from tdcs.control.job.observation import observe
 from tdcs.control.job.pod_events import PodEvents
-from tdcs.control.job.queue.admitter import Admitter
+from tdcs.control.job.queue.admitter import Admitter, Turn
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.growth_hold import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.refusal_message import child_refusal_of
@@ -46,15 +45,14 @@ from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.job_restart import JobRestart, restart_of
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
 from tdcs.decide.job.node_failures import avoiding
-from tdcs.decide.job.observed_job import Observed, job_view, predicted_seconds
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.restart_pause import restart_pause
 from tdcs.decide.job.template_mounts import mount_problem
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import Reason
-from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs
+from tdcs.kube.apply import ForeignObjectError, PredecessorError
 from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from tdcs.model.humanize import explain_invalid
-from tdcs.model.job_pods import pod_view
 from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import JOBS, SERVICES, TRAINING_JOBS
 
@@ -73,6 +71,32 @@ REFUSED_RETRY = 30.0
 
 GOING_RETRY = 1.0
 """Seconds until it is looked whether what an earlier job of the same name has left is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The pass ends. `again`: seconds until the next one; None when only a change calls for it."""
+
+    again: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Acted:
+    """What a pass has done for a job that has not ended before.
+
+    Attributes:
+        workers_made: how many workers its Job makes.
+        look_at_pods: seconds until events may say more of its pods; None when nothing is awaited.
+    """
+
+    obj: Object
+    seen: Observed
+    turn: Turn
+    decision: Decision
+    outcome: JobOutcome | None
+    workers_made: int
+    look_at_pods: float | None
+    now: str
 
 
 class TrainingJobController:
@@ -100,118 +124,157 @@ class TrainingJobController:
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
-        if (left := self._settled(key)) is not ...:
-            return left
-        obj = await self._context.read(key)
+        opened = self._settled(key) or await self._open(key)
+        if isinstance(opened, _End):
+            return opened.again
+        obj, job = opened
+        live = await self._children.live(obj, job)
+        seen = without_sidecars(
+            observe(obj, job, live, stores=self._context.stores).as_admitted(), now=self._context.now()
+        )
+        self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
+        if seen.ended:
+            return await self._clean_up(obj, seen, live)
+        if (end := await self._before_its_turn(obj, seen, live)) is not None:
+            return end.again
+        acted = await self._act(obj, seen, live)
+        return acted.again if isinstance(acted, _End) else await self._finish(acted)
+
+    async def _open(self, key: WorkKey) -> "tuple[Object, TrainingJob] | _End":
+        """The job as the API server has it, without the nodes that it avoids."""
+        obj, where = await self._context.read(key), (key.namespace, key.name)
         if obj is None:
-            self._children.drop((key.namespace, key.name))
-            self._pace.drop((key.namespace, key.name))
-            self._stalls.drop_job((key.namespace, key.name))
+            self._children.drop(where)
+            self._pace.drop(where)
+            self._stalls.drop_job(where)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
-            self._growth.drop((key.namespace, key.name))
-            return None  # the garbage collector deletes the children
+            self._growth.drop(where)
+            return _End()  # the garbage collector deletes the children
         if self._context.stores.is_going(key.namespace):
-            return None  # nothing can be made in it: this job is deleted in a moment, too
+            return _End()  # nothing can be made in it: this job is deleted in a moment, too
         try:
             job = TrainingJob.model_validate(obj)
         except ValidationError as error:
             # Whatever the status holds may be what does not parse: it is replaced.
             await self._invalid(obj, TrainingJobStatus(), explain_invalid(error))
-            return None
+            return _End()
         created = obj["metadata"].get("creationTimestamp", "")
         if job.status is not None and is_of_another_life(job.status, created=created):
-            why = "it came back from a backup, and queues as any other job"
-            found = [
-                finding(names.ADMITTED, False, RESTORED, why),
-                finding(names.RUNNING, False, "NotAdmitted", why),
-            ]
-            await self._publish(obj, TrainingJobStatus(state="Waiting", reason=RESTORED, message=why), found)
-            return 0.0
+            await self._requeue_restored(obj)
+            return _End(0.0)
         avoided = job.status.avoided_nodes if job.status is not None else ()
-        job = job.model_copy(update={"spec": avoiding(job.spec, avoided)})
-        live = await self._children.live(obj, job)
-        seen = without_sidecars(self._observe(obj, job, live).as_admitted(), now=self._context.now())
-        self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
-        if seen.ended:
-            self._growth.drop((key.namespace, key.name))
-            # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
-            stall = status_of_stall(self._stall(obj), seen.known.data_stall, datasets=seen.datasets.values())
-            if seen.known.observed_generation != obj["metadata"].get("generation", 0) or (
-                stall != seen.known.data_stall
-            ):
-                obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
-            await self._children.clean(obj, seen, live)
-            await self._admitter.end(obj, seen)
-            if seen.known.queue_name:
-                known = TrainingJobStatus.model_validate(obj.get("status") or {})
-                obj = await self._publish(obj, known.model_copy(update={"queue_name": None}), [])
-            return await self._expire(obj, seen)
+        return obj, job.model_copy(update={"spec": avoiding(job.spec, avoided)})
+
+    async def _clean_up(
+        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
+    ) -> float | None:
+        """Of a job that has ended: delete what it shall not leave, and the job itself once its time is over."""
+        self._growth.drop((seen.namespace, seen.name))
+        # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
+        stall = status_of_stall(self._stall(obj), seen.known.data_stall, datasets=seen.datasets.values())
+        unanswered = seen.known.observed_generation != obj["metadata"].get("generation", 0)
+        if unanswered or stall != seen.known.data_stall:
+            obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
+        await self._children.clean(obj, seen, live)
+        await self._admitter.end(obj, seen)
+        if seen.known.queue_name:
+            known = TrainingJobStatus.model_validate(obj.get("status") or {})
+            obj = await self._publish(obj, known.model_copy(update={"queue_name": None}), [])
+        return await self._expire(obj, seen)
+
+    async def _before_its_turn(
+        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
+    ) -> "_End | None":
+        """What comes before a job is given its turn, and ends the pass; None when nothing does: it has ended before a
+        backup, Jobs of earlier tries end, all pods are restarted, or it asks for what cannot be made."""
         if (end := earlier_end(obj, seen.known)) is not None:
             await self._restored(obj, seen, end)
-            return 0.0
+            return _End(0.0)
         if await self._restarts.end_earlier(seen, live):
-            return EARLIER_JOBS_CHECK
+            return _End(EARLIER_JOBS_CHECK)
         if (restart := restart_of(seen)) is not None:
             if (pause := restart_pause(seen, restart, now=self._context.now())) > 0:
                 await self._pause_restart(obj, seen, restart)
-                return pause
+                return _End(pause)
             await self._restart(obj, seen, live, restart)
-            return EARLIER_JOBS_CHECK
+            return _End(EARLIER_JOBS_CHECK)
         refusal = ""
         if not seen.was_admitted:
-            too_large = too_long(job=key.name, namespace=key.namespace, spec=job.spec)
-            refusal = too_large or mount_problem(job.spec)
+            too_large = too_long(job=seen.name, namespace=seen.namespace, spec=seen.spec)
+            refusal = too_large or mount_problem(seen.spec)
         if refusal:
             await self._invalid(obj, seen.known, refusal)
-            return None
+            return _End()
         is_new = not (obj.get("status") or {}).get("conditions")
-        if is_new and (warning := gpu_warning(job.spec, self._context.stores.nodes.values())):
+        if is_new and (warning := gpu_warning(seen.spec, self._context.stores.nodes.values())):
             await self._context.recorder.record(
                 about=obj, reason=NO_GPUS_ASKED, message=warning, type_="Warning"
             )
+        return None
+
+    async def _act(self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]) -> "_Acted | _End":
+        """Have the Jobs made, ask the admitter whether they may run, and let them run or stop by its decision."""
         try:
             own = await self._children.ensure(obj, seen, live)
             seen = await self._with_claims(seen)
-            seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
+            seen, look_at_pods = await self._pod_events.complete(seen, namespace=seen.namespace)
             now = self._context.now()
             turn = await self._admitter.turn(obj, seen, now=now, preferred=self._children.preferred(seen, {}))
             seen = turn.seen
             outcome = decisions.outcome(seen, now=now)
             decision = turn.decide(now=now, over=outcome is not None)
             if decision is None:
-                return None  # its admitter has not looked at it yet, and wakes it when it has
+                return _End()  # its admitter has not looked at it yet, and wakes it when it has
             decision = replace(decision, meetings=self._meetings.of(obj, seen, decision, now=now))
             if decisions.says_more(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 admits = decision.admitted and not seen.was_admitted
                 written = await self._report(obj, seen, decision, outcome, now=now, unchanged=admits)
                 if admits and written is obj:
-                    return 0.0  # it has changed since it was read, which it may as long as it waits
+                    return _End(0.0)  # it has changed since it was read, which it may as long as it waits
                 obj = written
             workers = self._workers_now(obj, seen, own, decision)
             nodes = await turn.pod_nodes(own) if decision.admitted else {}
             await self._children.steer(seen, own, decision, workers=workers, now=now, nodes=nodes)
             await turn.applied(runs=running(seen).status == "True")
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
-            return await self._refused(obj, seen, error)
+            return _End(await self._refused(obj, seen, error))
         except UnavailableError as error:
             if error.resource not in CHILDREN or error.code < SERVER_ERROR:
                 raise
             # A webhook is away, say. Where it is the server itself, this write fails as well.
-            return await self._refused(obj, seen, error)
+            return _End(await self._refused(obj, seen, error))
+        return _Acted(
+            obj=obj,
+            seen=seen,
+            turn=turn,
+            decision=decision,
+            outcome=outcome,
+            workers_made=_made(own.get("Worker", {})),
+            look_at_pods=look_at_pods,
+            now=now,
+        )
+
+    async def _finish(self, acted: "_Acted") -> float | None:
+        """Report what was done; gives the seconds until the next pass."""
+        obj, seen, decision, outcome, now = acted.obj, acted.seen, acted.decision, acted.outcome, acted.now
         if outcome is not None:
             await self._mark_end(obj, outcome, now=now)
         # What a job that waits is told is no progress of pods: it is behind whom, and it is to be true.
         paced = outcome is None and decision.admitted
         held = self._pace.left(object_key(obj)) if paced else 0.0
         await self._report(obj, seen, decision, outcome, now=now, paced=held > 0)
-        again = _soonest(again, held or None)
-        if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
-            again = _soonest(again, LOOK_SECONDS)
-        if outcome is None:
-            again = _soonest(again, data_meetings.due(decision.meetings, now=now))
-        # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
-        return 0.0 if outcome is not None else _soonest(again, turn.due(now=now), self._due(seen, now=now))
+        if outcome is not None:
+            return 0.0  # one look more, which cleans up and counts its time to live
+        grows = self._growth.is_held((seen.namespace, seen.name), made=acted.workers_made)
+        return _soonest(
+            acted.look_at_pods,
+            held or None,
+            LOOK_SECONDS if grows else None,
+            data_meetings.due(decision.meetings, now=now),
+            acted.turn.due(now=now),
+            self._due(seen, now=now),
+        )
 
     async def _mark_end(self, obj: Object, outcome: JobOutcome, *, now: str) -> None:
         """Have the job itself say that it has ended, for a backup that leaves its status out."""
@@ -230,6 +293,15 @@ class TrainingJobController:
             return  # it was deleted meanwhile
         except (ForbiddenError, InvalidError) as error:
             _log.warning("%s; restored from a backup without its status the job would run again", error)
+
+    async def _requeue_restored(self, obj: Object) -> None:
+        """Say of a job that a backup brought back while it ran that it queues."""
+        why = "it came back from a backup, and queues as any other job"
+        found = [
+            finding(names.ADMITTED, False, RESTORED, why),
+            finding(names.RUNNING, False, "NotAdmitted", why),
+        ]
+        await self._publish(obj, TrainingJobStatus(state="Waiting", reason=RESTORED, message=why), found)
 
     async def _restored(self, obj: Object, seen: Observed, end: EarlierEnd) -> None:
         """Say of a job that a backup brought back how it had ended."""
@@ -284,15 +356,15 @@ class TrainingJobController:
         again = TrainingJobStatus.model_validate(published.get("status") or {})
         await self._restarts.end_earlier(replace(seen, known=again), live)
 
-    def _settled(self, key: WorkKey) -> float | EllipsisType | None:
-        """Of a job that has ended, and for which nothing is left to do: the seconds until it is deleted, None when
-        nobody set a time; else an ellipsis. A cluster keeps very many of them."""
+    def _settled(self, key: WorkKey) -> _End | None:
+        """The end of the pass over a job that has ended, and for which nothing is left to do until it is deleted. A
+        cluster keeps very many of them."""
         stores = self._context.stores
         obj = stores.training_jobs.get((key.namespace, key.name))
         if obj is None or not is_settled(obj, stores=stores) or self._stall(obj) is not None:
-            return ...
+            return None
         left = ended_job.left(obj, now=self._context.now())
-        return ... if left is not None and left <= 0 else left
+        return None if left is not None and left <= 0 else _End(left)
 
     async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
         """What is asked for cannot be made: only a change helps."""
@@ -350,42 +422,6 @@ class TrainingJobController:
         if decisions.worker_0_decides(seen.spec) and seen.job("Worker").first_succeeded:
             dues.append(max(decisions.ending_left(seen, now=now), 0.0))
         return min(dues, default=None)
-
-    def _observe(self, obj: Object, job: TrainingJob, live: Mapping[Role, Object | None]) -> Observed:
-        stores, namespace, name = self._context.stores, obj["metadata"]["namespace"], obj["metadata"]["name"]
-        datasets, present, deleting = {}, set(), set()
-        for use in job.spec.datasets:
-            raw = stores.datasets.get((namespace, use.name))
-            if raw is None:
-                continue
-            present.add(use.name)
-            if raw["metadata"].get("deletionTimestamp"):
-                deleting.add(use.name)
-                continue
-            try:
-                datasets[use.name] = Dataset.model_validate(raw)
-            except ValidationError:
-                continue  # its own status says what is wrong
-        own = {role: found for role, found in live.items() if found is not None and belongs(found, obj)}
-        return Observed(
-            spec=job.spec,
-            known=job.status or TrainingJobStatus(),
-            name=name,
-            namespace=namespace,
-            created=obj["metadata"].get("creationTimestamp", ""),
-            predicted=predicted_seconds(obj["metadata"].get("annotations")),
-            datasets=datasets,
-            present=frozenset(present),
-            deleting=frozenset(deleting),
-            jobs={role: job_view(found) for role, found in own.items()},
-            pods=[
-                pod_view(pod)
-                for (where, _), pod in stores.pods.items()
-                if where == namespace
-                and pod["metadata"].get("labels", {}).get(names.LABEL_TRAINING_JOB) == name
-                and any(belongs(pod, found) for found in own.values())
-            ],
-        )
 
     def _workers_now(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object], decision: Decision
