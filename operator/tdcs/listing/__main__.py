@@ -32,6 +32,7 @@ async def answer(request: Request) -> Listed | Failed:
                 folder=folder,
                 limit=request.limit,
                 agents=_agents(request),
+                cut=request.cut,
             )
         return await _with_master(request, folder, source)
     except EngineError as error:

@@ -12,6 +12,7 @@ from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Failed, Listed, Request, access_of
 from tdcs.model.cache_engine import EngineError, EngineUnavailableError, Source
+from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.model.file_selection import ALL_FILES, selection_of
 from tdcs.model.listing_limit import ListingLimit
 from tdcs.trust.identity import Identify, NoIdentityError
@@ -56,6 +57,7 @@ class ProcessLister:
         asks_sources: whether sources are listed by themselves, and the master is not asked for names.
         blocks: who gives the ids of blocks of what is listed at its store: the master, or nobody, so that they are
             TDCS's own.
+        cut: how files are cut into blocks where nobody gives ids.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class ProcessLister:
         nodes: Callable[[], Mapping[str, str]] = dict,
         expected: Callable[[], int] = int,
         blocks: Literal["Master", "Own"] = "Master",
+        cut: Cut = WHOLE_BLOCKS,
     ) -> None:
+        self._cut: Final = cut
         self._nodes: Final = nodes
         self._expected: Final = expected
         self._blocks: Final = blocks
@@ -124,6 +128,7 @@ class ProcessLister:
             nodes=nodes,
             expected=self._expected() if nodes else 0,
             own_blocks=self._blocks == "Own",
+            cut=self._cut,
         )
         async with self._gate or contextlib.nullcontext():
             return await self._run(request)

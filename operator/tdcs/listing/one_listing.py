@@ -16,6 +16,7 @@ from tdcs.listing.result import Listed
 from tdcs.listing.web.hub_listing import HubListing
 from tdcs.listing.web.web_listing import WebListing
 from tdcs.model.cache_engine import Engine, EngineError, NoSuchPathError, Source
+from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.model.file_selection import ALL_FILES, FileSelection, selection_of
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_builder import ManifestBuilder
@@ -56,6 +57,7 @@ async def list_source(
     folder: ManifestFolder,
     limit: ListingLimit | None = None,
     agents: FolderAgents = NO_AGENTS,
+    cut: Cut = WHOLE_BLOCKS,
 ) -> Listed:
     """List a source without any engine, in this process.
 
@@ -63,6 +65,7 @@ async def list_source(
         source: with its keys.
         path: of the mount.
         agents: list it if it is a folder.
+        cut: how files are cut into blocks.
 
     Raises:
         EngineError: As `tdcs.listing.bucket_listing.BucketListing.run` or
@@ -70,7 +73,7 @@ async def list_source(
     """
     begun = time.monotonic()
     with _disk_errors(path=path, folder=folder):
-        filled, _ = await _named(source, path, folder, limit, agents)
+        filled, _ = await _named(source, path, folder, limit, agents, cut)
         found = await asyncio.to_thread(_written, filled, folder, begun=begun)
     # Folders were counted roughly while names came.
     LimitCount(limit, what=source.uri, path=path).add_size(found.size)
@@ -115,13 +118,20 @@ async def list_both(
 
 
 async def _named(
-    source: Source, path: str, folder: ManifestFolder, limit: ListingLimit | None, agents: FolderAgents
+    source: Source,
+    path: str,
+    folder: ManifestFolder,
+    limit: ListingLimit | None,
+    agents: FolderAgents,
+    cut: Cut = WHOLE_BLOCKS,
 ) -> tuple[ManifestBuilder, SourcesSize]:
     """What a store says that it has, or agents of a folder, and how much that is."""
 
     def builder() -> ManifestBuilder:
         is_taken = selection_of(source.uri, source.options).matcher()
-        return ManifestBuilder(path=path, source=source.uri, scratch=folder.scratch, is_taken=is_taken)
+        return ManifestBuilder(
+            path=path, source=source.uri, scratch=folder.scratch, is_taken=is_taken, cut=cut
+        )
 
     scheme = parse_source_uri(source.uri).scheme
     if scheme == "file":

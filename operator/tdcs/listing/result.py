@@ -17,7 +17,14 @@ from tdcs.model.cache_engine import (
     Source,
     SourceError,
 )
-from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count_of_all, large_file
+from tdcs.model.file_blocks import (
+    NO_LARGE_FILE,
+    WHOLE_BLOCKS,
+    Cut,
+    LargeFile,
+    block_count_of_all,
+    large_file,
+)
 from tdcs.model.file_folders import folder_count_of_all
 from tdcs.model.file_selection import ALL_FILES, FileSelection
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
@@ -196,6 +203,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         selection: which of its files are taken.
         nodes: URL of each agent by its node: they list folders.
         expected: so many nodes have or shall have an agent.
+        cut: how files are cut into blocks of TDCS's own.
         own_blocks: whether blocks of what is listed at its store get ids of TDCS's own, and the master is not asked.
         memory: bytes that the process may allocate.
     """
@@ -213,4 +221,5 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, str] = {}
     expected: int = 0
     own_blocks: bool = False
+    cut: Cut = WHOLE_BLOCKS
     memory: int = LISTING_MEMORY

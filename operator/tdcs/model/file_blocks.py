@@ -5,10 +5,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tdcs.model.file_ids import EXTENT_BYTES
+
 BLOCK_SIZE = 1 << 30
 """A file up to this size is one block, and so one file on the disk of the node that holds it, which can be read without
 Alluxio. Blocks of the usual 64 MiB would scatter every larger file; and each of them would make the source send more
 than the block, because a read asks for all the rest of the file and is broken off at the block's end."""
+
+
+class Cut(NamedTuple):
+    """How files are cut into blocks: those up to `whole` bytes not at all, larger ones at the multiples of `block`."""
+
+    whole: int
+    block: int
+
+
+WHOLE_BLOCKS = Cut(BLOCK_SIZE, BLOCK_SIZE)
+EXTENTS = Cut(BLOCK_SIZE, EXTENT_BYTES)
+"""Where the store is TDCS's own: blocks of one file lie in one file on a node, so that they may be small. One that is
+not whole on a node is spread over several, fetched from several, and goes on after a kill where it was."""
 
 
 def block_count(size: int) -> int:

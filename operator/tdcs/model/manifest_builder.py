@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tdcs.model.cache_engine import CachedFile
-from tdcs.model.file_blocks import BLOCK_SIZE, NO_LARGE_FILE, large_file
+from tdcs.model.file_blocks import NO_LARGE_FILE, WHOLE_BLOCKS, Cut, large_file
 from tdcs.model.file_ids import FileIds, known_tag
 from tdcs.model.listing_limit import SourcesSize
 from tdcs.model.manifest import Manifest
@@ -51,7 +51,12 @@ _ID_STEP: Final = 0x1E3779B97F4A7C15
 
 def own_block_id(file_id: bytes, number: int) -> int:
     """The id of a block of which no cache engine has given one: of the file's id and the block's number."""
-    return (int.from_bytes(file_id[:8], "little") + number * _ID_STEP) & _ID_MASK
+    return own_block_after(int.from_bytes(file_id[:8], "little"), number)
+
+
+def own_block_after(first: int, number: int) -> int:
+    """The id of a block of a file, by that of the file's first one."""
+    return (first + number * _ID_STEP) & _ID_MASK
 
 
 class BuiltManifest(NamedTuple):
@@ -73,6 +78,7 @@ class ManifestBuilder:
     Args:
         source: URI of the mount's source.
         is_taken: says of a path whether the file is part of it; None: all are.
+        cut: how files are cut into blocks that have ids of TDCS's own.
         scratch: gives files for what does not stay in memory; None: all of it does, some 300 bytes a file.
     """
 
@@ -83,8 +89,10 @@ class ManifestBuilder:
         source: str,
         scratch: Scratch | None = None,
         is_taken: Callable[[bytes], bool] | None = None,
+        cut: Cut = WHOLE_BLOCKS,
     ) -> None:
         self._is_taken: Final = is_taken
+        self._cut: Final = cut
         self._path: Final = path
         self._source: Final = source
         self._scratch: Final = scratch
@@ -237,7 +245,7 @@ class ManifestBuilder:
     def _blocks_of(self, file_id: bytes, length: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
         """The blocks of a file that a source has listed; `given`: those that an engine has of a file of its name."""
         if not self._by_engine:
-            return _cut(file_id, length)
+            return _cut(file_id, length, self._cut)
         if not length:
             return ()
         if given is not None and sum(given[1::2]) == length:
@@ -335,13 +343,13 @@ def _blocks(file: CachedFile) -> tuple[int, ...] | None:
     return tuple(found) if offset == file.length else None
 
 
-def _cut(file_id: bytes, length: int) -> tuple[int, ...]:
+def _cut(file_id: bytes, length: int, cut: Cut) -> tuple[int, ...]:
     """The same of a file that no cache engine has cut."""
-    if 0 < length <= BLOCK_SIZE:
+    if 0 < length <= cut.whole:
         return own_block_id(file_id, 0), length
     found: list[int] = []
-    for number, offset in enumerate(range(0, length, BLOCK_SIZE)):
-        found += (own_block_id(file_id, number), min(BLOCK_SIZE, length - offset))
+    for number, offset in enumerate(range(0, length, cut.block)):
+        found += (own_block_id(file_id, number), min(cut.block, length - offset))
     return tuple(found)
 
 

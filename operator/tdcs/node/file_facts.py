@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -77,16 +77,7 @@ class FactsStore:
 
     def write(self, path: str, facts: FileFacts) -> None:
         """Note them with the file; raises OSError."""
-        identity = facts.identity
-        raw = _LAYOUT.pack(
-            _FORMAT,
-            facts.era,
-            identity.mount,
-            identity.file,
-            identity.offset,
-            facts.length,
-            facts.content_hash,
-        )
+        raw = _packed(facts)
         try:
             os.setxattr(path, _ATTRIBUTE, raw)
         except OSError as error:
@@ -105,9 +96,20 @@ class FactsStore:
         _, era, mount, file_id, offset, length, content_hash = _LAYOUT.unpack(raw)
         return FileFacts(Identity(mount, file_id, offset), length, content_hash, era)
 
-    def read_many(self, folder: str, ids: Iterable[int]) -> Facts:
-        """A row for each of these names in a folder."""
-        raws = [self._raw(f"{folder}/{identity}") or _NOTHING for identity in ids]
+    def read_many(
+        self, folder: str, ids: Iterable[int], *, known: Callable[[int], FileFacts | None] | None = None
+    ) -> Facts:
+        """A row for each of these names in a folder.
+
+        Args:
+            known: says what some of them are, which are no files of their own.
+        """
+
+        def raw(identity: int) -> bytes:
+            facts = known(identity) if known is not None else None
+            return _packed(facts) if facts is not None else self._raw(f"{folder}/{identity}") or _NOTHING
+
+        raws = [raw(identity) for identity in ids]
         return np.frombuffer(b"".join(raws), dtype=FACTS)
 
     @property
@@ -165,6 +167,11 @@ class FactsStore:
 _NOTHING: Final = bytes(_LAYOUT.size)
 
 
+def _packed(facts: FileFacts) -> bytes:
+    (mount, file, offset), length, content_hash, era = facts
+    return _LAYOUT.pack(_FORMAT, era, mount, file, offset, length, content_hash)
+
+
 def prints_of_facts(facts: Facts) -> Prints:
     """0 for a file that says nothing."""
     found = prints(facts["mount"], facts["file"], facts["offset"], facts["length"])
@@ -202,6 +209,15 @@ def is_other_file(file: int | str, *, block: int, manifest: Manifest) -> bool:
     _, _, mount, file_id, offset, length, _ = _LAYOUT.unpack(raw)
     same = Identity(mount, file_id, offset) == identity_of(manifest, block)
     return not (same and length == int(manifest.block_lengths[block]))
+
+
+def is_whole_file(place: str, *, file: int, manifest: Manifest) -> bool:
+    """Whether a file says that it is all of a source file of several blocks."""
+    with suppress(OSError, struct.error):
+        form, _, mount, file_id, offset, length, _ = _LAYOUT.unpack(os.getxattr(place, _ATTRIBUTE))
+        wanted = (_FORMAT, mount_key(manifest.path), manifest.file_id(file), 0, int(manifest.lengths[file]))
+        return (form, mount, file_id, offset, length) == wanted
+    return False
 
 
 def noted_hash(fd: int, *, size: int) -> int | None:

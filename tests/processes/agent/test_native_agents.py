@@ -19,6 +19,7 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.result import access_of
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentError, MountState
+from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.node.agent.agent_process import prepare
 
 FILES = {
@@ -65,11 +66,11 @@ class NativeCache:
         self.client.connect({agent.node: agent.reached for agent in self.agents})
         await eventually_async(lambda: len(self.client.states()) == 2, deadline=60)
 
-    async def listed(self) -> Version:
+    async def listed(self, *, cut: Cut = WHOLE_BLOCKS) -> Version:
         """The version that the bucket has, found by TDCS's own listing, put on the agents' disks."""
         manifests = ManifestFolder(self.folder / "manifests")
         lister = ProcessLister(
-            master="", folder=manifests, source_of=lambda _: self.store.source, blocks="Own"
+            master="", folder=manifests, source_of=lambda _: self.store.source, blocks="Own", cut=cut
         )
         found = await lister.list(path=MOUNT)
         for agent in self.agents:

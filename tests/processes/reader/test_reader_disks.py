@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from tests.support.dataplane.agents import Version
+from tests.support.dataplane.agents import Version, own_version, put_part
 from tests.support.dataplane.hung_disk import hung_disk
 from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import (
@@ -29,6 +29,9 @@ from tests.support.dataplane.readers import (
 from tests.support.waiting import at_this_load, eventually
 from tests.unit.node.csi.views.builders import admit_block, refuse_block
 
+from tdcs.model.agent_state import SourceAccess
+from tdcs.model.file_blocks import Cut
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.reader.serving.registration import write_atomically
 
 pytestmark = needs_fuse
@@ -207,3 +210,38 @@ def test_a_version_whose_manifest_a_disk_does_not_give_keeps_no_other_waiting(no
             assert (root / name).read_bytes() == content
         assert not begun
     giver.process.kill()
+
+
+def test_parts_of_a_large_file_that_lie_here_are_read_here_and_the_rest_elsewhere(node: ReaderNode) -> None:
+    extent, content = 1 << 20, random.Random(5).randbytes((9 << 20) + 5)
+    source = node.folder / "source"
+    source.mkdir()
+    (source / "large").write_bytes(content)
+    version = own_version(
+        {"large": content},
+        folder=node.folder / "manifests",
+        source=SourceAccess(uri=f"file://{source}"),
+        cut=Cut(extent, extent),
+    )
+    giver, disk, manifest = Giver(node.folder, "giver"), Disk(node.tier), version.manifest
+    disk.prepare()
+    here = {0, 1, 4, 9}
+    giver.put(manifest, source)
+    for block in range(manifest.blocks):
+        part = content[block * extent : (block + 1) * extent]
+        if block in here:
+            put_part(disk, manifest, block, part)
+            (giver.tier / "alluxioworker" / str(manifest.block_ids[block])).unlink()
+    giver.process.start()
+    root = node.register(version, tables=table_of(holder_of(giver), HERE))
+    node.start()
+    assert (root / "large").read_bytes() == content
+    local = sum(len(content[block * extent : (block + 1) * extent]) for block in here)
+    assert node.metric("tdcs_reader_read_bytes_total", origin="disk") >= local
+    # What goes is read elsewhere, and never as zeros.
+    giver.put(manifest, source)
+    for block in (1, 4):
+        disk.unspool(int(manifest.block_ids[block]))
+    drop_page_cache()
+    assert (root / "large").read_bytes() == content
+    assert node.metric("tdcs_reader_errors_total") == 0

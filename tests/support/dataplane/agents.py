@@ -19,6 +19,7 @@ from tdcs.listing.transfer import manifest_url
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
 from tdcs.model.block_identity import identity_of
 from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.file_blocks import Cut
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.agent import Agent
@@ -29,6 +30,7 @@ from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.agent.serving import serving_agent
+from tdcs.node.extents import extent_place
 from tdcs.node.file_facts import FileFacts
 from tdcs.trust.contexts import Contexts
 
@@ -115,6 +117,20 @@ def make_version(
     return Version(manifest=manifests.open(digest), folder=manifests, source=source)
 
 
+def own_version(
+    files: Mapping[str, bytes], *, folder: Path, source: SourceAccess, cut: Cut, mount: str = MOUNT
+) -> Version:
+    """A version of files in a folder, as TDCS lists and cuts them itself."""
+    builder = ManifestBuilder(path=mount, source=source.uri, cut=cut)
+    root = Path(source.uri.removeprefix("file://"))
+    builder.add_listed(
+        (name.encode(), len(content), f"mtime-ms:{(root / name).stat().st_mtime_ns // 1_000_000}".encode())
+        for name, content in files.items()
+    )
+    manifests = ManifestFolder(folder)
+    return Version(manifest=manifests.open(manifests.write(builder)), folder=manifests, source=source)
+
+
 def folder_version(
     folder: Path,
     *,
@@ -148,11 +164,13 @@ def content_of(disk: Disk, version: Version) -> dict[str, bytes]:
     for file in range(len(manifest)):
         pieces = []
         for block in manifest.blocks_of(file):
-            fd = disk.open(int(manifest.block_ids[block]))
-            if fd is None:
+            opened = disk.open(int(manifest.block_ids[block]))
+            if opened is None:
                 break
-            with os.fdopen(fd, "rb") as opened:
-                pieces.append(opened.read())
+            try:
+                pieces.append(os.pread(opened.fd, opened.length, opened.base))
+            finally:
+                os.close(opened.fd)
         else:
             found[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
     return found
@@ -173,6 +191,20 @@ def put_block(
     # Under its own name last: a running agent removes what is there and says nothing of itself.
     partial.rename(file)
     return file
+
+
+def put_part(disk: Disk, manifest: Manifest, block: int, content: bytes) -> None:
+    """A block of a large file as an agent without a worker keeps it, by its number in the manifest."""
+    identity = int(manifest.block_ids[block])
+    with disk.create(identity, place=extent_place(manifest, block)) as partial:
+        partial.write(memoryview(content), offset=0)
+        disk.keep(
+            partial,
+            block=identity,
+            identity=identity_of(manifest, block),
+            length=len(content),
+            content_hash=xxhash.xxh3_64_intdigest(content),
+        )
 
 
 class RunningAgent:

@@ -26,6 +26,7 @@ from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.model.agent_state import Agents
 from tdcs.model.cache_engine import WorkerInfo
+from tdcs.model.file_blocks import EXTENTS
 from tdcs.model.listing_limit import uncounted
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
@@ -141,6 +142,7 @@ def native_cache(
             nodes=lambda: {node: state.url for node, state in agents.states().items() if state.url},
             expected=lambda: len(agent_hosts(objects, cluster=cluster, namespace=namespace)),
             blocks="Own",
+            cut=EXTENTS,
         ),
         connect=connect,
     )

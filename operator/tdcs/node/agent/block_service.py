@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 import xxhash
 
 from tdcs.listening import listen
+from tdcs.node.agent.disk.large_files import OpenedBlock
 from tdcs.node.agent.disk.part_hashes import SMALL_PART, PartHashes
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
@@ -314,7 +315,7 @@ class BlockService:
 
     def _give(self, channel: Channel, wanted: Sequence[Wanted]) -> None:
         """Send pieces of blocks in their order, with the next ones open already: so the disk reads many at a time."""
-        opened: deque[int | None] = deque()
+        opened: deque[OpenedBlock | None] = deque()
         many = len(wanted) > 1
         try:
             for place, piece in enumerate(wanted):
@@ -330,41 +331,50 @@ class BlockService:
                     self._send(channel, piece, file)
                 opened.popleft()
                 if file is not None:
-                    os.close(file)
+                    os.close(file.fd)
         finally:
             for file in opened:
                 if file is not None:
-                    os.close(file)
+                    os.close(file.fd)
 
-    def _open(self, wanted: Wanted, *, ahead: bool) -> int | None:
+    def _open(self, wanted: Wanted, *, ahead: bool) -> OpenedBlock | None:
         file = self._disk.open(wanted.block)
         if ahead and file is not None and wanted.length <= _DISK_AHEAD_BYTES:
             with suppress(OSError):  # it is advice
-                os.posix_fadvise(file, wanted.offset, _DISK_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+                os.posix_fadvise(
+                    file.fd, file.base + wanted.offset, _DISK_AHEAD_BYTES, os.POSIX_FADV_WILLNEED
+                )
         return file
 
-    def _send(self, channel: Channel, wanted: Wanted, file: int) -> None:
-        status = os.fstat(file)
-        size = status.st_size
+    def _send(self, channel: Channel, wanted: Wanted, file: OpenedBlock) -> None:
+        size, offset = file.length, file.base + wanted.offset
         length = max(0, size - wanted.offset)
         if wanted.length != frames.WHOLE:
             length = min(length, wanted.length)
-        found = noted_hash(file, size=size) if length == size else None
+        found = file.content_hash if length == size else None
+        if found is None and length == size:
+            found = noted_hash(file.fd, size=size)
         if found is None and length < SMALL_PART:
-            self._send_small(channel, wanted, file, size=size, length=length)
+            self._send_small(channel, wanted, file, length=length)
             return
         if found is None:
-            found = self._parts.get(file, status=status, offset=wanted.offset, length=length)
+            found = self._parts.get(file.fd, status=os.fstat(file.fd), offset=offset, length=length)
+        if not file.is_here():  # what was hashed may be nothing
+            channel.send(frames.PIECE.pack(wanted.block, -1, -1, 0))
+            return
         channel.send(frames.PIECE.pack(wanted.block, length, size, found), more=length > 0)
-        if channel.send_file(file, offset=wanted.offset, length=length) < length:
+        if channel.send_file(file.fd, offset=offset, length=length) < length:
             raise FrameError(f"block {wanted.block} became shorter while it was sent")
         self.sent_bytes += length
 
-    def _send_small(self, channel: Channel, wanted: Wanted, file: int, *, size: int, length: int) -> None:
+    def _send_small(self, channel: Channel, wanted: Wanted, file: OpenedBlock, *, length: int) -> None:
         """Send what was hashed, of a piece of which no hash is kept: it is read once."""
-        content = os.pread(file, length, wanted.offset)
+        content = os.pread(file.fd, length, file.base + wanted.offset)
         if len(content) < length:
             raise FrameError(f"block {wanted.block} became shorter while it was read")
+        if not file.is_here():
+            channel.send(frames.PIECE.pack(wanted.block, -1, -1, 0))
+            return
         found = xxhash.xxh3_64_intdigest(content)
-        channel.send(frames.PIECE.pack(wanted.block, length, size, found) + content)
+        channel.send(frames.PIECE.pack(wanted.block, length, file.length, found) + content)
         self.sent_bytes += length

@@ -18,6 +18,7 @@ from tests.support.waiting import eventually
 from tdcs.model.block_identity import Identity, mount_key
 from tdcs.node.agent import block_service
 from tdcs.node.agent.block_service import BlockService
+from tdcs.node.agent.disk.large_files import OpenedBlock
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.readable import ReadableBlocks
 from tdcs.node.wire import frames
@@ -141,7 +142,7 @@ def test_no_descriptors_for_blocks_ahead_cost_no_connection(
     opened = giver.disk.open
     asked: list[int] = []
 
-    def every_other(block: int) -> int | None:
+    def every_other(block: int) -> OpenedBlock | None:
         asked.append(block)
         if len(asked) % 2 == 0:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

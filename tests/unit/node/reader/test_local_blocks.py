@@ -45,7 +45,8 @@ class Node:
         found = self.local._read(opened, Key(1, 0, 0, length), 0, length, str(self.disk.tier))
         if found is None:
             return None
-        found.file.close()
+        if found.file is not None:
+            found.file.close()
         return found.content
 
 

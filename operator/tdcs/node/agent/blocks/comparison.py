@@ -74,18 +74,19 @@ class Comparison:
         if file is None:
             return None
         try:
-            return self._equals(source, ledger, block, file)
+            if file.length != int(ledger.manifest.block_lengths[block]):
+                return False
+            same = self._equals(source, ledger, block, file.fd, base=file.base)
+            return same if file.is_here() else None
         finally:
-            os.close(file)
+            os.close(file.fd)
 
-    def _equals(self, source: SourceState, ledger: Ledger, block: int, file: int) -> bool:
+    def _equals(self, source: SourceState, ledger: Ledger, block: int, file: int, *, base: int) -> bool:
         length = int(ledger.manifest.block_lengths[block])
-        if os.fstat(file).st_size != length:
-            return False
         state = xxhash.xxh3_64()
         self._read(source, ledger, block, state.update)
         try:
-            return state.intdigest() == hash_of(file, offset=0, length=length)
+            return state.intdigest() == hash_of(file, offset=base, length=length)
         except OSError as error:  # a copy that cannot be read is of no use, as one that differs
             _log.warning("the copy of %s cannot be read: %s", ledger.path(block), error.strerror)
             return False
@@ -97,7 +98,7 @@ class Comparison:
             raise DiskError(reason)
         kept = False
         try:
-            with self._disk.create(identity) as partial:
+            with self._disk.create(identity, place=ledger.place(block)) as partial:
                 state, done = xxhash.xxh3_64(), 0
 
                 def write(data: memoryview) -> None:
@@ -110,7 +111,7 @@ class Comparison:
                 os.fdatasync(partial.fd)
                 # The disk is asked, not the memory.
                 os.posix_fadvise(partial.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                if not self._equals(mount.source, ledger, block, partial.fd):
+                if not self._equals(mount.source, ledger, block, partial.fd, base=partial.base):
                     return False
                 with mount.lock:
                     if not ledger.claim([block]):

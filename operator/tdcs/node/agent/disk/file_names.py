@@ -39,12 +39,19 @@ Done = Callable[[DiskError | None], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenFile:
-    """A file that waits for its name."""
+    """A file that waits for its name, or a part of one.
+
+    Attributes:
+        note: takes the era of a part that is on the disk, which gets no name; raises OSError.
+        discard: removes it; raises OSError.
+    """
 
     path: str
     name: str
     facts: FileFacts
     done: Done
+    discard: Callable[[], None]
+    note: Callable[[int], None] | None = None
 
 
 class FileNames:
@@ -165,14 +172,15 @@ class FileNames:
 
     def _name_all(self, batch: list[WrittenFile]) -> None:
         covers = self._uncovered and (not batch or self._clock() - self._covered_at >= _COVER_SECONDS)
-        failure = self._write(batch, era=self._mark.era + covers, all_files=covers)
+        era = self._mark.era + covers
+        failure = self._write(batch, era=era, all_files=covers)
         if covers and failure is None:
             self._cover()
         for file in batch:
-            error = failure or _name(file)
+            error = failure or _name(file, era=era)
             if error is not None:
                 with suppress(OSError):
-                    os.unlink(file.path)
+                    file.discard()
             try:
                 file.done(error)
             except Exception:
@@ -192,7 +200,8 @@ class FileNames:
         """
         try:
             for file in batch:
-                self._facts.write(file.path, file.facts._replace(era=era))
+                if file.note is None:
+                    self._facts.write(file.path, file.facts._replace(era=era))
             if all_files or len(batch) > _FEW:
                 self._sync_all()
             else:
@@ -219,9 +228,12 @@ class FileNames:
             raise OSError(number, os.strerror(number))
 
 
-def _name(file: WrittenFile) -> DiskError | None:
+def _name(file: WrittenFile, *, era: int) -> DiskError | None:
     try:
-        os.rename(file.path, file.name)
+        if file.note is not None:
+            file.note(era)
+        else:
+            os.rename(file.path, file.name)
     except OSError as error:
         return disk_error(error)
     return None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
+
+from tdcs.node.extents import ExtentPlace
 
 
 class DiskError(Exception):
@@ -15,13 +18,29 @@ class DiskError(Exception):
 class PartialFile:
     """A block that is being written. It becomes readable by `Disk.keep` or `Disk.keep_later` alone.
 
+    Args:
+        base: where the block begins in the file.
+        given_up: called instead of the file's removal when the block is not kept.
+        place: of the block in a file of several ones; None: it has the file for itself.
+
     Attributes:
         handed_over: whether somebody else names or removes it from now on.
     """
 
-    def __init__(self, *, path: str, fd: int) -> None:
+    def __init__(
+        self,
+        *,
+        path: str,
+        fd: int,
+        base: int = 0,
+        given_up: Callable[[], None] | None = None,
+        place: ExtentPlace | None = None,
+    ) -> None:
         self.path: Final = path
         self.fd: Final = fd
+        self.base: Final = base
+        self.place: Final = place
+        self._given_up: Final = given_up
         self.handed_over = False
 
     def __enter__(self) -> Self:
@@ -33,15 +52,22 @@ class PartialFile:
                 os.close(self.fd)
             return
         os.close(self.fd)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what was written. Raises OSError."""
+        if self._given_up is not None:
+            self._given_up()
+            return
         with suppress(FileNotFoundError):
             os.unlink(self.path)
 
     def write(self, data: memoryview, *, offset: int) -> None:
-        """Write all of `data` at `offset`; raises DiskError."""
+        """Write all of `data` at `offset` of the block; raises DiskError."""
         try:
-            done = os.pwrite(self.fd, data, offset)
+            done = 0
             while done < len(data):
-                done += os.pwrite(self.fd, data[done:], offset + done)
+                done += os.pwrite(self.fd, data[done:], self.base + offset + done)
         except OSError as error:
             raise disk_error(error) from error
 

@@ -2,7 +2,8 @@
 
 `<tier>/alluxioworker/<id>` are the worker's blocks. Below `<tier>/agent` lie `spool/<id>` (verified, readable, not yet
 registered), `partial` (being written), `manifests`, `assignments`, `checks`, `failures`, `refused` and `epoch`. All of
-it is one file system: a block gets from one folder to the next by a rename or a hard link.
+it is one file system: a block gets from one folder to the next by a rename or a hard link. Where ids are TDCS's own,
+blocks of one file lie in one file (`large_files`), and count as lying in the spool.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ import numpy.typing as npt
 from tdcs.api import names
 from tdcs.model.block_identity import Identity
 from tdcs.node.agent.disk.file_names import Done, FileNames, WrittenFile
+from tdcs.node.agent.disk.large_files import LargeFiles, OpenedBlock
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
+from tdcs.node.extents import ExtentPlace
 from tdcs.node.file_facts import Facts, FactsStore, FileFacts
 
 _log: Final = logging.getLogger(__name__)
@@ -55,6 +58,7 @@ class Disk:
         boot: identity of the running kernel; None: it is asked.
 
     Attributes:
+        large: files of several blocks.
         refused: blocks that were found wrong: they count as not being here.
         mark: whether all that has a name is on the disk.
         names: gives what was written its name once it is there.
@@ -76,6 +80,7 @@ class Disk:
         self.facts: Final = FactsStore(str(tier))
         self.mark: Final = ShutdownMark(own, boot=boot)
         self.names: Final = FileNames(folder=own, facts=self.facts, mark=self.mark)
+        self.large: Final = LargeFiles(tier, facts=self.facts, partial=self.partial)
         self._folders: Final = {Place.SPOOL: self.spool, Place.WORKER: self.blocks, Place.KEPT: self.kept}
         self._partial: Final = f"{self.partial}/"
         self._spool: Final = f"{self.spool}/"
@@ -99,17 +104,21 @@ class Disk:
         for entry in os.scandir(self.partial):
             with suppress(FileNotFoundError):
                 os.unlink(entry.path)
+        self.large.load()
 
-    def open(self, block: int) -> int | None:
-        """A descriptor of a readable block; None when it is not here.
+    def open(self, block: int) -> OpenedBlock | None:
+        """A readable block; None when it is not here.
 
         The spool is looked at first: a block that leaves it is in the worker's folder already.
         """
         if block in self.refused or block in self._strange or not self._looked_through:
             return None
+        if block in self.large:
+            return self.large.open(block)
         for folder in (self.spool, self.blocks):
             with suppress(FileNotFoundError, PermissionError):
-                return os.open(f"{folder}/{block}", os.O_RDONLY | os.O_CLOEXEC)
+                fd = os.open(f"{folder}/{block}", os.O_RDONLY | os.O_CLOEXEC)
+                return OpenedBlock(fd, 0, os.fstat(fd).st_size, None, _always)
         return None
 
     def believe_nothing(self) -> None:
@@ -124,12 +133,17 @@ class Disk:
         """Give nobody these blocks, which the look has found to be others than their ids say, or of no version."""
         self._strange, self._looked_through = all_but - self._named, True
 
-    def create(self, block: int) -> PartialFile:
+    def create(self, block: int, *, place: ExtentPlace | None = None) -> PartialFile:
         """A new file for a block, to be used in a `with`: whatever is not kept by its end is removed.
+
+        Args:
+            place: of the block, if it is one of several of a file that lie in one file here.
 
         Raises:
             DiskError: The disk is full, or refuses.
         """
+        if place is not None:
+            return self.large.begin(place)
         path = f"{self._partial}{block}.{next(self._numbers)}"
         try:
             try:
@@ -161,10 +175,12 @@ class Disk:
         Raises:
             DiskError: The disk refuses, or the process ends.
         """
-        try:
-            os.fchmod(partial.fd, 0o444)
-        except OSError as error:
-            raise disk_error(error) from error
+        place = partial.place
+        if place is None:
+            try:
+                os.fchmod(partial.fd, 0o444)
+            except OSError as error:
+                raise disk_error(error) from error
 
         def named(error: DiskError | None) -> None:
             if error is None:
@@ -173,7 +189,21 @@ class Disk:
             done(error)
 
         facts = FileFacts(identity, length, content_hash)
-        self.names.add(WrittenFile(path=partial.path, name=f"{self._spool}{block}", facts=facts, done=named))
+
+        def note(era: int) -> None:
+            if place is not None:
+                self.large.note(place, content_hash=content_hash, era=era)
+
+        self.names.add(
+            WrittenFile(
+                path=partial.path,
+                name=f"{self._spool}{block}",
+                facts=facts,
+                done=named,
+                discard=partial.discard,
+                note=None if place is None else note,
+            )
+        )
         partial.handed_over = True
 
     def keep(
@@ -215,6 +245,8 @@ class Disk:
 
     def unspool(self, block: int) -> None:
         """Remove the spool's name of a block; none is fine."""
+        if self.large.drop(block):
+            return
         with suppress(FileNotFoundError):
             os.unlink(f"{self.spool}/{block}")
 
@@ -227,7 +259,8 @@ class Disk:
             os.unlink(f"{self.blocks}/{block}")
 
     def has(self, block: int) -> bool:
-        return any(os.path.exists(f"{folder}/{block}") for folder in (self.spool, self.blocks))
+        folders = (self.spool, self.blocks)
+        return block in self.large or any(os.path.exists(f"{folder}/{block}") for folder in folders)
 
     def differs(self, block: int) -> bool:
         """Whether the worker has another file under the id of a spooled block."""
@@ -243,17 +276,22 @@ class Disk:
         )
 
     def size_at(self, place: Place, name: int) -> int:
+        if place is Place.SPOOL and (facts := self.large.facts_of(name)) is not None:
+            return facts.length
         with suppress(FileNotFoundError):
             return os.stat(f"{self._folders[place]}/{name}").st_size
         return 0
 
     def facts_at(self, place: Place, ids: Iterable[int]) -> Facts:
         """What files in a folder say of themselves."""
-        return self.facts.read_many(str(self._folders[place]), ids)
+        known = self.large.facts_of if place is Place.SPOOL else None
+        return self.facts.read_many(str(self._folders[place]), ids, known=known)
 
     def ids_at(self, place: Place) -> Ids:
         """Names in a folder, ascending."""
-        return _ids(self._folders[place])
+        found = _ids(self._folders[place])
+        large = self.large.ids() if place is Place.SPOOL else ()
+        return np.union1d(found, np.array(large, dtype=np.int64)) if large else found
 
     def adopt(self, place: Place, name: int, *, block: int) -> None:
         """Put a file that is a block, by what it says of itself, into the spool under the block's id.
@@ -273,8 +311,9 @@ class Disk:
         """Take the names of all blocks: their ids are those of another journal. Those that say what they are stay, for
         whoever lists them again; how many these are.
 
-        Run it while the worker is away.
+        Run it while the worker is away. What lies in files of several blocks goes: another engine cuts files otherwise.
         """
+        self.large.clear()
         kept, wrong = 0, self.refused.read()
         number = int(max(self.ids_at(Place.KEPT), default=0))
         for place in (Place.SPOOL, Place.WORKER):
@@ -306,7 +345,7 @@ class Disk:
         """Keep the index of what files say short, where there is one. Raises OSError."""
         if not self.facts.indexed:
             return
-        inodes = set[int]()
+        inodes = set(self.large.inodes())
         for folder in self._folders.values():
             with suppress(FileNotFoundError), os.scandir(folder) as entries:
                 inodes.update(entry.inode() for entry in entries)
@@ -323,7 +362,8 @@ class Disk:
                         continue
                     try:
                         with suppress(FileNotFoundError):
-                            os.unlink(str(name), dir_fd=folder)
+                            if place is not Place.SPOOL or not self.large.drop(name):
+                                os.unlink(str(name), dir_fd=folder)
                         gone.append(name)
                     except OSError as error:
                         _log.warning(
@@ -339,7 +379,7 @@ class Disk:
 
     def changed_at(self) -> tuple[int, ...]:
         """When names in the folders changed last, in nanoseconds; 0 for a folder that is away."""
-        return tuple(map(_changed, self._folders.values()))
+        return tuple(map(_changed, (*self._folders.values(), self.large.parts, self.large.whole)))
 
     def spooled(self) -> Ids:
         return _ids(self.spool)
@@ -358,6 +398,10 @@ def _ids(folder: Path) -> Ids:
     array = np.fromiter(map(int, names), dtype=np.int64, count=len(names))
     array.sort()
     return array
+
+
+def _always() -> bool:
+    return True
 
 
 def _is_id(name: str) -> bool:

@@ -57,6 +57,8 @@ def _look_through(disk: Disk, *, since: int) -> Looked:
                         removed += 1
                         with suppress(FileNotFoundError):
                             os.unlink(folder / name)
+    large, gone = disk.large.drop_wrong(since=since)
+    compared, removed = compared + large, removed + gone
     if compared:
         _log.warning(
             "the machine of %s was not shut down in order: %d files were compared with their hash in %.1f s, and %d "

@@ -46,6 +46,7 @@ from tdcs.node.agent.mount.failed_fetches import UNANSWERED_PAUSE, BlockFailures
 from tdcs.node.agent.mount.part_sums import PathSums
 from tdcs.node.agent.mount.slot_counts import SlotCounts, Tally, rows_of_kind
 from tdcs.node.agent.mount.slot_index import SlotIndex
+from tdcs.node.extents import ExtentPlace, extent_place
 
 _log: Final = logging.getLogger(__name__)
 
@@ -518,6 +519,10 @@ class Ledger:
 
     def first_of_file(self, block: int) -> bool:
         return self.manifest.blocks_of(self.manifest.file_of(block)).start == block
+
+    def place(self, block: int) -> ExtentPlace | None:
+        """Where a block belongs in a file that it shares with others on the disk; None: it has a file for itself."""
+        return None if self._exported else extent_place(self.manifest, block)
 
     def lies_here(self, block: int) -> bool:
         row = self._rows.at(block)

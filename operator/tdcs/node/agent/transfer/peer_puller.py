@@ -203,7 +203,7 @@ class PeerPuller:
             return
         identity = int(ledger.manifest.block_ids[block])
         try:
-            with self._disk.create(identity) as partial:
+            with self._disk.create(identity, place=ledger.place(block)) as partial:
                 client.take(piece, lambda data, offset: partial.write(data, offset=offset))
                 self._disk.keep_later(
                     partial,

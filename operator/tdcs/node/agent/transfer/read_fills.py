@@ -169,7 +169,7 @@ class ReadFills:
             return
         block = int(ledger.manifest.block_ids[place.number])
         try:
-            with self._disk.create(block) as partial:
+            with self._disk.create(block, place=ledger.place(place.number)) as partial:
                 partial.write(content, offset=0)
                 found = xxhash.xxh3_64_intdigest(content)
                 self._disk.keep_later(
@@ -221,7 +221,8 @@ class ReadFills:
     def _begin(self, mount: MountWork, ledger: Ledger, place: _Place) -> _Parts:
         cleanup = ExitStack()
         try:
-            partial = cleanup.enter_context(self._disk.create(int(ledger.manifest.block_ids[place.number])))
+            block = int(ledger.manifest.block_ids[place.number])
+            partial = cleanup.enter_context(self._disk.create(block, place=ledger.place(place.number)))
         except DiskError:
             self._release(mount, ledger, place.number, length=place.block_length)
             raise
@@ -239,7 +240,7 @@ class ReadFills:
     def _finish(self, parts: _Parts, *, block: int) -> None:
         try:
             with parts.cleanup:
-                found = hash_of(parts.partial.fd, offset=0, length=parts.length)
+                found = hash_of(parts.partial.fd, offset=parts.partial.base, length=parts.length)
                 self._disk.keep_later(
                     parts.partial,
                     block=block,

@@ -131,10 +131,13 @@ class SourcePuller:
     ) -> None:
         if mount.source.limit.wait(length, stopped=self._stopped):
             raise SourceFailureError("SourceAway", "the agent ends")
-        identity = int(ledger.manifest.block_ids[block])
+        identity, place = int(ledger.manifest.block_ids[block]), ledger.place(block)
         extent = extent_of(ledger, block)
         state, content, done = xxhash.xxh3_64(), ContentCheck(extent), 0
-        with self._in_flight.hold(length, owner=mount.path), self._disk.create(identity) as partial:
+        with (
+            self._in_flight.hold(length, owner=mount.path),
+            self._disk.create(identity, place=place) as partial,
+        ):
 
             def write(data: memoryview) -> None:
                 nonlocal done
@@ -173,7 +176,9 @@ class SourcePuller:
     def _open_large(self, mount: MountWork, ledger: Ledger, block: int, length: int) -> bool:
         cleanup = ExitStack()
         try:
-            partial = cleanup.enter_context(self._disk.create(int(ledger.manifest.block_ids[block])))
+            partial = cleanup.enter_context(
+                self._disk.create(int(ledger.manifest.block_ids[block]), place=ledger.place(block))
+            )
         except DiskError as error:
             self._room.cancel(length)
             mount.no_room(ledger, [block], str(error))
@@ -252,7 +257,7 @@ class SourcePuller:
             with large.cleanup:
                 if error is None:
                     _require_content(extent_of(ledger, block), large.partial.fd)
-                    found = hash_of(large.partial.fd, offset=0, length=length)
+                    found = hash_of(large.partial.fd, offset=large.partial.base, length=length)
                     self._keep(mount, ledger, block, large.partial, content_hash=found)
         except (DiskError, SourceFailureError) as failure:
             error = failure

@@ -1,5 +1,8 @@
 """The blocks on this node's disks: one file a block, named by its id, in the worker's folder or in the agent's spool.
 
+A file of several blocks has one file for all of them where ids are TDCS's own, named by the first one
+(`tdcs.node.extents`). It can be linked once it lies in the folder of those that are whole.
+
 The agent puts a block that it has verified into its spool, and removes it there once the worker has the same file in
 its own folder. So the spool is looked at first: what has left it meanwhile is found in the worker's folder.
 
@@ -12,6 +15,8 @@ What the agent has found to differ from the source counts as not being here, alt
 wrong copy that is held open can be dropped only later.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import logging
@@ -19,13 +24,14 @@ import os
 import time
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from tdcs.api import names
 from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import open_plain_folder
+from tdcs.model.block_identity import first_blocks
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.view_plan import Blocks, Inodes, Kind, Kinds
 from tdcs.node.store_boot import boot_file, is_ready
@@ -35,6 +41,13 @@ _log: Final = logging.getLogger(__name__)
 _POSITIVE: Final = (1 << 63) - 1
 _CLOCK_TICK: Final = 50_000_000
 """Nanoseconds: a folder's time moves in steps, so a change right after a look may not show in it."""
+
+
+class Folders(NamedTuple):
+    """Open folders: of blocks, and of files of several blocks that are here whole."""
+
+    blocks: list[int]
+    whole: list[int]
 
 
 class Store:
@@ -52,7 +65,7 @@ class Store:
         self._folders: Final = [
             os.path.join(os.fsencode(tier), os.fsencode(folder))
             for tier in tiers
-            for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER)
+            for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER, names.AGENT_WHOLE)
         ]
         refused = os.fsencode(names.refused_folder(mount=mount))
         self._refused: Final = [os.path.join(os.fsencode(tier), refused) for tier in tiers]
@@ -74,7 +87,7 @@ class Store:
         return hash(tuple(stamps)) & _POSITIVE if any(stamps) else 0
 
     def scan(self, *, manifest: Manifest, kinds: Kinds) -> Blocks:
-        """Where the block of each file of one block is, and which of them are refused."""
+        """Where what holds all of each file is, and which files have refused blocks."""
         local = np.zeros(len(manifest), dtype=np.uint64)
         self.foreign = self._is_foreign()
         if self.foreign:
@@ -84,7 +97,8 @@ class Store:
             blocks = manifest.blocks_at(identifiers)
             known = blocks >= 0
             files = manifest.files_of(blocks[known])
-            whole = kinds[files] == Kind.BLOCK
+            whole = kinds[files] == (Kind.PARTS if _has_whole_files(folder) else Kind.BLOCK)
+            whole &= blocks[known] == first_blocks(manifest, files)
             local[files[whole]] = inodes[known][whole]
         # After the blocks: what is refused meanwhile changes the stamp, which was taken before both.
         refused = np.concatenate([_entries(folder)[0] for folder in self._refused])
@@ -94,15 +108,15 @@ class Store:
         return Blocks(local, wrong)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[list[int]]:
-        """Descriptors of the folders in which a block may be, in the order in which to look."""
+    def opened(self) -> Iterator[Folders]:
+        """Descriptors of the folders in which blocks and whole files may be, in the order in which to look."""
         with contextlib.ExitStack() as stack:
-            found = []
+            found = Folders([], [])
             for folder in self._linkable() if not self._is_foreign() else ():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     opened = _opened(folder)
                     if opened is not None:
-                        found.append(opened)
+                        (found.whole if _has_whole_files(folder) else found.blocks).append(opened)
                         stack.callback(os.close, opened)
             yield found
 
@@ -116,9 +130,9 @@ class Store:
         home = os.fsencode(self._home)
         ready = {os.fsencode(tier).rstrip(b"/") for tier in self._tiers if is_ready(tier)}
         for folder in self._folders:
-            tier = folder.removesuffix(os.fsencode(names.BLOCK_FOLDER)).removesuffix(
-                os.fsencode(names.AGENT_SPOOL)
-            )
+            tier = folder
+            for name in (names.BLOCK_FOLDER, names.AGENT_SPOOL, names.AGENT_WHOLE):
+                tier = tier.removesuffix(os.fsencode(name))
             if tier.rstrip(b"/") not in ready:
                 continue
             if tier.rstrip(b"/") == home.rstrip(b"/"):
@@ -138,7 +152,11 @@ class Store:
                 )
 
 
-def _entries(folder: bytes) -> "tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Inodes]":
+def _has_whole_files(folder: bytes) -> bool:
+    return folder.endswith(os.fsencode(names.AGENT_WHOLE))
+
+
+def _entries(folder: bytes) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Inodes]:
     """Ids and inodes of the blocks in a folder; none when it is not there."""
     identifiers, inodes = array("q"), array("Q")
     with contextlib.ExitStack() as stack:

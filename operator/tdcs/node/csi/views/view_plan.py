@@ -1,7 +1,7 @@
 """What has to change in a view.
 
-A view has each file of a version in one of three forms: as an empty file, as a hard link to the block that holds it, or
-as a placeholder of a file that is read through the remote-read client. The plan brings what is there to what shall be
+A view has each file of a version in one of three forms: as an empty file, as a hard link to what holds all of it, or as
+a placeholder of a file that is read through the remote-read client. The plan brings what is there to what shall be
 there.
 """
 
@@ -25,7 +25,10 @@ class Kind(IntEnum):
     BLOCK = 1
     """One block holds all of it: the block's file can be linked."""
     PARTS = 2
-    """Several blocks, or not all are known: only the remote-read client can put them together."""
+    """Several blocks, or not all are known. Where the store has a file of its own for all of them that can be linked;
+    otherwise only the remote-read client can put them together."""
+    CLIENT = 3
+    """It is read through the remote-read client, whatever lies here."""
 
 
 class Form(IntEnum):
@@ -43,7 +46,7 @@ class Blocks:
     """What of a version's files is on this node.
 
     Attributes:
-        local: Inode of each file's block, 0 where it is not here or is refused.
+        local: Inode of what holds all of each file, 0 where that is not here or some of it is refused.
         wrong: Files with a block that the agent has refused: no view may have a link to any copy of it.
     """
 
@@ -97,7 +100,7 @@ def plan(
     kept = is_link.copy() if not release else np.zeros(len(kinds), dtype=np.bool_)
     kept[blocks.wrong] = False
     wanted = np.full(len(kinds), Form.REMOTE, dtype=np.uint8)
-    wanted[(kinds == Kind.BLOCK) & (here | kept)] = Form.LINK
+    wanted[((kinds == Kind.BLOCK) | (kinds == Kind.PARTS)) & (here | kept)] = Form.LINK
     wanted[kinds == Kind.EMPTY] = Form.EMPTY
     # A block that was removed and loaded again is another file: the old one would be kept twice.
     replaced = (wanted == Form.LINK) & here & (linked != local)

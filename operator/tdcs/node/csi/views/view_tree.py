@@ -21,7 +21,7 @@ from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import make_placeholder, placeholder_number
 from tdcs.node.csi.views.view_plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
-from tdcs.node.file_facts import is_other_file
+from tdcs.node.file_facts import is_other_file, is_whole_file
 
 _SECOND: Final = 1_000_000_000
 
@@ -132,10 +132,14 @@ class Tree:
                 writer.enter(folder, name)
                 time = time_of(self._manifest.tag(file))
                 if form == Form.LINK:
-                    number = int(self._manifest.block_ends[file]) - 1
+                    number, whole = self._manifest.blocks_of(file).start, self.kinds[file] == Kind.PARTS
                     block = int(self._manifest.block_ids[number])
 
-                    def is_other(place: str, number: int = number) -> bool:
+                    def is_other(
+                        place: str, number: int = number, file: int = file, whole: bool = bool(whole)
+                    ) -> bool:
+                        if whole:
+                            return not is_whole_file(place, file=file, manifest=self._manifest)
                         return is_other_file(place, block=number, manifest=self._manifest)
 
                     found = _link(
@@ -145,7 +149,7 @@ class Tree:
                         name,
                         time=time,
                         fresh=fresh,
-                        folders=folders,
+                        folders=folders.whole if whole else folders.blocks,
                         writer=writer,
                     )
                     if found is not None and found.st_size == wanted_length:
@@ -170,7 +174,7 @@ class NoTree:
     """In the place of a tree, where pods are shown the remote-read client's own: every file is read through it."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self.kinds: Final[Kinds] = np.full(len(manifest), Kind.PARTS, dtype=np.uint8)
+        self.kinds: Final[Kinds] = np.full(len(manifest), Kind.CLIENT, dtype=np.uint8)
         self.forms: Final = np.full(len(manifest), Form.REMOTE, dtype=np.uint8)
         self.linked: Final[Inodes] = np.zeros(len(manifest), dtype=np.uint64)
 
@@ -196,7 +200,7 @@ def _form(*, entry: "os.DirEntry[str]", listing: int, file: int, kind: int, leng
         return Form.REMOTE if number == file else Form.OTHER
     if kind == Kind.EMPTY:
         return Form.EMPTY
-    return Form.LINK if kind == Kind.BLOCK else Form.OTHER
+    return Form.LINK if kind in (Kind.BLOCK, Kind.PARTS) else Form.OTHER
 
 
 def _link(

@@ -75,9 +75,9 @@ def test_a_block_cannot_be_read_before_it_is_on_the_disk(disk: Disk, syncs: Sync
     syncs.go.set()
     disk.names.wait()
     assert errors == [None]
-    fd = disk.open(1)
-    assert fd is not None
-    os.close(fd)
+    opened = disk.open(1)
+    assert opened is not None
+    os.close(opened.fd)
 
 
 def test_what_comes_while_others_are_synced_is_synced_at_once_together(disk: Disk, syncs: Syncs) -> None:

@@ -74,10 +74,10 @@ class Node:
         """What is given to who asks for the version's blocks."""
         found = []
         for block in version.manifest.block_ids.tolist():
-            fd = self.disk.open(block)
-            found.append(None if fd is None else os.read(fd, 1 << 20))
-            if fd is not None:
-                os.close(fd)
+            opened = self.disk.open(block)
+            found.append(None if opened is None else os.read(opened.fd, 1 << 20))
+            if opened is not None:
+                os.close(opened.fd)
         return found
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tdcs.node.csi.views.view_plan import Blocks, Form, Kind, is_native, plan
 
+LINKED = (Kind.BLOCK, Kind.PARTS)
 INODES = st.integers(0, 4)
 
 
@@ -66,7 +67,7 @@ def worlds(draw: st.DrawFn) -> World:
         kinds=[kind for kind, *_ in files],
         forms=[form for _, form, *_ in files],
         linked=[inode for _, _, inode, *_ in files],
-        local=[inode if kind == Kind.BLOCK and not wrong else 0 for kind, _, _, inode, wrong in files],
+        local=[inode if kind in LINKED and not wrong else 0 for kind, _, _, inode, wrong in files],
         wrong=frozenset(number for number, (*_, wrong) in enumerate(files) if wrong),
     )
 
@@ -86,7 +87,7 @@ def test_every_file_is_there_afterwards_and_a_block_on_the_node_is_linked(
         assert (kind == Kind.EMPTY) == (form is Form.EMPTY)
         if local:
             assert (form, linked) == (Form.LINK, local)
-        if kind == Kind.PARTS:
+        if kind == Kind.CLIENT:
             assert form is Form.REMOTE
 
 
@@ -100,7 +101,7 @@ def test_a_released_view_keeps_no_block_that_the_worker_gave_up(world: World) ->
 def test_a_stable_view_loses_no_link(world: World) -> None:
     after = world.after(release=False)
     for file, (kind, before, form) in enumerate(zip(world.kinds, world.forms, after.forms, strict=True)):
-        if before is Form.LINK and kind == Kind.BLOCK:
+        if before is Form.LINK and kind in LINKED:
             assert (form is Form.LINK) == (file not in world.wrong)
 
 

@@ -24,7 +24,7 @@ from tdcs.model.block_identity import identity_of
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
-from tdcs.node.csi.views.block_store import Store
+from tdcs.node.csi.views.block_store import Folders, Store
 from tdcs.node.csi.views.overlay import placeholder_number
 from tdcs.node.csi.views.view_plan import Form, kinds_of, plan
 from tdcs.node.csi.views.view_tree import Outcome, Tree
@@ -357,7 +357,7 @@ def test_nothing_is_linked_before_the_agent_has_made_the_store_ready(tmp_path: P
     (tmp_path / names.AGENT_BOOT).write_text("of the run of the kernel that ended without power\n")
     assert not store.scan(manifest=manifest, kinds=kinds_of(manifest)).local.any()
     with store.opened() as folders:
-        assert folders == []
+        assert folders == Folders([], [])
     for place in (names.AGENT_BOOT, names.BLOCK_FOLDER):
         os.utime(tmp_path / place, (1, 1))
     before = store.stamp()

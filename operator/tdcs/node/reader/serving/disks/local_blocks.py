@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from tdcs.api import names
 from tdcs.engine.block_journal import epoch_file, journal_in
+from tdcs.node.extents import extent_place, read_part
 from tdcs.node.file_facts import is_other_file
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.disks.local_disks import LocalDisks
@@ -38,10 +39,10 @@ class _Kept(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a disk has of a piece: its bytes, and the open file; no bytes of a block with another length."""
+    """What a disk has of a piece: its bytes, and the open file, if the block has one for itself."""
 
     content: bytes
-    file: io.FileIO
+    file: io.FileIO | None
     disk: str
 
 
@@ -164,7 +165,7 @@ class LocalBlocks:
         if found is None or self._is_refused(version, version.block_ids[key.block]):
             done(None)
             return
-        if version.block_lengths[key.block] > PART_BYTES:
+        if found.file is not None and version.block_lengths[key.block] > PART_BYTES:
             self.forget(version, key.block)
             self._files[version.number, key.block] = _Kept(
                 found.file, found.disk, self._clock() + _KEPT_SECONDS
@@ -200,11 +201,22 @@ class LocalBlocks:
             content = os.pread(file.fileno(), end - begin, key.offset + begin)
             if len(content) == end - begin:
                 return _Found(content, file, tier)
-        return None
+        content_of_part = self._part(version, key.block, tier, begin=key.offset + begin, length=end - begin)
+        return _Found(content_of_part, None, tier) if content_of_part is not None else None
+
+    def _part(self, version: OpenVersion, block: int, tier: str, *, begin: int, length: int) -> bytes | None:
+        """Bytes of a block that lies in one file with others of its source file."""
+        place = extent_place(version.manifest, block)
+        if place is None or not self._has_own_blocks(version):
+            return None
+        return read_part(tier, place, offset=begin, length=length)
 
     def _exists(self, version: OpenVersion, block: int, tier: str) -> bool | None:
         identity = version.block_ids[block]
-        here = any(os.path.exists(f"{tier}/{folder}/{identity}") for folder in _FOLDERS)
+        here = (
+            any(os.path.exists(f"{tier}/{folder}/{identity}") for folder in _FOLDERS)
+            or self._part(version, block, tier, begin=0, length=0) is not None
+        )
         refused = here and os.path.exists(f"{tier}/{version.refused}/{identity}")
         return (here and not refused and self._has_own_blocks(version)) or None
 
