@@ -5,6 +5,7 @@
 - A slot is dropped on a node only when it is complete on every node that shall hold it, or when no Dataset wants it.
   In the first case it stays until readers have heard where it lies now: they would else read it from the source.
 - Slots that lie on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
+- What the one node that shall hold a slot cannot read, another one reads for it: one node's error decides nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ from tdcs.model.manifest_format import Totals
 
 MOVES = "moves"
 """Name of the part of slots that draining nodes give away."""
+
+AGAIN = "read again"
+"""Name of the part of slots that a node reads for another one, which cannot have some of them."""
 
 FILL_STEPS = 64
 """What reads may fill of a cache is a multiple of one such part of it, so that assignments stay while it fills."""
@@ -87,6 +91,8 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
                     _add(nodes[name], part)
     for name, moved in _moves(given, nodes).items():
         _add(nodes[name], Part(name=MOVES, slots=slots.of_mask(moved), pull="Peers"))
+    for name, slots_again in _second_readers(given, nodes).items():
+        _add(nodes[name], Part(name=AGAIN, slots=slots.of_mask(slots_again), pull="All"))
     wanted, settled = _settled(given, nodes)
     unheard = {
         name for name in given.expected & nodes.keys() if nodes[name].view.state.manifest != given.manifest
@@ -313,6 +319,43 @@ def _moves(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, 
         limits={name: max(node.view.room - taken[name], 0) for name, node in staying.items()},
     )
     return {name: slots.mask_of(each) for name, each in given_away.items()}
+
+
+def _second_readers(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, Mask]:
+    """Which nodes read slots for the only one that shall hold them and cannot have some of them, and give them to it.
+
+    It stays so until they have them, and these stay where they are until that one has them. A node that cannot read
+    them either says that it is the source's fault.
+    """
+    if given.source is None or not nodes:
+        return {}
+    pulling = np.sum([node.pulled for node in nodes.values()], axis=0)
+    lying = np.logical_or.reduce([node.complete for node in nodes.values()])
+    found: dict[str, Mask] = {}
+    for name, node in nodes.items():
+        failing = node.pulled & slots.mask_of(node.view.state.failing) & (pulling == 1) & ~lying
+        if not failing.any():
+            continue
+        others = {
+            each: other
+            for each, other in nodes.items()
+            if each != name and not (other.view.draining or other.view.waits or other.view.crowded)
+        }
+        read_there = partition_within(
+            mount=f"{given.mount} {AGAIN}",
+            chosen=slots.of_mask(failing),
+            sizes=given.totals.sizes,
+            weights={each: other.view.capacity for each, other in others.items()},
+            limits={
+                each: max(
+                    other.view.room - slots.bytes_in(slots.of_mask(other.pulled), given.totals.sizes), 0
+                )
+                for each, other in others.items()
+            },
+        )
+        for each, some in read_there.items():
+            found[each] = found.get(each, np.zeros(slots.SLOTS, dtype=bool)) | slots.mask_of(some)
+    return {each: mask for each, mask in found.items() if mask.any()}
 
 
 def _lacks(placement: WantPlacement, nodes: Mapping[str, AgentNode]) -> bool:

@@ -23,7 +23,7 @@ from tests.unit.decide.builders import (
 
 from tdcs.decide.cache.load_order import Subset
 from tdcs.decide.cache.wants import Want
-from tdcs.decide.place.agent_assignments import FILL_STEPS, MANIFEST_TAKERS, MOVES, RELAYS, assign
+from tdcs.decide.place.agent_assignments import AGAIN, FILL_STEPS, MANIFEST_TAKERS, MOVES, RELAYS, assign
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.slot_sources import ORIGINS, PEERS
 from tdcs.model import slots
@@ -426,3 +426,59 @@ def test_nothing_is_read_before_those_have_reported_that_held_it_when_the_operat
     found = assign(heard)
     assert not origins(found)["a"]
     assert {peer.node for peer in found["a"].peers} >= {"c"}
+
+
+def test_what_the_only_node_of_a_slot_cannot_read_another_one_reads_for_it() -> None:
+    placements, failing = replicated("a"), slots.bitmap([7, 200])
+    found = assign(
+        assignment_input(
+            SIZES,
+            placements,
+            agent("a", failing=failing, present=ALL),
+            agent("b"),
+            agent("c"),
+            source=SOURCE,
+        )
+    )
+    again = {name: [part for part in one.parts if part.name == AGAIN] for name, one in found.items()}
+    assert again["a"] == []
+    assert slots.union(*(part.slots for parts in again.values() for part in parts)) == failing
+    assert not origins(found)["a"] & {7, 200}, "the others read them"
+    assert {peer.node for peer in found["a"].peers} == {name for name, parts in again.items() if parts}
+
+    # What they have read stays until the first one has it, and goes then.
+    (reader, *_) = sorted(name for name, parts in again.items() if parts)
+    read = slots.members(again[reader][0].slots).tolist()
+    has = agent(reader, complete=read)
+    still = assign(
+        assignment_input(SIZES, placements, agent("a", failing=failing, present=ALL), has, source=SOURCE)
+    )
+    assert not set(read) & drops(still).get(reader, set())
+    assert [peer.node for peer in still["a"].peers] == [reader]
+    ended = assign(assignment_input(SIZES, placements, agent("a", complete=ALL), has, source=SOURCE))
+    assert ended[reader].parts == ()
+    assert drops(ended)[reader] == set(read)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        [replace(agent("b"), room=0)],
+        [replace(agent("b"), draining=True)],
+        [replace(agent("b"), crowded=True)],
+    ],
+    ids=["nobody", "no room", "draining", "crowded"],
+)
+def test_nobody_reads_again_for_another_node_who_has_no_place_for_it(others: list[Any]) -> None:
+    failing = agent("a", failing=slots.bitmap([7]), present=ALL)
+    found = assign(assignment_input(SIZES, replicated("a"), failing, *others, source=SOURCE))
+    assert not any(part.name == AGAIN for one in found.values() for part in one.parts)
+    assert 7 in origins(found)["a"]
+
+
+def test_what_several_nodes_cannot_read_is_the_sources_fault_and_is_read_by_no_third_one() -> None:
+    bad = slots.bitmap([7])
+    nodes = [agent("a", failing=bad), agent("b", failing=bad), agent("c")]
+    found = assign(assignment_input(SIZES, replicated("a", "b"), *nodes, source=SOURCE))
+    assert not any(part.name == AGAIN for one in found.values() for part in one.parts)

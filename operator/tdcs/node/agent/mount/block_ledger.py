@@ -177,6 +177,9 @@ class Ledger:
         own = read & slots.mask_of(assignment.origin)[places]
         rows.flags[:] |= read * np.uint16(PEERS)
         rows.flags[:] ^= own * np.uint16(PEERS | SOURCE)
+        # What could not be had may be on its way from another node that can read it.
+        again = (rows.flags & (FAILED | PEERS)) == (FAILED | PEERS)
+        rows.flags[again] &= np.uint16(~LATER & 0xFFFF)
         self._dropped = slots.mask_of(assignment.drop)
         self._failures.keep((rows.flags & WANTED) != 0)
         self._count()

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -367,12 +368,20 @@ def test_nothing_is_linked_before_the_agent_has_made_the_store_ready(tmp_path: P
     assert store.scan(manifest=manifest, kinds=kinds_of(manifest)).local.all()
 
 
-def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
+def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time_ns()
+
+    def change(folder: str) -> None:
+        """Have a folder be changed at this moment."""
+        os.utime(tmp_path / folder, ns=(now, now))
+
+    monkeypatch.setattr(time, "time_ns", lambda: now)  # it stands still: a machine may be slow
     store = Store(tiers=[str(tmp_path)], mount=PATH)
     assert store.stamp() == 0
     seen = {0}
     for folder in (names.BLOCK_FOLDER, names.AGENT_SPOOL):
         put_blocks(tmp_path, {1: b"x"}, folder=folder)
+        change(folder)
         assert store.stamp() == -1  # too young to be relied on
         os.utime(tmp_path / names.AGENT_BOOT, (1, 1))
         for second in (1, 2):
@@ -380,6 +389,7 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
             assert store.stamp() == store.stamp() not in {-1, *seen}
             seen.add(store.stamp())
     refuse_block(tmp_path, 1)
+    change(names.refused_folder(mount=PATH))
     assert store.stamp() == -1
     os.utime(tmp_path / names.refused_folder(mount=PATH), (3, 3))
     assert store.stamp() not in {-1, *seen}
