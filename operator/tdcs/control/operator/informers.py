@@ -1,11 +1,13 @@
-"""The informers of the operator: the objects of others that it keeps in view. kopf brings the custom resources."""
+"""What the operator keeps in view, and the informers of the objects of others. kopf brings the custom resources."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.control.context import Settings
+from tdcs.control.context import Settings, Stores
 from tdcs.control.dataset.access.volume_objects import kept_claim
+from tdcs.control.job_index import JobIndex
+from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.operator.event_handlers import EventHandlers
 from tdcs.control.operator.kept_pod import kept_pod
 from tdcs.kube.api import KubeApi
@@ -13,16 +15,20 @@ from tdcs.kube.informer import OnChange
 from tdcs.kube.informer_set import InformerSet
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import (
+    CACHE_CLUSTERS,
     DAEMON_SETS,
+    DATASETS,
     JOBS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    PRELOADS,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
     STATEFUL_SETS,
+    TRAINING_JOBS,
     Resource,
 )
 
@@ -41,6 +47,41 @@ FOLLOWED = (
     STATEFUL_SETS,
     DAEMON_SETS,
 )
+
+
+def own_views() -> dict[Resource, dict[Key, Object]]:
+    """Empty views of the custom resources, which an event source fills."""
+    return {CACHE_CLUSTERS: {}, DATASETS: {}, PRELOADS: {}, TRAINING_JOBS: JobIndex()}
+
+
+def stores_of(
+    *, own: Views, views: Views, namespace: str, usage: Usage, pod_addresses: PodAddresses
+) -> Stores:
+    """The live views by their names.
+
+    Args:
+        own: of the custom resources.
+        views: of what informers follow.
+        namespace: the operator's.
+    """
+    return Stores(
+        namespace=namespace,
+        cache_clusters=own[CACHE_CLUSTERS],
+        datasets=own[DATASETS],
+        preloads=own[PRELOADS],
+        training_jobs=own[TRAINING_JOBS],
+        nodes=views[NODES],
+        pods=views[PODS],
+        jobs=views[JOBS],
+        stateful_sets=views[STATEFUL_SETS],
+        daemon_sets=views[DAEMON_SETS],
+        priority_classes=views[PRIORITY_CLASSES],
+        resource_quotas=views[RESOURCE_QUOTAS],
+        namespaces=views[NAMESPACES],
+        runtime_classes=views[RUNTIME_CLASSES],
+        usage=usage,
+        pod_addresses=pod_addresses,
+    )
 
 
 def without_managed_fields(obj: Object) -> Object:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from tdcs.control.cache_registry import Caches
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
-from tdcs.control.context import Context, Settings, Stores, WorkKey
+from tdcs.control.context import Context, Settings, WorkKey
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.dataset.dataset_controller import DatasetController
@@ -23,12 +23,12 @@ from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.job.job_controller import TrainingJobController
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.stalled_reads import DataStalls
-from tdcs.control.job_index import JobIndex, indexed, kept_job
+from tdcs.control.job_index import indexed, kept_job
 from tdcs.control.kueue.datacheck_controller import KueueChecks
 from tdcs.control.node_usage import BOUND_AND_UNENDED, PodAddresses, Usage, trimmed
 from tdcs.control.operator.admitters import Admitters
 from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
-from tdcs.control.operator.informers import FOLLOWED, Views, informers_of
+from tdcs.control.operator.informers import FOLLOWED, Views, informers_of, own_views, stores_of
 from tdcs.control.operator.operator_health import STARTING, StaleError
 from tdcs.control.operator.startup import patiently, until_synced
 from tdcs.control.operator_metrics import Metrics
@@ -44,20 +44,12 @@ from tdcs.kube.events import EventRecorder, utc_now
 from tdcs.kube.informer_set import InformerSet
 from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.queue import KeyedQueue
-from tdcs.model.kube_objects import Key, Object, object_key
+from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import (
     CACHE_CLUSTERS,
-    DAEMON_SETS,
     DATASETS,
-    JOBS,
-    NAMESPACES,
-    NODES,
     PODS,
     PRELOADS,
-    PRIORITY_CLASSES,
-    RESOURCE_QUOTAS,
-    RUNTIME_CLASSES,
-    STATEFUL_SETS,
     TRAINING_JOBS,
     Resource,
 )
@@ -113,38 +105,24 @@ class Operator:
         self._on_lease_lost = on_lease_lost
         self._working = False
         self._starting = True
-        self._own: dict[Resource, dict[Key, Object]] = {
-            CACHE_CLUSTERS: {},
-            DATASETS: {},
-            PRELOADS: {},
-            TRAINING_JOBS: JobIndex(),
-        }
-        queue: KeyedQueue[WorkKey] = KeyedQueue(lane=lambda key: key.resource)
-        self.scope = settings.served
-        self._store_resync = StoreResync(api=api, views=self._own, missed=self.seen, scope=self.scope)
-        claims = ClaimUse(views=self._own, queue=queue, namespace=settings.namespace)
-        usage = Usage(on_claim=claims.changed)
-        pod_addresses = PodAddresses()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
+        # What is known of the cluster, and the queue of what is to be looked at.
+        self._own = own_views()
         views: Views = {resource: {} for resource in FOLLOWED}
-        stores = Stores(
+        queue: KeyedQueue[WorkKey] = KeyedQueue(lane=lambda key: key.resource)
+        claims = ClaimUse(views=self._own, queue=queue, namespace=settings.namespace)
+        usage, pod_addresses = Usage(on_claim=claims.changed), PodAddresses()
+        stores = stores_of(
+            own=self._own,
+            views=views,
             namespace=settings.namespace,
-            cache_clusters=self._own[CACHE_CLUSTERS],
-            datasets=self._own[DATASETS],
-            preloads=self._own[PRELOADS],
-            training_jobs=self._own[TRAINING_JOBS],
-            nodes=views[NODES],
-            pods=views[PODS],
-            jobs=views[JOBS],
-            stateful_sets=views[STATEFUL_SETS],
-            daemon_sets=views[DAEMON_SETS],
-            priority_classes=views[PRIORITY_CLASSES],
-            resource_quotas=views[RESOURCE_QUOTAS],
-            namespaces=views[NAMESPACES],
-            runtime_classes=views[RUNTIME_CLASSES],
             usage=usage,
             pod_addresses=pod_addresses,
         )
         caches.follow(stores)
+        self.scope = settings.served
+        self._store_resync = StoreResync(api=api, views=self._own, missed=self.seen, scope=self.scope)
         self.context = Context(
             api=api,
             applier=Applier(api=api),
@@ -156,18 +134,9 @@ class Operator:
             certificates=certificates,
             resync=self._store_resync,
         )
+        # What brings changes, and the queue of jobs that they wake.
         self.metrics = Metrics(lease_losses=lease_losses, earlier_failures=earlier_failures)
-        self._gangs = GangQueue(
-            stores=stores,
-            queue=queue,
-            patience=settings.gang_patience_seconds,
-            fair=settings.queue_order == "FairShare",
-            preempts=settings.preemption,
-            aging=settings.queue_aging_seconds,
-            kueue=settings.kueue,
-            provisioning=settings.node_provisioning,
-            timed=self.metrics.timed_schedule,
-        )
+        self._gangs = self._queue_of_jobs()
         self._handlers = EventHandlers(
             views=self._own,
             queue=queue,
@@ -185,18 +154,18 @@ class Operator:
             keep=trimmed,
             on_change=self._handlers.on_bound_pod,
         )
+        self._cluster_networks = ClusterNetworks(api=api, settings=settings, nodes=stores.nodes)
+        # What works on an object of each kind.
         self.data_stalls = DataStalls(
             lambda job, seconds: queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
         )
-        self._cluster_networks = ClusterNetworks(api=api, settings=settings, nodes=stores.nodes)
         mounts = World(context=self.context, queue_order=self._gangs.order, clock=time.monotonic)
         self._cached_data = CachedData(world=mounts)
         self._observer = mounts.observer
         self._datasets = DatasetController(
-            context=self.context,
-            world=mounts,
-            networks=self._cluster_networks,
+            context=self.context, world=mounts, networks=self._cluster_networks
         )
+        self._passes = self._passes_by_kind()
         self.metrics.show(
             stores=stores,
             queued=lambda: len(queue),
@@ -205,7 +174,24 @@ class Operator:
             certificates=certificates.ends if certificates is not None else lambda: (),
             source_rates=self._cached_data.source_rates,
         )
-        self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
+
+    def _queue_of_jobs(self) -> GangQueue:
+        settings = self.context.settings
+        return GangQueue(
+            stores=self.context.stores,
+            queue=self.context.queue,
+            patience=settings.gang_patience_seconds,
+            fair=settings.queue_order == "FairShare",
+            preempts=settings.preemption,
+            aging=settings.queue_aging_seconds,
+            kueue=settings.kueue,
+            provisioning=settings.node_provisioning,
+            timed=self.metrics.timed_schedule,
+        )
+
+    def _passes_by_kind(self) -> Mapping[Resource, Callable[[WorkKey], Awaitable[float | None]]]:
+        """What a pass over an object of each kind is; it gives the seconds until the next one."""
+        return {
             CACHE_CLUSTERS: CacheClusterController(
                 context=self.context, data=self._cached_data, observer=self._observer
             ).reconcile,
@@ -218,8 +204,6 @@ class Operator:
                 stalls=self.data_stalls,
             ).reconcile,
         }
-        self._tasks: list[asyncio.Task[None]] = []
-        self._workers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Fill the views, then begin to work, or wait for the lease: with full views, so that it begins at once.
