@@ -51,9 +51,11 @@ def serving(kubeconfig: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def page_of(kubeconfig: Path, folder: Path, *, width: int = 1440) -> AsyncIterator[Browser]:
+async def page_of(
+    kubeconfig: Path, folder: Path, *, width: int = 1440, dark: bool = False
+) -> AsyncIterator[Browser]:
     with serving(kubeconfig) as address:
-        async with Browser(folder=folder, width=width) as browser:
+        async with Browser(folder=folder, width=width, dark=dark) as browser:
             await browser.open(address)
             await browser.until("document.querySelector('#contact')?.dataset.state == 'live'")
             yield browser
@@ -198,3 +200,59 @@ async def test_the_page_is_usable_by_keyboard_and_on_a_small_screen(tmp_path: Pa
             assert shown == ["datasets"]
             wide = "document.documentElement.scrollWidth <= innerWidth"
             assert await browser.evaluate(wide), "nothing is to be scrolled sideways"
+
+
+SIZES = ((390, 800), (1024, 768), (1400, 900), (2560, 1300))
+
+CLIPPED = """
+[...document.querySelectorAll('header *, #banners *, main *, aside *')].filter(each => {
+  const style = getComputedStyle(each);
+  const hides = !['visible', 'auto', 'scroll'].includes(style.overflowX);
+  const shows = each.offsetParent && each.innerText && !each.matches('.hidden');
+  return hides && shows && each.scrollWidth > each.clientWidth + 1;
+}).map(each => `${each.className}: ${each.innerText.slice(0, 80)}`)
+"""
+
+IN_VIEW = """
+(() => {
+  const row = document.querySelector('#datasets-list .linked').getBoundingClientRect();
+  const list = document.querySelector('#datasets-list').getBoundingClientRect();
+  return row.top >= list.top - 1 && Math.min(row.bottom, row.top + 20) <= list.bottom + 1;
+})()
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "jobs", "dark"), [(3, 5, False), (300, 500, True)], ids=["small light", "large dark"]
+)
+async def test_every_size_of_page_shows_problems_first_and_clips_nothing(
+    nodes: int, jobs: int, dark: bool, tmp_path: Path
+) -> None:
+    shots = Path(os.environ.get("TDCS_SCREENSHOTS", tmp_path))
+    with ApiStandIn(cluster(nodes=nodes, jobs=jobs, troubles=True)) as api:
+        async with page_of(api.kubeconfig(tmp_path), tmp_path, dark=dark) as browser:
+            await browser.until(f"document.body.dataset.rows > {nodes + jobs}")
+            first = "#banners > :first-child"
+            assert "3 objects need a person" in await browser.text(first)
+            assert "refuses the keys of Secret keys: Access Denied" in await browser.text(f"{first} li")
+            last = "[...document.querySelectorAll('#nodes-list button')].at(-1).dataset.key"
+            assert str(await browser.evaluate(last)).startswith("a-control-plane")
+            state = "[...document.querySelectorAll('#jobs-list button')].find(each => /Deleting/.test(each.title))"
+            assert await browser.evaluate(f"{state}.querySelector('.state').dataset.rank") == "4"
+
+            await browser.evaluate("document.querySelector('#banners .link').click()")
+            await browser.until("document.querySelector('#detail').innerText.includes('Access Denied')")
+            await browser.press("Escape")
+            for width, height in SIZES:
+                await browser.resize(width, height, mobile=width < 500)
+                await browser.press("3")
+                await browser.press("Enter")
+                await browser.until("!document.querySelector('#detail').hidden")
+                if width > 800:
+                    await browser.until(IN_VIEW, seconds=10)
+                assert await browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+                assert await browser.evaluate(CLIPPED) == [], width
+                shot = await browser.screenshot()
+                (shots / f"{nodes}-nodes-{width}{'-dark' if dark else ''}.png").write_bytes(shot)
+                await browser.press("Escape")
+                await browser.until("document.querySelector('#detail').hidden")

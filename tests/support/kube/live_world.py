@@ -16,8 +16,11 @@ TEAMS = ("vision", "language", "robotics")
 CAPACITY = 260 * GB
 
 
-def cluster(*, nodes: int, jobs: int, datasets: int = 8, seed: int = 1) -> dict[str, list[Object]]:
-    """Objects by plural."""
+def cluster(
+    *, nodes: int, jobs: int, datasets: int = 8, seed: int = 1, troubles: bool = False
+) -> dict[str, list[Object]]:
+    """Objects by plural. `troubles`: among them a failed Dataset, a failed job, one that is being deleted, long names,
+    and a node of the control plane, which is empty."""
     draw = random.Random(seed)
     node_names = [f"gpu-{number:03d}" for number in range(nodes)]
     sets = [_dataset(number, node_names, draw) for number in range(datasets)]
@@ -73,9 +76,33 @@ def cluster(*, nodes: int, jobs: int, datasets: int = 8, seed: int = 1) -> dict[
         "preloads": [],
         "trainingjobs": made_jobs,
     }
+    if troubles:
+        _trouble(found)
     for version, obj in enumerate((obj for listed in found.values() for obj in listed), start=1):
         obj["metadata"]["resourceVersion"] = str(version)
     return found
+
+
+def _trouble(found: dict[str, list[Object]]) -> None:
+    failed, jobs = found["datasets"][-1], found["trainingjobs"]
+    why = (
+        f"s3://bucket/{failed['metadata']['name']} refuses the keys of Secret keys: Access Denied (403). Put keys into "
+        "it that may list and read the bucket"
+    )
+    ready = {"type": "Ready", "status": "False", "reason": "SourceRefused", "message": why}
+    failed["status"] |= {"state": "Failed", "reason": "SourceRefused", "message": why, "conditions": [ready]}
+    name = "a-training-job-with-a-name-as-long-as-names-of-jobs-may-be-0123"
+    jobs[0]["metadata"]["name"] = name
+    for pod in found["pods"]:
+        if pod["metadata"]["name"].startswith("resnet50-0-worker"):
+            pod["metadata"]["labels"]["tdcs.io/training-job"] = name
+    text = f"worker 1 (pod {name}-worker-1-0 on node gpu-001) failed with exit code 137: out of memory"
+    jobs[0]["status"] |= {"state": "Failed", "reason": "JobFailed", "message": text}
+    going = next((job for job in jobs[1:] if job["status"]["state"] == "Running"), jobs[-1])
+    going["metadata"]["deletionTimestamp"] = "2026-05-01T12:00:00Z"
+    master = _node("a-control-plane-0.europe-west4-b.c.example-project.internal", ready=True)
+    master["status"]["allocatable"][GPU] = "0"
+    found["nodes"].insert(0, master)
 
 
 def _node(name: str, *, ready: bool) -> Object:

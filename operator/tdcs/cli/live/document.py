@@ -25,6 +25,7 @@ RANKS: Final[Mapping[str, int]] = {
     "Running": 0,
     "Starting": 1,
     "Restarting": 1,
+    "Deleting": 1,
     "Queued": 2,
     "Waiting": 2,
     "Suspended": 3,
@@ -303,8 +304,12 @@ def _dataset(obj: Object) -> DatasetRow:
 
 
 def _not_ready(status: Mapping[str, Any]) -> str:
-    ready = _condition(status, names.READY)
-    return str(ready.get("message", "")) if ready.get("status") != "True" else ""
+    """Why a dataset is not simply Ready."""
+    return (
+        ""
+        if status.get("state") == "Ready"
+        else str(status.get("message") or _condition(status, names.READY).get("message", ""))
+    )
 
 
 def _jobs(world: World, readers: Sequence[PodRow]) -> Iterator[JobRow]:
@@ -338,7 +343,7 @@ def _training_job(job: Object, pods: Mapping[str, Sequence[PodRow]]) -> JobRow:
         kind="TrainingJob",
         namespace=namespace,
         name=name,
-        state=status.get("state") or "Waiting",
+        state=_job_state(job),
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         ready=sum(role.get("ready", 0) for role in roles),
@@ -353,6 +358,15 @@ def _training_job(job: Object, pods: Mapping[str, Sequence[PodRow]]) -> JobRow:
         datasets=tuple(f"{namespace}/{use.get('name', '')}" for use in spec.get("datasets") or ()),
         nodes=_counted(nodes),
         created=str(metadata.get("creationTimestamp", "")),
+    )
+
+
+def _job_state(job: Object) -> str:
+    """Its state; one that is deleted and still there does not run on."""
+    return (
+        "Deleting"
+        if job["metadata"].get("deletionTimestamp")
+        else (job.get("status") or {}).get("state") or "Waiting"
     )
 
 

@@ -3,15 +3,17 @@
 
 const rows = { clusters: new Map(), nodes: new Map(), datasets: new Map(), jobs: new Map(), problems: new Map(), limits: new Map() };
 const LISTS = ["nodes", "queue", "jobs", "datasets"];
-const RANKS = { Running: 0, Starting: 1, Restarting: 1, Queued: 2, Waiting: 2, Suspended: 3, Failed: 4, Succeeded: 5 };
-const GROUPS = ["Running", "Starting", "Waiting", "Suspended", "Failed", "Succeeded"];
+const RANKS = { Running: 0, Starting: 1, Restarting: 1, Deleting: 1, Queued: 2, Waiting: 2, Suspended: 3, Failed: 4, Succeeded: 5 };
+const GROUPS = ["Running", "Starting or ending", "Waiting", "Suspended", "Failed", "Succeeded"];
 const COLOURS = ["#4477dd", "#2b9d8f", "#d97a2b", "#a45ec4", "#c94f6d", "#6f9e3a", "#3aa0c9", "#b08a2e", "#7b68d8", "#3f7f5f", "#c0574a", "#5b7fa6"];
 const ENDED_SHOWN = 30;
+const DATA_RANKS = { Failed: 0, Degraded: 1, Pending: 2, Mounting: 2, Loading: 3, Scheduled: 3 }; // what needs a look first
+const PROBLEMS_SHOWN = 200;
 
 const by = id => document.getElementById(id);
 const elements = { nodes: new Map(), queue: new Map(), jobs: new Map(), datasets: new Map() };
 const dirty = { nodes: new Set(), queue: new Set(), jobs: new Set(), datasets: new Set() };
-let chosen = null, contact = null, reached = true, planned = false, filter = "";
+let chosen = null, folded = false, contact = null, reached = true, planned = false, filter = "";
 
 // ---- words
 
@@ -25,6 +27,9 @@ const capacities = count => sized(count, 1024, ["B", "KiB", "MiB", "GiB", "TiB",
 const percent = (part, whole) => whole ? `${Math.floor(100 * part / whole)}%` : "–";
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const rank = row => RANKS[row.state ?? "Pending"] ?? 2;
+// Problems are of objects: "Dataset/vision/imagenet".
+const troubled = key => { for (const problem of rows.problems.keys()) if (problem.startsWith(`${key}/`)) return true; return false; };
+const isEmpty = node => !node.gpus && !node.worker && !node.held?.length && !node.pods?.length;
 const title = row => row.namespace ? `${row.namespace}/${row.name}` : row.name;
 const natural = new Intl.Collator("en", { numeric: true }).compare;
 
@@ -95,7 +100,7 @@ function jobContent(job) {
     label: [`${place}${job.kind} ${title(job)}`, job.state ?? "Pending", figure, said].filter(Boolean).join(", "),
     className: "row",
     children: [
-      make("span", { class: "name" }, make("i", { class: "state", "data-rank": rank(job) }), place, job.name,
+      make("span", { class: "name" }, make("i", { class: "state", "data-rank": job.troubled ? 4 : rank(job) }), place, job.name,
         make("small", {}, ` ${job.namespace}${job.kind === "TrainingJob" ? "" : ` · ${job.kind}`} `),
         ...(job.datasets ?? []).map(dataset => make("i", { class: "swatch", background: colour(dataset), title: dataset }))),
       make("span", { class: "figure" }, figure), said ? make("span", { class: "said" }, said) : null,
@@ -107,14 +112,16 @@ function datasetContent(dataset) {
   const key = title(dataset), wanted = dataset.wanted || dataset.total || 0, done = dataset.wanted ? dataset.loaded ?? 0 : dataset.cached ?? 0;
   const rate = dataset.rate || dataset.copied ? ` · ${bytes((dataset.rate ?? 0) + (dataset.copied ?? 0))}/s` : "";
   const uses = [dataset.active ? `read by ${counted(dataset.active, "job")}` : "", dataset.waiting ? `awaited by ${dataset.waiting}` : "", dataset.nodes ? `on ${counted(dataset.nodes, "node")}` : "on no node"];
+  const total = dataset.total || wanted, copies = wanted > total ? ` × ${Math.round(10 * wanted / total) / 10} copies` : "";
+  const size = `${bytes(Math.min(wanted, total) || total)}${copies}`;
   const said = dataset.message && dataset.state !== "Ready" ? dataset.message : uses.filter(Boolean).join(" · ");
   return {
-    label: [`dataset ${key}`, dataset.state ?? "Pending", `${percent(done, wanted)} of ${bytes(wanted)}`, said].join(", "),
+    label: [`dataset ${key}`, dataset.state ?? "Pending", `${percent(done, wanted)} of ${size}`, said].join(", "),
     className: "row",
     children: [
       make("span", { class: "name" }, make("i", { class: "swatch", background: colour(key) }), dataset.name, make("small", {}, ` ${dataset.namespace} `),
         dataset.state && dataset.state !== "Ready" ? make("small", { class: dataset.state === "Failed" ? "word-bad" : "word-wait" }, dataset.state) : null),
-      make("span", { class: "figure" }, `${percent(done, wanted)} of ${bytes(wanted)}${rate}`),
+      make("span", { class: "figure" }, `${percent(done, wanted)} of ${size}${rate}`),
       bar([[colour(key), done]], wanted || 1), make("span", { class: "said" }, said),
     ],
   };
@@ -128,7 +135,8 @@ const waits = row => rank(row) === 2 || rank(row) === 3;
 const belongs = (section, row) => section === "queue" ? waits(row) : section !== "jobs" || !waits(row);
 
 function update(section, key) {
-  const row = rows[kindOf(section)].get(key), known = elements[section].get(key);
+  const seen = rows[kindOf(section)].get(key), known = elements[section].get(key);
+  const row = seen && kindOf(section) === "jobs" ? { ...seen, troubled: troubled(key) } : seen;
   if (!row || !belongs(section, row)) { known?.remove(); elements[section].delete(key); return; }
   const { label, className, children } = CONTENT[section](row);
   const element = known ?? make("button", { type: "button", "data-section": kindOf(section), "data-key": key, "aria-pressed": "false", tabindex: "-1" });
@@ -145,7 +153,9 @@ const passes = row => !filter || title(row).toLowerCase().includes(filter);
 
 function ordered(section) {
   const found = [...rows[kindOf(section)]].filter(([, row]) => belongs(section, row) && passes(row));
-  if (kindOf(section) !== "jobs") return found.sort(([a], [b]) => natural(a, b));
+  if (section === "nodes") return found.sort(([a, one], [b, other]) => isEmpty(one) - isEmpty(other) || natural(a, b));
+  const order = row => DATA_RANKS[row.state ?? "Pending"] ?? 4;
+  if (section === "datasets") return found.sort(([a, one], [b, other]) => order(one) - order(other) || natural(a, b));
   return found.sort(([, a], [, b]) => rank(a) - rank(b) || (a.position ?? 0) - (b.position ?? 0) || natural(b.created ?? "", a.created ?? "") || natural(title(a), title(b)));
 }
 
@@ -211,10 +221,21 @@ function highlight() {
   detail();
 }
 
+// Rows out of sight have the height that they are guessed to have until they are shown: once more, when they have been.
+function bring(selector, block) {
+  const scroll = () => document.querySelector(selector)?.scrollIntoView({ block });
+  scroll();
+  requestAnimationFrame(() => requestAnimationFrame(scroll));
+}
+
 function choose(section, key) {
   chosen = chosen?.section === section && chosen.key === key ? null : { section, key };
   highlight();
-  if (chosen && section !== "nodes") document.querySelector("#nodes-list .linked")?.scrollIntoView({ block: matchMedia("(max-width: 800px)").matches ? "start" : "nearest" });
+  if (!chosen) return;
+  const small = matchMedia("(max-width: 800px)").matches;
+  for (const other of ["queue", "jobs", "datasets"]) if (kindOf(other) !== section) bring(`#${other}-list .linked`, "nearest");
+  if (small) bring("main [aria-pressed=true]", "start"); // the details cover what is below
+  if (section !== "nodes") bring("#nodes-list .linked", small ? "start" : "nearest");
 }
 
 const line = (name, ...values) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, ...values));
@@ -273,9 +294,19 @@ function figures() {
   set("stat-loading", rate || copied ? `${bytes(rate)}/s` : "nothing", copied ? `+ ${bytes(copied)}/s copied` : "");
 }
 
-function listed(className, head, items) {
-  const list = make("ul", {}, ...items.slice(0, 200).map(item => make("li", {}, item)));
-  return make("div", { class: `banner ${className}` }, make("details", {}, make("summary", {}, head), list));
+const PLACES = { TrainingJob: each => ["jobs", `TrainingJob/${title(each)}`], Dataset: each => ["datasets", title(each)] };
+
+function needsAPerson(problems) {
+  const list = make("ul", {}, ...problems.slice(0, PROBLEMS_SHOWN).map(each => {
+    const [section, key] = PLACES[each.kind]?.(each) ?? [], name = `${each.kind} ${title(each)}`;
+    const link = section && rows[section].has(key) ? make("button", { type: "button", class: "link", "data-section": section, "data-key": key }, name) : make("b", {}, name);
+    return make("li", {}, link, `: ${each.message}`);
+  }));
+  if (problems.length > PROBLEMS_SHOWN) list.append(make("li", {}, `and ${problems.length - PROBLEMS_SHOWN} more: tdcs status -A`));
+  const head = `${counted(problems.length, "object")} ${problems.length === 1 ? "needs" : "need"} a person`;
+  const found = make("details", { open: folded ? null : "" }, make("summary", {}, head), list);
+  found.addEventListener("toggle", () => { folded = !found.open; });
+  return make("div", { class: "banner problems" }, found);
 }
 
 let shownBanners = "";
@@ -294,7 +325,7 @@ function banners() {
   if (!reached) found.push(make("div", { class: "banner bad" }, make("b", {}, "The command tdcs ui does not answer."), "What you see is old. Start it again, and open the address that it prints."));
   else if (since) found.push(make("div", { class: "banner bad" }, make("b", {}, `The API server does not answer since ${since}.`), `What you see is from then. It is asked again every few seconds. (${contact.problem})`));
   if (limits.length) found.push(make("div", { class: "banner note" }, make("b", {}, "Not everything is shown:"), `${limits.map(limit => limit.why).join("; ")}.`));
-  if (problems.length) found.push(listed("note", `${counted(problems.length, "object")} ${problems.length === 1 ? "needs" : "need"} a person`, problems.map(each => `${each.kind} ${title(each)}: ${each.message}`)));
+  if (problems.length) found.push(needsAPerson(problems));
   by("banners").replaceChildren(...found);
 }
 
@@ -323,6 +354,8 @@ function take(section, changed) {
   for (const [key, row] of Object.entries(changed)) {
     if (row === null) rows[section].delete(key); else rows[section].set(key, row);
     soil(section, key);
+    // A problem colours its job.
+    if (section === "problems") for (const job of rows.jobs.keys()) if (key.startsWith(`${job}/`)) soil("jobs", job);
   }
 }
 
@@ -379,9 +412,13 @@ function show(section) {
 document.addEventListener("click", event => {
   const item = event.target.closest("[data-section]"), tab = event.target.closest(".tabs [data-tab]");
   if (item) {
-    for (const other of item.parentElement.querySelectorAll("button[tabindex='0']")) other.tabIndex = -1;
-    item.tabIndex = 0;
+    const link = item.classList.contains("link");
+    if (!link) {
+      for (const other of item.parentElement.querySelectorAll("button[tabindex='0']")) other.tabIndex = -1;
+      item.tabIndex = 0;
+    }
     choose(item.dataset.section, item.dataset.key);
+    if (link) { show(item.dataset.section); document.querySelector("main [aria-pressed=true]")?.scrollIntoView({ block: "nearest" }); }
   } else if (tab) show(tab.dataset.tab);
 });
 by("close").addEventListener("click", () => { chosen = null; highlight(); });
@@ -398,7 +435,7 @@ document.addEventListener("keydown", event => {
     const section = LISTS[Number(event.key) - 1];
     show(section === "queue" ? "jobs" : section);
     (by(`${section}-list`).querySelector("button[tabindex='0']") ?? by(section)).focus();
-  } else if (item && move(item.parentElement, item, event.key)) event.preventDefault();
+  } else if (item && !item.classList.contains("link") && move(item.parentElement, item, event.key)) event.preventDefault();
 });
 
 connect();
