@@ -95,6 +95,22 @@ class Buckets:
         except tarfile.TarError as error:
             raise BucketError(f"bucket {name}: what was sent is not a whole tar archive ({error})") from error
 
+    def remove(self, name: str) -> Manifest | None:
+        """Remove a bucket that was filled, with its manifest; gives that, None if there was none."""
+        found = self.manifest(name)
+        if found is None:
+            return None
+        (self._manifests / f"{name}.json").unlink(missing_ok=True)
+        self._summaries.pop(name, None)
+        staging = Path(tempfile.mkdtemp(dir=self._staging, prefix=f"{name}-"))
+        try:
+            (self.folder / name).rename(staging / "old")
+        except FileNotFoundError:
+            pass  # a client of S3 has removed it
+        finally:
+            shutil.rmtree(staging)
+        return found
+
     def _fill(self, name: str, parameters: Manifest, streams: Iterable[Stream]) -> Manifest:
         bucket = self.folder / _checked(name)
         staging = Path(tempfile.mkdtemp(dir=self._staging, prefix=f"{name}-"))

@@ -9,6 +9,7 @@
                                           JSON that is kept in the manifest
 ``GET /v1/datasets/BUCKET``               the manifest without its files, and whether all are still ``whole``
 ``GET /v1/datasets/BUCKET/manifest``      the manifest
+``DELETE /v1/datasets/BUCKET``            remove it with all that it has
 ``GET /metrics``                          Prometheus text
 ========================================  ==============================================================
 
@@ -135,6 +136,12 @@ class Control:
             return summary(
                 self.buckets.fill_from_archive(bucket, parameters=parameters, sha256=sha256, archive=archive)
             )
+
+    def remove(self, bucket: str) -> Json | None:
+        """Remove a bucket that was filled; its summary, None if there was none. Raises BucketError."""
+        with self._filling:
+            found = self.buckets.remove(bucket)
+        return None if found is None else summary(found)
 
     def keep_counting(self, stop: Callable[[], bool]) -> None:
         """Read the wire counters every second, so that a pod's end loses at most the last one's bytes."""

@@ -69,6 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer(self._post)
 
+    def do_DELETE(self) -> None:
+        self._answer(self._delete)
+
     def _get(self, words: list[str], _query: dict[str, list[str]]) -> tuple[int, Json | str]:
         match words:
             case ["healthz"]:
@@ -106,6 +109,17 @@ class _Handler(BaseHTTPRequestHandler):
                     archive=body,
                 )
                 return 200, made
+        return 404, _failure(404, f"there is nothing at {self.path}")
+
+    def _delete(self, words: list[str], _query: dict[str, list[str]]) -> tuple[int, Json | str]:
+        match words:
+            case ["v1", "datasets", bucket]:
+                found = self.operations.remove(bucket)
+                if found is None:
+                    return 404, _failure(
+                        404, f"bucket {bucket} has not been filled: there is nothing to remove"
+                    )
+                return 200, found
         return 404, _failure(404, f"there is nothing at {self.path}")
 
     def _length(self) -> int | None:

@@ -60,6 +60,13 @@ def fill(name: str, bucket: str, files: int | None, size: str | None, seed: str 
 
 @store.command()
 @click.argument("bucket")
+def remove(bucket: str) -> None:
+    """Remove a bucket that `fill` has made. Delete its Datasets first: they have no source any more."""
+    operations.remove(bucket, reporter=Reporter())
+
+
+@store.command()
+@click.argument("bucket")
 @click.option(
     "--format", "style", type=click.Choice(["json", "sha256sum"]), default="json", show_default=True
 )

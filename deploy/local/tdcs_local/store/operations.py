@@ -88,6 +88,15 @@ def fill(name: str, *, reporter: Reporter, bucket: str = "", made: Made | None =
     return found
 
 
+def remove(bucket: str, *, reporter: Reporter) -> Object:
+    """Remove a bucket that was filled, and return the summary of what it had."""
+    with reporter.step(f"remove bucket {bucket}") as step:
+        path = f"/v1/datasets/{quote(bucket, safe='')}"
+        found = _ask("DELETE", path, "delete", "--raw", f"{CONTROL}{path}")
+        step.result = f"{found['totalFiles']} files, {found['totalBytes']} bytes"
+    return found
+
+
 def set_link(*, egress: str | None = None, ingress: str | None = None, reporter: Reporter) -> Object:
     """Set the rate of one or both directions (``200mbit``, ``unlimited``); returns once they hold."""
     asked = {side: rate for side, rate in (("egress", egress), ("ingress", ingress)) if rate is not None}

@@ -164,6 +164,19 @@ def test_an_archive_is_taken_with_a_length_or_in_chunks(store: Store, chunked: b
     assert (code, said["totalBytes"], said["parameters"]) == (200, 2000, {"a": 1})
 
 
+def test_a_bucket_is_removed_with_all_that_it_has_and_can_be_filled_again(store: Store) -> None:
+    filling = {"files": 3, "size": "1KiB", "seed": "1"}
+    store.ask("POST", "/v1/datasets/abc", filling)
+    code, removed = store.ask("DELETE", "/v1/datasets/abc")
+    assert (code, removed["totalFiles"], removed["totalBytes"]) == (200, 3, 3072)
+    assert store.ask("GET", "/v1/datasets/abc")[0] == 404
+    assert "abc" not in store.ask("GET", "/v1/status")[1]["buckets"]
+    code, said = store.ask("DELETE", "/v1/datasets/abc")
+    assert (code, "nothing to remove" in said["message"]) == (404, True)
+    assert store.ask("DELETE", "/v1/datasets/..")[0] == 400
+    assert store.ask("POST", "/v1/datasets/abc", filling)[1]["totalFiles"] == 3
+
+
 @pytest.mark.parametrize("path", ["/v1/datasets/none", "/v1/datasets/none/manifest", "/nowhere"])
 def test_what_is_not_there_is_not_found(store: Store, path: str) -> None:
     assert store.ask("GET", path)[0] == 404
