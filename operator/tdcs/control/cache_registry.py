@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.decide.may_read import can_export
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
@@ -69,6 +70,7 @@ class Cache:
         check_size: counts sources before they are mounted.
         check_keys: asks sources whether they take keys.
         connect: called with the cache's workers when they have changed, so that `agents` finds those beside them.
+        beside: goes on for as long as the cache is used; None: nothing does.
     """
 
     engine: Engine
@@ -77,6 +79,7 @@ class Cache:
     check_size: CheckSize = uncounted
     check_keys: CheckKeys = unchecked
     connect: Callable[[Sequence[WorkerInfo]], None] = lambda workers: None
+    beside: asyncio.Task[None] | None = None
 
 
 class Caches(Protocol):
@@ -118,12 +121,18 @@ class Caches(Protocol):
     async def close(self) -> None: ...
 
 
+_Kind = Literal["Native", "Export", "Alluxio"]
+"""Agents alone, agents with Alluxio behind them, or Alluxio with agents beside its workers."""
+
+
 class CachePool:
     """One cache a cluster, made when it is first asked for.
 
     Args:
         make: makes one over Alluxio.
         make_native: makes one of agents alone; None: `make` makes these, too.
+        make_export: makes one of agents with Alluxio behind them, of clusters where `can_export` says so; None: `make`
+            makes these.
         manifest_url: see `Caches`.
         fetcher: gets manifests that the operator has lost; None when it alone has any.
     """
@@ -133,16 +142,18 @@ class CachePool:
         *,
         make: Callable[[str], Cache],
         make_native: Callable[[str, ClusterObjects], Cache] | None = None,
+        make_export: Callable[[str, ClusterObjects], Cache] | None = None,
         folder: ManifestFolder,
         manifest_url: str = "",
         fetcher: ManifestFetcher | None = None,
     ) -> None:
         self._make = make
         self._make_native = make_native
+        self._make_export = make_export
         self._objects: ClusterObjects | None = None
         self._caches: dict[str, Cache] = {}
-        self._native: dict[str, bool] = {}
-        """Whether the cache that was made for a cluster is one of agents alone."""
+        self._kinds: dict[str, _Kind] = {}
+        """What the cache is that was made for a cluster."""
         self._replaced: list[Cache] = []
         self._fetcher = fetcher
         self._transfers: dict[str, asyncio.Task[None]] = {}
@@ -161,21 +172,31 @@ class CachePool:
         return self._objects
 
     def get(self, *, cluster: str) -> Cache:
-        native = self._is_native(cluster)
-        if cluster in self._caches and native is not None and native != self._native[cluster]:
+        kind = self._kind(cluster)
+        if cluster in self._caches and kind is not None and kind != self._kinds[cluster]:
             self._replaced.append(self._caches.pop(cluster))
         if cluster not in self._caches:
-            if native and self._make_native is not None and self._objects is not None:
-                self._caches[cluster] = self._make_native(cluster, self._objects)
+            made_by = {"Native": self._make_native, "Export": self._make_export}.get(kind or "")
+            if made_by is not None and self._objects is not None:
+                self._caches[cluster] = made_by(cluster, self._objects)
             else:
                 self._caches[cluster] = self._make(cluster)
-            self._native[cluster] = bool(native)
+            self._kinds[cluster] = kind or "Alluxio"
         return self._caches[cluster]
 
-    def _is_native(self, cluster: str) -> bool | None:
-        """Whether a cluster has no master; None while there is no such cluster."""
+    def _kind(self, cluster: str) -> _Kind | None:
+        """What the cache of a cluster is; None while there is no such cluster."""
         found = self._objects.cache_cluster(cluster) if self._objects is not None else None
-        return None if found is None else (found.get("spec") or {}).get("engine") == "Native"
+        if found is None:
+            return None
+        spec = found.get("spec") or {}
+        engine = spec.get("engine", "Alluxio")
+        if engine == "Native":
+            return "Native"
+        exports = self._make_export is not None and can_export(
+            engine=engine, profile=spec.get("profile", "Tuned")
+        )
+        return "Export" if exports else "Alluxio"
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> None:
         if self._fetcher is not None:
@@ -231,5 +252,8 @@ class CachePool:
             transfer.cancel()
         await asyncio.gather(*transfers, return_exceptions=True)
         for cache in (*self._caches.values(), *self._replaced):
+            if cache.beside is not None:
+                cache.beside.cancel()
+                await asyncio.gather(cache.beside, return_exceptions=True)
             await cache.agents.close()
             await cache.engine.close()

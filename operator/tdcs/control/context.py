@@ -189,6 +189,13 @@ class Settings:
         default=False,
         chart="operator.listBuckets",
     )
+    alluxio_export: bool = option(
+        "Have caches with the engine Alluxio hold, name and list data as those with the engine Native do, and tell "
+        "Alluxio of whole files afterwards: nothing waits for its master, whose journal may be lost at any time. Its "
+        "own clients read what is cached, and nothing through. Caches of the profile Stock stay as they are.",
+        default=False,
+        chart="operator.alluxioExport",
+    )
     topology_labels: tuple[str, ...] = option(
         "Label of nodes that says where they are, the nearest level first, such as that of racks before that of zones; "
         "may be repeated. Of several agents that have what a reader lacks the nearest is asked.",

@@ -117,13 +117,23 @@ def missing_cluster(cluster: Object | None, *, name: str, new: bool) -> Problem 
     return None
 
 
-def unmountable(spec: DatasetSpec, cluster: CacheClusterSpec | None) -> Problem | None:
+def can_export(*, engine: str, profile: str) -> bool:
+    """Whether Alluxio can be an export of a cluster: clients of the profile Stock read sources through it."""
+    return engine == "Alluxio" and profile != "Stock"
+
+
+def unmountable(
+    spec: DatasetSpec, cluster: CacheClusterSpec | None, *, exports: bool = False
+) -> Problem | None:
     """Why the engine of a cache cluster cannot hold this kind of source; None where it can, or is not known.
 
     Args:
         cluster: the spec of the CacheCluster; None while that cannot be read.
+        exports: whether Alluxio is an export where it can be: it mounts nothing then.
     """
     if cluster is None or cluster.engine == "Native" or not is_web(spec.source.uri):
+        return None
+    if exports and can_export(engine=cluster.engine, profile=cluster.profile):
         return None
     scheme = spec.source.uri.partition("://")[0].lower()
     return Problem(

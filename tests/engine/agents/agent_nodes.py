@@ -21,6 +21,7 @@ from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.operator.cache_factory import serve_manifests
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.one_listing import list_source
 from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.transfer import manifest_url
 from tdcs.model.agent_state import (
@@ -47,8 +48,9 @@ def operator_of(cluster: AlluxioCluster) -> Identify | None:
 class AgentNode(AgentProcess):
     """The agent beside one worker."""
 
-    def __init__(self, *, cluster: AlluxioCluster, node: str, capacity: int) -> None:
+    def __init__(self, *, cluster: AlluxioCluster, node: str, capacity: int, exports: bool = False) -> None:
         self.cluster = cluster
+        self._exports = exports
         host = cluster.worker_hosts[node]
         self.trust = None
         if cluster.authority is not None:
@@ -72,14 +74,19 @@ class AgentNode(AgentProcess):
     async def try_prepare(self) -> bool:
         """Run the init container once; whether it succeeded."""
         running = await asyncio.create_subprocess_exec(
-            *(*AGENT, "prepare", "--tier", str(self.tier), "--master", self.cluster.target),
+            *(*AGENT, "prepare", "--tier", str(self.tier)),
+            *(() if self._exports else ("--master", self.cluster.target)),
             *(("--trust", str(self.trust)) if self.trust is not None else ()),
         )
         return await running.wait() == 0
 
 
 class AgentCluster:
-    """All agents of a cluster."""
+    """All agents of a cluster.
+
+    Args:
+        exports: whether ids of blocks are TDCS's own, and Alluxio is told of whole files.
+    """
 
     def __init__(
         self,
@@ -89,15 +96,18 @@ class AgentCluster:
         folder: Path,
         capacity: int | Mapping[str, int],
         identify: Identify | None = None,
+        exports: bool = False,
     ) -> None:
         self.cluster = cluster
         self.engine = engine
+        self._exports = exports
         self.manifests = ManifestFolder(folder)
         self.nodes = {
             node: AgentNode(
                 cluster=cluster,
                 node=node,
                 capacity=capacity if isinstance(capacity, int) else capacity[node],
+                exports=exports,
             )
             for node in cluster.workers
         }
@@ -123,10 +133,13 @@ class AgentCluster:
     async def version(self, source: Source, *, path: str | None = None, refresh: bool = False) -> Version:
         """Mount a source, unless `path` is mounted already, and list it."""
         mounted = path or f"/datasets/{uuid.uuid4().hex[:16]}"
-        if path is None:
-            await self.engine.mount(path=mounted, source=source)
-        lister = LocalLister(engine=self.engine, folder=self.manifests)
-        listed = await lister.list(path=mounted, refresh=refresh)
+        if self._exports:
+            listed = await list_source(source=source, path=mounted, folder=self.manifests)
+        else:
+            if path is None:
+                await self.engine.mount(path=mounted, source=source)
+            lister = LocalLister(engine=self.engine, folder=self.manifests)
+            listed = await lister.list(path=mounted, refresh=refresh)
         pair = source.credentials
         access = SourceAccess(
             uri=source.uri,
@@ -204,9 +217,14 @@ class AgentCluster:
 
 @asynccontextmanager
 async def agents_of(
-    cluster: AlluxioCluster, *, folder: Path, capacity: int | Mapping[str, int], block_size: int = 1 << 30
+    cluster: AlluxioCluster,
+    *,
+    folder: Path,
+    capacity: int | Mapping[str, int],
+    block_size: int = 1 << 30,
+    exports: bool = False,
 ) -> AsyncIterator[AgentCluster]:
-    """Agents beside all workers of a running cluster."""
+    """Agents beside all workers of a running cluster; see `AgentCluster`."""
     async with AlluxioEngine(
         master=cluster.target, block_size=block_size, identify=operator_of(cluster)
     ) as engine:
@@ -216,7 +234,9 @@ async def agents_of(
             return [info.name for info in await engine.workers() if info.live] == nodes
 
         await eventually_async(registered, deadline=120)
-        agents = AgentCluster(cluster=cluster, engine=engine, folder=folder, capacity=capacity)
+        agents = AgentCluster(
+            cluster=cluster, engine=engine, folder=folder, capacity=capacity, exports=exports
+        )
         try:
             await agents.start()
             yield agents

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,24 +30,26 @@ async def agents(alluxio_home: Path, tmp_path: Path) -> AsyncIterator[AgentClust
             yield agents
 
 
-def all_right(agent: AgentProcess, version: Version) -> bool:
-    """Whether an agent gives every block of a version, right to the byte."""
+def all_right(agent: AgentProcess, version: Version, files: Mapping[str, bytes] = FILES) -> bool:
+    """Whether an agent gives every file of a version, of one block each, right to the byte."""
     manifest = version.manifest
     found = read_by_wire(agent, manifest, range(manifest.blocks), journal=read_epoch(agent.disk))
     return found == {
-        block: FILES[manifest.file_path(manifest.file_of(block)).decode()] for block in range(manifest.blocks)
+        block: files[manifest.file_path(manifest.file_of(block)).decode()] for block in range(manifest.blocks)
     }
 
 
 @contextmanager
-def reading(agent: AgentProcess, version: Version) -> Iterator[list[bool]]:
+def reading(
+    agent: AgentProcess, version: Version, files: Mapping[str, bytes] = FILES
+) -> Iterator[list[bool]]:
     """Read a version from an agent over and over while the body runs; whether each time was right."""
     results, ended = list[bool](), threading.Event()
 
     def read() -> None:
         while not ended.is_set():
             try:
-                results.append(all_right(agent, version))
+                results.append(all_right(agent, version, files))
             except Exception:  # whatever it is, a read has failed
                 results.append(False)
 

@@ -1,4 +1,5 @@
-"""A CacheCluster without Alluxio: the operator's controllers and agent processes, from a bucket to a reader's bytes.
+"""A CacheCluster without Alluxio, and one whose Alluxio never answers: the operator's controllers and agent processes,
+from a bucket to a reader's bytes.
 
 Only the API server is in memory.
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
-from tests.support.dataplane.agents import fill
+from tests.support.dataplane.agents import NOBODY, fill
 from tests.support.programs.bucket_store import KEYS, BucketStore, serving
 from tests.support.programs.ports import free_ports
 from tests.support.programs.web_server import WebServer, web_server
@@ -43,8 +44,9 @@ BYTES = sum(map(len, FILES.values()))
 class World:
     """The agents of two nodes, and the operator, which can be killed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: str) -> None:
         self.folder = folder
+        self.engine = engine
         self.store = BucketStore(
             keys=[name.encode() for name in FILES],
             size=lambda key: len(FILES[key.decode()]),
@@ -58,7 +60,9 @@ class World:
         self.cluster = Cluster(
             engine=MemoryEngine(sources={}, workers=dict.fromkeys(NODES, 1 << 30)),
             nodes={node: {} for node in NODES},
-            settings=replace(QUICK, give_up_seconds=30.0, return_seconds=30.0, listing_seconds=60.0),
+            settings=replace(
+                QUICK, give_up_seconds=30.0, return_seconds=30.0, listing_seconds=60.0, alluxio_export=True
+            ),
             caches=self.caches(),
         )
 
@@ -71,13 +75,19 @@ class World:
             capacity=1 << 30,
             control_port=control,
             block_port=blocks,
-            worker=None,
+            worker=None if self.engine == "Native" else NOBODY,
         )
 
     def caches(self) -> CachePool:
         """As the operator makes them, but that agents listen on ports of this machine."""
         url = operator_url(address=f"127.0.0.1:{self.port}", secure=False)
-        made = CachePool(make=_refused, make_native=self._made, folder=self.manifests, manifest_url=url)
+        made = CachePool(
+            make=_refused,
+            make_native=self._made,
+            make_export=self._made,
+            folder=self.manifests,
+            manifest_url=url,
+        )
         self.made.append(made)
         return made
 
@@ -145,8 +155,8 @@ def _refused(cluster: str) -> Cache:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
+async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    made = World(tmp_path, getattr(request, "param", "Native"))
     with web_server(made.web):
         async for each in _running(made, tmp_path):
             yield each
@@ -158,7 +168,7 @@ async def _running(made: World, tmp_path: Path) -> AsyncIterator[World]:
         try:
             await made.cluster.create_keys(account=KEYS.access_key_id, key=KEYS.secret_access_key)
             await made.cluster.create_cache(
-                engine="Native",
+                engine=made.engine,
                 sourceFolders=[str(tmp_path / "shared")],
                 sources=[{"name": "stores", "endpoints": stores}],
             )
@@ -172,6 +182,7 @@ async def _running(made: World, tmp_path: Path) -> AsyncIterator[World]:
                 await asyncio.to_thread(agent.process.kill)
 
 
+@pytest.mark.parametrize("world", ["Native", "Alluxio"], indirect=True)
 async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio(world: World) -> None:
     cluster, server = world.cluster, world.cluster.server
     source = world.store.source
@@ -189,10 +200,14 @@ async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio
     )
 
     sets = {name: one for (_, name), one in server.store(STATEFUL_SETS).items()}
-    assert set(sets) == {"default-worker-one", "default-worker-two"}, "no master"
-    for one in sets.values():
-        pod = one["spec"]["template"]["spec"]
-        assert [each["name"] for each in pod["containers"]] == ["agent"]
+    workers = {f"default-worker-{node}" for node in NODES}
+    alluxio = world.engine == "Alluxio"
+    assert set(sets) == workers | ({"default-master"} if alluxio else set())
+    for name in workers:
+        pod = sets[name]["spec"]["template"]["spec"]
+        assert [each["name"] for each in pod["containers"]] == (["worker"] if alluxio else []) + ["agent"]
+        (prepare,) = pod["initContainers"]
+        assert "TDCS_MASTER" not in {each["name"] for each in prepare["env"]}, "it waits for none"
 
     # The next operator knows what is mounted and which version it has: nothing is listed, and nothing is loaded.
     given, world.store.content = world.store.content, None
@@ -241,7 +256,9 @@ async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio
     await server.merge(
         CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"replicas": 1}}
     )
-    await cluster.until(lambda: len(server.store(STATEFUL_SETS)) == 1, deadline=120)
+    await cluster.until(
+        lambda: len(workers & {name for _, name in server.store(STATEFUL_SETS)}) == 1, deadline=120
+    )
     (left,) = [
         node
         for node in NODES

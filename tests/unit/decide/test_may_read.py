@@ -173,6 +173,8 @@ def test_an_engine_that_cannot_mount_a_source_is_named_with_what_to_do() -> None
     assert "which cannot mount hf:// (spec.source.uri)" in refused.message
     assert "spec.engine Native" in refused.message
     assert unmountable(asked, CacheClusterSpec.model_validate({"engine": "Native"})) is None
+    assert unmountable(asked, CacheClusterSpec.model_validate({}), exports=True) is None
+    assert unmountable(asked, CacheClusterSpec.model_validate({"profile": "Stock"}), exports=True) is not None
     assert unmountable(use().spec, CacheClusterSpec.model_validate({})) is None
 
 

@@ -1,31 +1,13 @@
 """The encoding of names that Alluxio cannot hold."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.alluxio.master import ESCAPE, for_source
+from tdcs.alluxio.exported_files import for_alluxio
+from tdcs.alluxio.master import for_source
 
 HARD = st.text(alphabet=st.sampled_from("?\\/a\uf000\uf03f\uf05c\uf001\ue000\ue400🐈\n")) | st.text()
-
-
-TO_ENCODE = re.compile(f"([?\\\\])|([\U00010000-\U0010ffff])|[{ESCAPE}\uf03f\uf05c\ue000-\ue7ff]")
-
-
-def for_alluxio(name: str) -> str:
-    """As the cache's image encodes the name of a file of a source."""
-
-    def encoded(found: re.Match[str]) -> str:
-        if found[1]:
-            return chr(ord(ESCAPE) + ord(found[1]))
-        if found[2]:
-            over = ord(found[2]) - 0x10000
-            return chr(0xE000 + (over >> 10)) + chr(0xE400 + (over & 0x3FF))
-        return ESCAPE + found[0]
-
-    return TO_ENCODE.sub(encoded, name)
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,14 @@ def _requests(plan: Blueprint) -> Object:
 
 def preparation(plan: Blueprint) -> Object:
     """The init container: blocks of another journal leave the disk before the worker registers what it finds, and the
-    rest becomes its user's."""
+    rest becomes its user's. It asks no master where ids of blocks are TDCS's own."""
+    master = f"{plan.master_host}:{names.MASTER_RPC_PORT}"
     made = _container(
         plan,
         name=f"{names.COMPONENT_AGENT}-prepare",
         arguments=["agent", "prepare"],
         environment=[
-            *_of_alluxio(plan, name="TDCS_MASTER", value=f"{plan.master_host}:{names.MASTER_RPC_PORT}"),
+            *([] if plan.exports else _of_alluxio(plan, name="TDCS_MASTER", value=master)),
             {"name": "TDCS_USER", "value": str(pod_security.user_of(plan))},
         ],
     )

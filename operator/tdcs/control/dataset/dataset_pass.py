@@ -180,7 +180,9 @@ class PassSteps:
     async def _find_cluster(self, found: DatasetPass) -> End | None:
         cluster = self._context.stores.cache_cluster(found.cluster)
         cause = missing_cluster(cluster, name=found.cluster, new=found.is_new) or unmountable(
-            found.dataset.spec, self._world.spec_of(found.cluster)
+            found.dataset.spec,
+            self._world.spec_of(found.cluster),
+            exports=self._context.settings.alluxio_export,
         )
         return Blocked(cause) if cause is not None else None
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import aiohttp
 from aiohttp import web
 
 from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.export_sweep import ExportSweep
+from tdcs.alluxio.exported_files import ExportedFiles
+from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
 from tdcs.control.cache_registry import PATIENCE, Cache, CachePool, ClusterObjects
 from tdcs.control.operator.native_engine import MountTable, NativeEngine
@@ -25,7 +30,7 @@ from tdcs.listing.source_keys import CheckKeys, SourceKeys
 from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.model.agent_state import Agents
-from tdcs.model.cache_engine import WorkerInfo
+from tdcs.model.cache_engine import Engine, WorkerInfo
 from tdcs.model.file_blocks import EXTENTS
 from tdcs.model.listing_limit import uncounted
 from tdcs.trust.contexts import Contexts
@@ -42,6 +47,7 @@ def cluster_caches(
     session: aiohttp.ClientSession,
     identify: Identify | None = None,
     list_buckets: bool = False,
+    exports: bool = False,
 ) -> CachePool:
     """Caches that talk to the agents of the cache clusters in this namespace, and to the masters that there are.
 
@@ -52,6 +58,7 @@ def cluster_caches(
         session: fetches manifests that this process has lost from agents; closed by the caller.
         identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
         list_buckets: whether buckets are listed at their stores, and masters asked for the ids of blocks alone.
+        exports: whether Alluxio is an export of what agents hold, where it can be (`can_export`).
     """
     check_size, check_keys = SourceSize(), SourceKeys()
     tls = Contexts(identify) if identify is not None else None
@@ -97,14 +104,29 @@ def cluster_caches(
             identify=identify,
         )
 
+    def make_export(cluster: str, objects: ClusterObjects) -> Cache:
+        made = make_native(cluster, objects)
+        master = names.master_address(cluster=cluster, namespace=namespace)
+        sweep = _sweep_exports(made.engine, Rpc(target=master, patience=PATIENCE, identify=identify))
+        return replace(made, beside=asyncio.create_task(sweep, name=f"exports of {cluster}"))
+
     pool = CachePool(
         make=make,
         make_native=make_native,
+        make_export=make_export if exports else None,
         folder=folder,
         manifest_url=manifest_url,
         fetcher=ManifestFetcher(folder=folder, session=session),
     )
     return pool
+
+
+async def _sweep_exports(engine: Engine, master: Rpc) -> None:
+    sweep = ExportSweep(files=ExportedFiles(master), root=names.ENGINE_DATASETS_ROOT, mounts=engine.mounts)
+    try:
+        await sweep.run()
+    finally:
+        await master.close()
 
 
 def native_cache(

@@ -178,6 +178,7 @@ def command(settings: OperatorSettings) -> None:
                 session=session,
                 identify=certificates.identify if certificates is not None else None,
                 list_buckets=settings.list_buckets,
+                exports=settings.alluxio_export,
             )
             operator = Operator(
                 api=api,

@@ -42,7 +42,7 @@ from tdcs.node.agent.transfer.lanes import Lanes
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
 from tdcs.node.agent.transfer.processors import Processors
 from tdcs.node.agent.transfer.read_fills import ReadFills
-from tdcs.node.agent.transfer.registrar import Registrar, RegistrationLanes, lanes_now
+from tdcs.node.agent.transfer.registrar import IDLE_ENOUGH, Registrar, RegistrationLanes, lanes_now
 from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
 from tdcs.node.wire.frames import News
 from tdcs.trust.contexts import Contexts
@@ -300,6 +300,12 @@ class Agent:
             self._prune()
         self._publish()
         return busy or bringing or bool(self._background)
+
+    @property
+    def brings(self) -> bool:
+        """Whether blocks are being brought, and no processor has time for anything else."""
+        lanes = any(self._brings(mount) for mount in self.mounts.values())
+        return lanes and self._processors.idle() < IDLE_ENOUGH
 
     def _brings(self, mount: MountWork) -> bool:
         return mount.source.lanes > 0 or mount.peers.lanes > 0

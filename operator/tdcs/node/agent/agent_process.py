@@ -6,13 +6,15 @@ import asyncio
 import logging
 import math
 import signal
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from tdcs.alluxio.exported_files import ExportedFiles
 from tdcs.alluxio.rpc import Rpc
 from tdcs.alluxio.worker_blocks import WorkerBlocks, journal_id
 from tdcs.api import names
@@ -23,6 +25,7 @@ from tdcs.node.agent.disk.epoch import asked_patiently, enter_epoch, keep_from_w
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.agent.serving import serving_agent
+from tdcs.node.agent.transfer.exporter import Exporter
 from tdcs.node.agent.transfer.journal_watch import JournalWatch
 from tdcs.options import FOLDER, PORT, SIZE, certificates, node_name, option
 from tdcs.trust.contexts import Contexts
@@ -99,7 +102,8 @@ async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
     A master that is away is waited for on a disk of no master alone. What others hold is readable as soon as the agent
     runs: the worker gets nothing of it until the master has said that its journal is still the same (`JournalWatch`).
 
-    Without a master the ids of blocks are TDCS's own, and nobody is waited for.
+    Without a master the ids of blocks are TDCS's own, and nobody is waited for. What a worker has of them are further
+    names, under ids that may be of a journal that is gone: it gets them again.
     """
     disk = Disk(tier)
     known = read_epoch(disk)
@@ -110,6 +114,8 @@ async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
         removed = enter_epoch(disk, journal=journal or known)
         if journal is None:
             removed += keep_from_worker(disk)
+        if not master:
+            disk.take_exports_back()
         return removed + make_ready(disk).removed
 
     return await asyncio.to_thread(enter)
@@ -136,15 +142,17 @@ async def run(settings: ProcessSettings) -> None:
         raise NoMasterError("--worker and --master are given both, or neither")
     disk = Disk(settings.tier)
     journal = read_epoch(disk)
+    own = journal == names.OWN_BLOCK_IDS
+    if own and settings.worker:
+        disk = Disk(settings.tier, exported=True)
     if not journal:
         raise NoEpochError(
             f"{disk.epoch} does not say which journal the blocks belong to; run `tdcs agent prepare` first"
         )
-    if (journal == names.OWN_BLOCK_IDS) == bool(settings.worker):
+    if not own and not settings.worker:
         raise NoEpochError(
-            f"{disk.epoch} says that ids of blocks are of {journal!r}, and this agent was started "
-            f"{'with' if settings.worker else 'without'} a worker; run `tdcs agent prepare` first, with the cache's "
-            "master if it has one"
+            f"{disk.epoch} says that ids of blocks are of {journal!r}, and this agent was started without a worker; "
+            "run `tdcs agent prepare` without a master first"
         )
     disk.prepare()
     await asyncio.to_thread(make_ready, disk)
@@ -152,7 +160,7 @@ async def run(settings: ProcessSettings) -> None:
     identify = TrustFolder(settings.trust) if settings.trust is not None else None
     worker = (
         WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE, identify=identify)
-        if settings.worker
+        if settings.worker and not own
         else None
     )
     tls = Contexts(identify) if identify is not None else None
@@ -183,16 +191,36 @@ async def run(settings: ProcessSettings) -> None:
 
 
 async def _work(agent: Agent, settings: ProcessSettings, identify: TrustFolder | None) -> None:
-    """The agent's life, and beside it a look at the master's journal, if there is a master."""
+    """The agent's life, and beside it what is asked and told of Alluxio, where there is one."""
     if not settings.master:
         await agent.run()
         return
     master = Rpc(target=settings.master, patience=_CALL_PATIENCE, identify=identify)
-    watch = JournalWatch(registrar=agent.registrar, master=master, journal=agent.settings.journal)
-    looks = asyncio.create_task(watch.run())
+    worker = WorkerBlocks(target=settings.worker, patience=_CALL_PATIENCE, identify=identify)
+    beside: Coroutine[Any, Any, None]
+    if agent.settings.journal == names.OWN_BLOCK_IDS:
+        beside = Exporter(
+            node=settings.node,
+            disk=agent.disk,
+            files=ExportedFiles(master),
+            worker=worker,
+            journal=lambda: journal_id(master),
+            mounts=agent.mounts.values,
+            rests=lambda: not agent.brings,
+        ).run()
+    else:
+        beside = JournalWatch(registrar=agent.registrar, master=master, journal=agent.settings.journal).run()
+    looks = asyncio.create_task(beside)
+    looks.add_done_callback(lambda done: done.cancelled() or work.cancel())
+    work = asyncio.create_task(agent.run())
     try:
-        await agent.run()
+        await work
     finally:
-        looks.cancel()
-        await asyncio.gather(looks, return_exceptions=True)
+        for task in (work, looks):
+            task.cancel()
+        results = await asyncio.gather(work, looks, return_exceptions=True)
+        await worker.close()
         await master.close()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result

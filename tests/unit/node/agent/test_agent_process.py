@@ -29,17 +29,13 @@ async def test_blocks_of_a_masters_ids_that_say_nothing_go_when_ids_become_own_o
     assert not list(disk.blocks.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("journal", "worker"), [(JOURNAL, ""), (names.OWN_BLOCK_IDS, "127.0.0.1:29999"), ("", "")]
-)
-async def test_a_disk_of_another_kind_of_cache_is_not_served(
-    tmp_path: Path, journal: str, worker: str
-) -> None:
+@pytest.mark.parametrize("journal", [JOURNAL, ""])
+async def test_a_disk_of_another_kind_of_cache_is_not_served(tmp_path: Path, journal: str) -> None:
     disk = Disk(tmp_path)
     if journal:
         enter_epoch(disk, journal=journal)
     with pytest.raises(NoEpochError, match="tdcs agent prepare"):
-        await run(_settings(tmp_path, worker=worker, master="127.0.0.1:19998" if worker else ""))
+        await run(_settings(tmp_path))
 
 
 @pytest.mark.parametrize("given", [{"worker": "127.0.0.1:29999"}, {"master": "127.0.0.1:19998"}])

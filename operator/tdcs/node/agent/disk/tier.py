@@ -56,18 +56,22 @@ class Disk:
     Args:
         tier: the tier's folder, at the same path as in the worker.
         boot: identity of the running kernel; None: it is asked.
+        exported: whether the worker's files are only further names of blocks, under ids of its own (`Exporter`): no
+            block is looked for there then.
 
     Attributes:
         large: files of several blocks.
+        lent: the worker's folder.
         refused: blocks that were found wrong: they count as not being here.
         mark: whether all that has a name is on the disk.
         names: gives what was written its name once it is there.
     """
 
-    def __init__(self, tier: Path, *, boot: str | None = None) -> None:
+    def __init__(self, tier: Path, *, boot: str | None = None, exported: bool = False) -> None:
         self.tier: Final = tier
-        self.blocks: Final = tier / names.BLOCK_FOLDER
         own = tier / names.AGENT_FOLDER
+        self.lent: Final = tier / names.BLOCK_FOLDER
+        self.blocks: Final = own / "nothing" if exported else self.lent
         self.spool: Final = own / "spool"
         self.kept: Final = tier / names.AGENT_KEPT
         self.partial: Final = own / "partial"
@@ -77,6 +81,7 @@ class Disk:
         self.failures: Final = own / "failures"
         self.refused: Final = RefusedBlocks(tier)
         self.epoch: Final = own / "epoch"
+        self.exported_journal: Final = own / "exported"
         self.facts: Final = FactsStore(str(tier))
         self.mark: Final = ShutdownMark(own, boot=boot)
         self.names: Final = FileNames(folder=own, facts=self.facts, mark=self.mark)
@@ -229,13 +234,17 @@ class Disk:
         self.names.close(seconds=_CLOSE_SECONDS)
 
     def lend(self, block: int, *, worker_file: str) -> None:
-        """Put a spooled block in the place of the empty file that the worker has made for it, as a hard link.
+        """Put a spooled block, or a whole large file by the id of its first one, in the place of the empty file that
+        the worker has made for it, as a hard link.
 
         Raises:
             FileNotFoundError: The block has left the spool, or the worker has given up.
         """
         link = f"{self.partial}/{block}.{next(self._numbers)}.link"
-        os.link(f"{self.spool}/{block}", link)
+        try:
+            os.link(f"{self.spool}/{block}", link)
+        except FileNotFoundError:
+            os.link(f"{self.large.whole}/{block}", link)
         try:
             os.rename(link, worker_file)
         except BaseException:
@@ -340,6 +349,13 @@ class Disk:
                 os.rename(path, f"{self._spool}{name}")
                 moved += 1
         return moved
+
+    def take_exports_back(self) -> None:
+        """Remove the worker's names of blocks, of which each has another one here. Run it while the worker is away."""
+        for name in _ids(self.lent).tolist():
+            path = f"{self.lent}/{name}"
+            if self.facts.read(path) is not None:
+                os.unlink(path)
 
     def forget_facts_of_files_that_are_gone(self) -> None:
         """Keep the index of what files say short, where there is one. Raises OSError."""

@@ -35,7 +35,7 @@ LANES: Final = 16
 BUSY_LANES: Final = 2
 """Blocks of all mounts that are registered at the same time, at rest and while blocks are being brought."""
 
-_IDLE_ENOUGH: Final = 0.3
+IDLE_ENOUGH: Final = 0.3
 
 _MOST_WAIT_SECONDS: Final = 30.0
 
@@ -79,7 +79,7 @@ def lanes_now(*, bringing: bool, idle: float, waited: float) -> int:
     """
     if not bringing:
         return LANES
-    if idle >= _IDLE_ENOUGH:
+    if idle >= IDLE_ENOUGH:
         return BUSY_LANES
     return 1 if waited > _MOST_WAIT_SECONDS else 0
 

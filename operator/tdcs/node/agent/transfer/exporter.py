@@ -1,0 +1,353 @@
+"""Has Alluxio know the files that lie here, behind everything else: they are read and moved without it.
+
+What was exported says the disk: a block's file and its name in the worker's folder are one inode. So nothing is noted
+but the master's journal, and a journal that is lost, a worker that lost its folder, and a process that was killed are
+all the same case: a file that lies here has no name there, and is exported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import logging
+import math
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
+
+import grpc
+import numpy as np
+
+from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
+from tdcs.alluxio.mount_properties import plain_reason
+from tdcs.alluxio.rpc import RpcFailureError
+from tdcs.alluxio.worker_blocks import OpenBlockError, PresentBlockError, UnknownBlockError, WorkerBlocks
+from tdcs.model.manifest_format import decoded
+from tdcs.node.agent.backoff import pause
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.transfer.registrar import SETTLED_SECONDS
+
+_log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 256
+_LANES: Final = 8
+_TICK: Final = 1.0
+_MOST_PAUSE: Final = 60.0
+_JOURNAL_SECONDS: Final = 5.0
+_OF_ONE_FILE: Final = (
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+)
+"""Another node has made, replaced or removed the file meanwhile."""
+_UNFINISHED_SECONDS: Final = 30.0
+"""So old a file that was not completed is nobody's work any more."""
+QUIET_SECONDS: Final = 20.0
+"""So long nothing is exported to a master with another journal: until then each agent has taken back what has ids of
+the journal before, which are given again."""
+_LOOK_SECONDS: Final = 30.0
+"""Between two looks while no name changes: versions may list what none listed before."""
+
+
+class Export(NamedTuple):
+    """A file to be exported, by the id of its first block."""
+
+    identity: int
+    length: int
+    path: str
+    tag: str
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Exporter:
+    """The exports of one agent. All in one event loop.
+
+    Args:
+        node: as Alluxio names the worker.
+        journal: asks the master for its journal's identity; raises RpcFailureError.
+        mounts: of the agent.
+        rests: whether others leave a processor free.
+    """
+
+    node: str
+    disk: Disk
+    files: ExportedFiles
+    worker: WorkerBlocks
+    journal: Callable[[], Awaitable[str]]
+    mounts: Callable[[], Collection[MountWork]]
+    rests: Callable[[], bool] = lambda: True
+    clock: Callable[[], float] = time.monotonic
+    exported: int = 0
+    """Files that this process has exported."""
+    _failures: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
+    _emptied: list[tuple[float, int]] = field(default_factory=list, init=False)
+    """Blocks that were removed, and when the master knows of that."""
+    _ask_at: float = field(default=-math.inf, init=False)
+    _quiet_until: float = field(default=-math.inf, init=False)
+    _unproved: set[int] | None = field(default=None, init=False)
+    """Blocks that earlier processes lent to the worker; None before the first look."""
+    _again_at: float = field(default=-math.inf, init=False)
+    _seen: tuple[int, ...] | None = field(default=None, init=False)
+    _known: str = field(default="", init=False)
+    """The master's journal; empty while it is not known."""
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                busy = await self.step()
+                failures = 0
+            except RpcFailureError as failure:
+                busy, failures = False, failures + 1
+                if failures == 1:
+                    why = plain_reason(failure.text)
+                    _log.info("nothing is exported to Alluxio for now: %s (%s)", failure.code.name, why)
+            except Exception:
+                busy, failures = False, failures + 1
+                _log.exception("nothing is exported to Alluxio for now")  # and all others go on
+            if not busy:
+                await asyncio.sleep(max(_TICK, pause(failures, most=_MOST_PAUSE) if failures else 0.0))
+
+    async def step(self) -> bool:
+        """Export, and take back, some of what is to be; whether there was something."""
+        if self.clock() >= self._ask_at:
+            await self._enter_journal(await self._asked())
+        if self._known:
+            await self._forget_emptied()
+        if not self._due():
+            return False
+        spooled, lent = await asyncio.to_thread(self._look)
+        if self._unproved is None:
+            self._unproved = set(lent)
+        here, there = set(spooled.values()), set(lent.values())
+        gone = [block for block, inode in lent.items() if inode not in here]
+        await self._each(self._take_back, gone[:_AT_ONCE])  # without a master, too: there is to be room
+        now, exports = self.clock(), list[Export]()
+        unproved = list(itertools.islice(self._unproved.intersection(lent), _AT_ONCE))
+        if self._known and self.rests():
+            await self._each(self._prove, unproved)
+        if self._known and now >= self._quiet_until and self.rests():
+            waiting = {
+                block
+                for block, inode in spooled.items()
+                if inode not in there and now >= self._failures.get(block, (0, 0.0))[1]
+            }
+            exports = self._exports_of(waiting)
+        left = gone or exports or self._failures or unproved
+        self._again_at = now + (0.0 if left else _LOOK_SECONDS)
+        await self._each(self._export, exports)
+        return bool(gone or exports)
+
+    def _due(self) -> bool:
+        """Whether names have changed, or the last look has left something."""
+        folders = (self.disk.spool, self.disk.large.whole, self.disk.lent)
+        found = tuple(os.stat(each).st_mtime_ns if each.exists() else 0 for each in folders)
+        if found == self._seen and self.clock() < max(self._again_at, self._quiet_until):
+            return False
+        # Times of folders are coarse: what changes in the moment of a look is seen by the next one.
+        self._seen = found if found == self._seen else None
+        return True
+
+    # What is to be done.
+
+    def _look(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Inodes of the blocks that lie here, and of the blocks of Alluxio's that are exports."""
+        lent = _inodes(str(self.disk.lent))
+        spooled = _inodes(str(self.disk.spool)) | _inodes(str(self.disk.large.whole))
+        here = set(spooled.values())
+        others = [block for block, inode in lent.items() if inode not in here and not self._is_ours(block)]
+        for block in others:
+            del lent[block]
+        return spooled, lent
+
+    def _is_ours(self, block: int) -> bool:
+        """Whether a file of the worker's says that it is a block of the store: others are Alluxio's own."""
+        return self.disk.facts.read(f"{self.disk.lent}/{block}") is not None
+
+    def _exports_of(self, waiting: Collection[int]) -> list[Export]:
+        """The next of these blocks, as far as versions list them as whole files."""
+        found: list[Export] = []
+        ids = np.fromiter(waiting, dtype=np.int64, count=len(waiting))
+        for mount in self.mounts():
+            ledger = mount.ledger
+            if ledger is None or mount.forgotten or len(found) >= _AT_ONCE:
+                continue
+            manifest = ledger.manifest
+            numbers = manifest.blocks_at(ids)
+            listed = numbers[numbers >= 0].tolist()
+            random.shuffle(listed)  # several nodes that hold the same begin with different files
+            for number in listed:
+                file = manifest.file_of(number)
+                if manifest.blocks_of(file).start != number or ledger.in_work(number):
+                    continue  # a file of several blocks is known by its first one, and here when it is whole
+                name = for_alluxio(decoded(manifest.file_path(file)))
+                found.append(
+                    Export(
+                        identity=int(manifest.block_ids[number]),
+                        length=int(manifest.lengths[file]),
+                        path=f"{manifest.path}/{name}",
+                        tag=manifest.file_id(file).hex(),
+                    )
+                )
+                if len(found) >= _AT_ONCE:
+                    break
+        return found
+
+    @staticmethod
+    async def _each(action: Callable[[T], Awaitable[None]], items: Collection[T]) -> None:
+        waiting = list(reversed(list(items)))
+
+        async def lane() -> None:
+            while waiting:
+                await action(waiting.pop())
+
+        lanes = [asyncio.create_task(lane()) for _ in range(min(_LANES, len(waiting)))]
+        try:
+            await asyncio.gather(*lanes)
+        finally:
+            for each in lanes:
+                each.cancel()
+            await asyncio.gather(*lanes, return_exceptions=True)
+
+    # Exporting.
+
+    async def _export(self, export: Export) -> None:
+        try:
+            await self._tell(export)
+        except (FileNotFoundError, PresentBlockError):
+            self._wait(export.identity)  # it is gone, or comes again: the next look says
+        except RpcFailureError as failure:
+            self._wait(export.identity)
+            if failure.code not in _OF_ONE_FILE:
+                raise
+        else:
+            self._failures.pop(export.identity, None)
+            self.exported += 1
+
+    async def _tell(self, export: Export) -> None:
+        found = await self.files.find(export.path)
+        same = found is not None and found.tag == export.tag
+        if found is not None and same and not found.is_whole and found.age_seconds < _UNFINISHED_SECONDS:
+            self._wait(export.identity)  # another node is telling of it
+            return
+        if found is not None and same and found.is_whole and found.length == export.length:
+            await self._lend(export, found.block)
+            return
+        block = await self.files.create(export.path, tag=export.tag, instead=found is not None)
+        await self._lend(export, block)
+        try:
+            await self.files.complete(export.path)
+        except BaseException:
+            await self._take_back(block)
+            raise
+
+    async def _lend(self, export: Export, block: int) -> None:
+        def place(path: str) -> None:
+            self.disk.lend(export.identity, worker_file=path)
+            if os.stat(path).st_size != export.length:  # a worker compares nothing
+                raise FileNotFoundError(errno.ENOENT, "it is no whole file", path)
+
+        await self.worker.create(block_id=block, length=export.length, place=place)
+
+    def _wait(self, identity: int) -> None:
+        failures = self._failures.get(identity, (0, 0.0))[0] + 1
+        self._failures[identity] = (failures, self.clock() + pause(failures, most=_MOST_PAUSE))
+
+    async def _prove(self, block: int) -> None:
+        """Compare a block that an earlier process lent with what the master has: it may have ended in between."""
+        path = await self.files.path_of(block)
+        found = await self.files.find(path) if path is not None else None
+        if path is None or found is None or found.block != block:
+            await self._take_back(block)
+        elif not found.is_whole:
+            try:
+                await self.files.complete(path)
+            except RpcFailureError as failure:
+                if failure.code not in _OF_ONE_FILE:
+                    raise
+                await self._take_back(block)
+        if self._unproved is not None:
+            self._unproved.discard(block)
+
+    # Taking back.
+
+    async def _take_back(self, block: int) -> None:
+        """Remove a block of the worker's whose file lies here no more."""
+        try:
+            await self.worker.remove(block)
+        except OpenBlockError:
+            return
+        except (UnknownBlockError, RpcFailureError):
+            with suppress(FileNotFoundError):  # room is to be had without the worker
+                os.unlink(f"{self.disk.lent}/{block}")
+        self._emptied.append((self.clock() + SETTLED_SECONDS, block))
+
+    async def _forget_emptied(self) -> None:
+        """Have the master forget files that no worker has any more, once it knows of the removals."""
+        now = self.clock()
+        for each in [each for each in self._emptied if each[0] <= now][:_AT_ONCE]:
+            block = each[1]
+            path = await self.files.path_of(block)
+            found = await self.files.find(path) if path is not None else None
+            if path is not None and found is not None and found.block == block:
+                others = found.workers - {self.node}
+                if not others:
+                    await self.files.remove(path)
+            self._emptied.remove(each)
+
+    async def _asked(self) -> str:
+        """The master's journal; empty when it does not say."""
+        self._ask_at = self.clock() + _JOURNAL_SECONDS
+        try:
+            return await self.journal()
+        except RpcFailureError as failure:
+            if self._known:
+                _log.info("nothing is exported for now: Alluxio's master is away (%s)", failure.code.name)
+            return ""
+
+    async def _enter_journal(self, journal: str) -> None:
+        """Take back what has ids of another journal than the master has now."""
+        if not journal:
+            self._known = ""
+            return
+        known = self._known or await asyncio.to_thread(self._noted)
+        if journal == known:
+            self._known = journal
+            return
+        _, lent = await asyncio.to_thread(self._look)
+        await self._each(self._take_back, list(lent))
+        self._emptied.clear()  # by ids of the journal before
+        self._failures.clear()
+        self._unproved = set()
+        self._seen = None
+        if known:
+            self._quiet_until = self.clock() + QUIET_SECONDS
+            _log.info("Alluxio's master has another journal: what lies here is exported again")
+        await asyncio.to_thread(self._note, journal)
+        self._known = journal
+
+    def _noted(self) -> str:
+        with suppress(FileNotFoundError):
+            return self.disk.exported_journal.read_text().strip()
+        return ""
+
+    def _note(self, journal: str) -> None:
+        draft = self.disk.exported_journal.with_suffix(".new")
+        draft.write_text(f"{journal}\n")
+        os.replace(draft, self.disk.exported_journal)
+
+
+def _inodes(folder: str) -> dict[int, int]:
+    """Inodes of the files of a folder that are named by ids."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return {int(entry.name): entry.inode() for entry in entries if entry.name.isdecimal()}
+    return {}

@@ -1,0 +1,130 @@
+"""Alluxio as an export: agents hold files under ids of their own, and a real Alluxio is told of them afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.engine.agents.agent_nodes import AgentCluster, agents_of
+from tests.engine.agents.test_agent import CAPACITY, ONE, TWO, bucket_of, two_workers
+from tests.engine.agents.test_master_away import all_right, reading
+from tests.engine.servers import S3Server
+from tests.engine.views.test_names import NAMES
+from tests.support.waiting import eventually_async
+
+from tdcs.alluxio.export_sweep import ExportSweep
+from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
+from tdcs.alluxio.rpc import Rpc
+from tdcs.api import names
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
+
+FILES = {name: os.urandom(3_000 + 7 * number) for number, name in enumerate(NAMES)}
+FILES |= {f"train/{number:03}.bin": os.urandom(20_000) for number in range(60)}
+
+
+@pytest.fixture
+async def agents(alluxio_home: Path, tmp_path: Path) -> AsyncIterator[AgentCluster]:
+    with two_workers(alluxio_home, tmp_path / "alluxio") as made:
+        async with agents_of(made, folder=tmp_path / "manifests", capacity=CAPACITY, exports=True) as agents:
+            yield agents
+
+
+# Starts of JVMs.
+@pytest.mark.timeout(600)
+async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_under_load(
+    agents: AgentCluster, s3: S3Server
+) -> None:
+    cluster, one, two = agents.cluster, agents.nodes[ONE], agents.nodes[TWO]
+    version = await agents.version(bucket_of(s3, FILES))
+    path = version.manifest.path
+    await agents.give(ONE, version, peers=[two.peer()])
+    await agents.give(TWO, version, origin=NO_SLOTS, source=None, peers=[one.peer()])
+    for node in (ONE, TWO):
+        await agents.holds(node, version, registered=False)
+
+    async with master_of(cluster.target) as master:
+        files = ExportedFiles(master)
+
+        async def exported(*nodes: str) -> bool:
+            for name, content in FILES.items():
+                found = await files.find(f"{path}/{for_alluxio(name)}")
+                if found is None or not found.is_whole or found.length != len(content):
+                    return False
+                if found.workers != set(nodes):
+                    return False
+            return True
+
+        async def until_exported(*nodes: str) -> None:
+            await eventually_async(
+                lambda: exported(*nodes), deadline=240, describe=agents.describe, interval=0.5
+            )
+
+        await until_exported(ONE, TWO)
+        client = await asyncio.to_thread(cluster.mount_fuse, ONE)
+
+        # The master is killed and its disk deleted, and a node's pod starts anew before there is another one.
+        with reading(two, version, FILES) as reads:
+            await asyncio.to_thread(cluster.master.kill)
+            for process in (one.process, cluster.workers[ONE]):
+                await asyncio.to_thread(process.kill)
+            await asyncio.to_thread(shutil.rmtree, cluster.folder / "master")
+            await one.prepare()
+            cluster.workers[ONE].launch()
+            await asyncio.to_thread(one.process.start)
+            await eventually_async(lambda: agents.state(ONE) is not None, deadline=60)
+            assert all_right(one, version, FILES)
+            await agents.give(ONE, version, source=None)
+            await asyncio.to_thread(cluster.master.start)
+            await until_exported(ONE, TWO)
+            assert len(reads) > 1
+            assert all(reads)
+        assert not agents.mount(ONE, version).source_bytes
+        assert not agents.mount(TWO, version).source_bytes
+
+        # What Alluxio's own clients read.
+        folder = client.folder / path.lstrip("/")
+        read = {name: (await cat(folder / for_alluxio(name))) for name in FILES if "\n" not in name}
+        assert read == {name: FILES[name] for name in read}
+
+        # What leaves a node leaves its worker, and what leaves all of them is no file of Alluxio's any more.
+        await agents.give(ONE, version, parts=(), drop=ALL_SLOTS)
+        await until_exported(TWO)
+        await agents.give(TWO, version, source=None, parts=(), drop=ALL_SLOTS)
+
+        async def gone() -> bool:
+            found = [await files.find(f"{path}/{for_alluxio(name)}") for name in FILES]
+            return not any(found)
+
+        await eventually_async(gone, deadline=120, describe=agents.describe)
+        assert not cluster.block_files(ONE)
+        assert not cluster.block_files(TWO)
+
+        async def nothing() -> list[str]:
+            return []
+
+        assert await files.folders(names.ENGINE_DATASETS_ROOT) == [path]
+        sweep = ExportSweep(files=files, root=names.ENGINE_DATASETS_ROOT, mounts=nothing)
+        assert await sweep.sweep() == [path]
+        assert await files.folders(names.ENGINE_DATASETS_ROOT) == []
+
+
+@asynccontextmanager
+async def master_of(target: str) -> AsyncIterator[Rpc]:
+    """A connection to a master."""
+    rpc = Rpc(target=target, patience=30.0)
+    try:
+        yield rpc
+    finally:
+        await rpc.close()
+
+
+async def cat(file: Path) -> bytes:
+    """The content of a file, read by another process: one that waits for FUSE cannot be killed."""
+    running = await asyncio.create_subprocess_exec("cat", str(file), stdout=asyncio.subprocess.PIPE)
+    content, _ = await running.communicate()
+    return content

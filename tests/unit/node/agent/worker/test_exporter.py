@@ -1,0 +1,310 @@
+"""What an agent tells Alluxio of the files that lie here, of a master and a worker that do as they are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.support.dataplane.agents import MOUNT, fill, own_version
+
+from tdcs.alluxio.exported_files import ExportedFile, ExportedFiles
+from tdcs.alluxio.rpc import Rpc, RpcFailureError
+from tdcs.alluxio.worker_blocks import PresentBlockError, UnknownBlockError, WorkerBlocks
+from tdcs.model.agent_state import SourceAccess
+from tdcs.model.block_identity import identity_of
+from tdcs.model.file_blocks import Cut
+from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.mount.block_ledger import Ledger
+from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.transfer.exporter import QUIET_SECONDS, Exporter
+from tdcs.node.file_facts import FileFacts
+
+FILES = {f"{number:02}.bin": b"%02d" % number * 50 for number in range(12)}
+FILES["large.bin"] = b"several blocks" * 40
+
+
+class Master(ExportedFiles):
+    """The master's files, without any RPC."""
+
+    def __init__(self) -> None:
+        super().__init__(Rpc(target="127.0.0.1:1", patience=0))
+        self.journal = "first"
+        self.away = False
+        self.files: dict[str, ExportedFile] = {}
+        self.worker_blocks: Callable[[], Collection[int]] = tuple
+        self.length_of: Callable[[int], int] = int
+        self.next_block = 1 << 24
+
+    def forget_all(self, journal: str) -> None:
+        """The master's disk was lost: ids begin anew."""
+        self.journal, self.files, self.next_block = journal, {}, 1 << 24
+
+    async def ask(self) -> str:
+        self._answer()
+        return self.journal
+
+    def _answer(self) -> None:
+        if self.away:
+            raise RpcFailureError(code=grpc.StatusCode.UNAVAILABLE, text="")
+
+    async def find(self, path: str) -> ExportedFile | None:
+        self._answer()
+        found = self.files.get(path)
+        if found is None:
+            return None
+        here = found.block in self.worker_blocks()
+        others = found.workers - {"here"}
+        return found._replace(workers=others | ({"here"} if here else set()))
+
+    async def create(self, path: str, *, tag: str, instead: bool) -> int:
+        self._answer()
+        if path in self.files and not instead:
+            raise RpcFailureError(code=grpc.StatusCode.ALREADY_EXISTS, text="")
+        self.next_block += 1 << 24
+        self.files[path] = ExportedFile(self.next_block, 0, tag, False, 0.0, frozenset())
+        return self.next_block
+
+    async def complete(self, path: str) -> None:
+        self._answer()
+        if self.files[path].block not in self.worker_blocks():
+            raise RpcFailureError(code=grpc.StatusCode.INVALID_ARGUMENT, text="")
+        length = self.length_of(self.files[path].block)
+        self.files[path] = self.files[path]._replace(is_whole=True, length=length)
+
+    async def path_of(self, block: int) -> str | None:
+        self._answer()
+        return next((path for path, file in self.files.items() if file.block == block), None)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        self._answer()
+        self.files.pop(path, None)
+
+
+class Worker(WorkerBlocks):
+    """The worker's folder, without any RPC."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def blocks(self) -> set[int]:
+        return {int(file.name) for file in self._folder.iterdir()}
+
+    async def create(
+        self, *, block_id: int, length: int, place: Callable[[str], None], deadline: float = 60.0
+    ) -> None:
+        if block_id in self.blocks():
+            raise PresentBlockError
+        place(str(self._folder / str(block_id)))
+
+    async def remove(self, block_id: int) -> None:
+        if block_id not in self.blocks():
+            raise UnknownBlockError
+        (self._folder / str(block_id)).unlink()
+
+
+class World:
+    """A node with twelve files, and Alluxio's two processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 1000.0
+        source = fill(folder / "source", FILES)
+        self.version = own_version(
+            FILES,
+            folder=folder / "manifests",
+            source=SourceAccess(uri=f"file://{source}"),
+            cut=Cut(whole=200, block=128),
+        )
+        self.disk = Disk(folder / "tier", exported=True)
+        self.disk.prepare()
+        self.disk.lent.mkdir()
+        for name in FILES:
+            self.hold(name)
+        self.mount = MountWork(
+            path=MOUNT,
+            lock=threading.RLock(),
+            room=Room(capacity=1 << 30, free=lambda: 1 << 30),
+            clock=lambda: self.now,
+        )
+        self.mount.opened(Ledger(self.version.manifest, exported=False))
+        self.master, self.worker = Master(), Worker(self.disk.lent)
+        self.master.worker_blocks = self.worker.blocks
+        self.master.length_of = lambda block: (self.disk.lent / str(block)).stat().st_size
+        self.start()
+
+    def start(self) -> None:
+        """The agent's process begins."""
+        self.exporter = Exporter(
+            node="here",
+            disk=self.disk,
+            files=self.master,
+            worker=self.worker,
+            journal=self.master.ask,
+            mounts=lambda: [self.mount],
+            clock=lambda: self.now,
+        )
+
+    def block(self, name: str) -> int:
+        manifest = self.version.manifest
+        return next(n for n in range(manifest.blocks) if manifest.file_path(n).decode() == name)
+
+    def hold(self, name: str) -> None:
+        """A file comes here."""
+        manifest, block = self.version.manifest, self.block(name)
+        several = len(manifest.blocks_of(manifest.file_of(block))) > 1
+        file = (self.disk.large.whole if several else self.disk.spool) / str(manifest.block_ids[block])
+        file.write_bytes(FILES[name])
+        self.disk.facts.write(str(file), FileFacts(identity_of(manifest, block), len(FILES[name]), 0))
+
+    def drop(self, name: str) -> None:
+        self.disk.unspool(int(self.version.manifest.block_ids[self.block(name)]))
+
+    async def settle(self, seconds: float = 60.0) -> None:
+        """Time passes in which the exporter works."""
+        end = self.now + seconds
+        while self.now < end:
+            await self.exporter.step()
+            self.now += 1.0
+
+    def exported(self) -> dict[str, bytes]:
+        """What a client of Alluxio reads: the names, and the bytes that the worker has under the file's block."""
+        return {
+            path.removeprefix(f"{MOUNT}/"): (self.disk.lent / str(file.block)).read_bytes()
+            for path, file in self.master.files.items()
+            if file.is_whole and file.block in self.worker.blocks()
+        }
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def test_what_lies_here_is_exported_and_what_leaves_is_no_file_of_alluxio_any_more(
+    world: World,
+) -> None:
+    await world.settle()
+    assert world.exported() == FILES
+    made = world.master.next_block
+    world.start()
+    await world.settle()
+    assert world.master.next_block == made, "the next process finds all of it exported"
+
+    world.drop("03.bin")
+    await world.settle()
+    assert world.exported() == {name: content for name, content in FILES.items() if name != "03.bin"}
+    assert f"{MOUNT}/03.bin" not in world.master.files
+
+
+async def test_a_file_that_another_node_has_exported_gets_one_more_place_and_loses_only_that(
+    world: World,
+) -> None:
+    await world.settle()
+    path = f"{MOUNT}/05.bin"
+    world.master.files[path] = world.master.files[path]._replace(workers=frozenset({"other"}))
+    world.drop("05.bin")
+    await world.settle()
+    assert world.master.files[path].workers == {"other"}
+    world.hold("05.bin")
+    await world.settle()
+    assert world.exported() == FILES
+    found = await world.master.find(path)
+    assert found is not None
+    assert found.workers == {"here", "other"}
+
+
+async def test_a_lost_journal_is_filled_again_and_no_old_id_is_left_before(world: World) -> None:
+    await world.settle()
+    world.master.forget_all("second")
+    await world.settle(QUIET_SECONDS)
+    assert not world.worker.blocks(), "their ids are given again to other files"
+    assert not world.master.files
+    await world.settle()
+    assert world.exported() == FILES
+
+
+async def test_a_journal_that_was_lost_while_no_agent_ran_is_found_by_the_next_one(world: World) -> None:
+    await world.settle()
+    world.master.forget_all("second")
+    world.start()
+    await world.settle(QUIET_SECONDS)
+    assert not world.worker.blocks()
+    await world.settle()
+    assert world.exported() == FILES
+
+
+async def test_without_a_master_nothing_is_exported_and_what_is_dropped_leaves_its_room(world: World) -> None:
+    world.master.away = True
+    await world.settle()
+    assert not world.worker.blocks()
+    world.master.away = False
+    await world.settle()
+    world.master.away = True
+    world.drop("07.bin")
+    await world.settle()
+    assert len(world.worker.blocks()) == len(FILES) - 1
+    world.master.away = False
+    await world.settle()
+    assert world.exported() == {name: content for name, content in FILES.items() if name != "07.bin"}
+    assert f"{MOUNT}/07.bin" not in world.master.files
+
+
+async def test_a_file_of_an_older_version_or_one_that_nobody_finished_is_made_anew(world: World) -> None:
+    old = ExportedFile(5, 100, "another", True, 3600.0, frozenset({"other"}))
+    half = ExportedFile(
+        6, 0, world.version.manifest.file_id(world.block("01.bin")).hex(), False, 60.0, frozenset()
+    )
+    world.master.files = {f"{MOUNT}/00.bin": old, f"{MOUNT}/01.bin": half}
+    await world.settle()
+    assert world.exported() == FILES
+
+
+async def test_a_file_that_another_node_is_telling_of_is_left_to_it(world: World) -> None:
+    tag = world.version.manifest.file_id(world.block("02.bin")).hex()
+    path = f"{MOUNT}/02.bin"
+    world.master.files = {path: ExportedFile(6, 0, tag, False, 1.0, frozenset())}
+    await world.settle()
+    assert not world.master.files[path].is_whole
+    assert len(world.exported()) == len(FILES) - 1
+    world.master.files[path] = ExportedFile(6, 100, tag, True, 5.0, frozenset({"other"}))
+    await world.settle(180.0)
+    assert world.exported() == FILES
+
+
+async def test_a_file_that_a_killed_process_did_not_finish_is_finished_by_the_next_one(world: World) -> None:
+    path, tag = f"{MOUNT}/02.bin", world.version.manifest.file_id(world.block("02.bin")).hex()
+    block = await world.master.create(path, tag=tag, instead=False)
+    identity = int(world.version.manifest.block_ids[world.block("02.bin")])
+    world.disk.lend(identity, worker_file=str(world.disk.lent / str(block)))
+    world.disk.lend(
+        identity, worker_file=str(world.disk.lent / "12345")
+    )  # of a file that was made anew since
+    world.disk.exported_journal.write_text("first\n")
+    await world.settle()
+    assert world.exported() == FILES
+    assert world.master.files[path].block == block
+
+
+async def test_a_file_of_several_blocks_is_exported_when_all_of_it_is_here(world: World) -> None:
+    first = world.version.manifest.block_ids[world.block("large.bin")]
+    part = world.disk.spool / str(first)
+    (world.disk.large.whole / str(first)).rename(part)
+    with part.open("r+b") as opened:
+        opened.truncate(128)
+    await world.settle()
+    assert "large.bin" not in world.exported(), "a part of it is no file"
+    part.unlink()
+    world.hold("large.bin")
+    await world.settle(180.0)
+    assert world.exported() == FILES
+
+
+async def test_what_alluxios_own_clients_keep_at_the_worker_stays(world: World) -> None:
+    (world.disk.lent / "77").write_bytes(b"theirs")
+    await world.settle()
+    world.master.forget_all("second")
+    await world.settle()
+    assert (world.disk.lent / "77").read_bytes() == b"theirs"
