@@ -4,6 +4,8 @@ Pages of one bucket come one after the other. A large one is split into ranges o
 time; that takes a store whose names come in order, as S3 promises. One of which they do not is listed as one range.
 """
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import logging
@@ -17,8 +19,9 @@ from tdcs.api.source_uri import SourceUri, parse_source_uri
 from tdcs.listing.bucket_pages import open_session
 from tdcs.listing.key_ranges import LANES, KeyRange, split
 from tdcs.listing.listed_page import ListedPage
+from tdcs.listing.listing_progress import ListingProgress, Page
 from tdcs.listing.page_requests import PageRequests
-from tdcs.model.cache_engine import Source, SourceError
+from tdcs.model.cache_engine import LimitExceededError, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE, NO_LARGE_FILE, block_count, large_file
 from tdcs.model.file_folders import FolderCounter
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
@@ -49,6 +52,27 @@ class UnorderedError(Exception):
     """A store gives names in no order: ranges of keys say nothing of it."""
 
 
+@dataclass(eq=False, slots=True)
+class _Range:
+    """A range of keys, as far as it is listed.
+
+    Attributes:
+        last: key of what came of it.
+        names: files that it has.
+        whole: whether its end was reached when the store said that there is nothing more; None: it goes on.
+    """
+
+    number: int
+    keys: KeyRange
+    last: bytes = field(init=False)
+    folders: FolderCounter = field(default_factory=FolderCounter)
+    names: int = 0
+    whole: bool | None = None
+
+    def __post_init__(self) -> None:
+        self.last = self.keys.after
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class BucketListing:
     """The listing of one bucket.
@@ -59,6 +83,7 @@ class BucketListing:
         limit: what it may have; None: anything.
         builder: gives an empty builder: a second one when names come in no order.
         lanes: ranges at a time.
+        progress: what an earlier process has listed, with which this one goes on; None: nothing.
         pages: how many have come.
     """
 
@@ -67,6 +92,7 @@ class BucketListing:
     limit: ListingLimit | None
     builder: Callable[[], ManifestBuilder]
     lanes: int = LANES
+    progress: ListingProgress | None = None
     pages: int = field(default=0, init=False)
     _uri: SourceUri = field(init=False)
     _prefix: bytes = field(init=False)
@@ -86,18 +112,30 @@ class BucketListing:
             SourceError: The store does not give all pages.
             OSError: The disk does not take what was found.
         """
+        try:
+            return await self._list()
+        finally:
+            if self.progress is not None:
+                self.progress.close()
+
+    async def _list(self) -> ManifestBuilder:
         timeout = aiohttp.ClientTimeout(total=_PAGE_SECONDS, sock_connect=_CONNECT_SECONDS)
         async with open_session(timeout, connections=self.lanes, ca_bundle=self.source.ca_bundle) as session:
             builder = self.builder()
             try:
-                await self._in_ranges(session, builder)
+                await self._go_on(session, builder)
+            except LimitExceededError:
+                self._end()
+                raise
             except UnorderedError:
+                self._end()
                 _log.warning(
                     "%s names its objects in no order: they are listed one after the other", self.source.uri
                 )
                 self._begin()
                 builder = self.builder()
                 await self._in_turn(session, builder)
+        self._end()
         return builder
 
     @property
@@ -112,6 +150,32 @@ class BucketListing:
         self._count = LimitCount(self.limit, what=self.source.uri, path=self.path)
         self._folders = self.pages = 0
 
+    def _end(self) -> None:
+        """Nobody goes on with this listing."""
+        if self.progress is not None:
+            self.progress.end()
+
+    async def _go_on(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
+        """List in ranges what no earlier process has listed, and take what it has."""
+        found = self.progress.resume() if self.progress is not None else None
+        if found is None:
+            await self._in_ranges(session, builder)
+            return
+        borders, pages = found
+        ranges = [
+            _Range(number, KeyRange(after=after, until=until))
+            for number, (after, until) in enumerate(zip(borders, [*borders[1:], None], strict=True))
+        ]
+        for page in pages:
+            each = ranges[page.range]
+            self._take(page, builder, each.folders)
+            each.last, each.names = page.last or each.last, each.names + len(page.files)
+            each.whole = page.whole if page.ended else None
+        if not all(_is_text(each.last) for each in ranges):  # no request can go on behind it
+            raise UnorderedError
+        _log.info("the listing of %s goes on behind %d pages", self.source.uri, self.pages)
+        await self._all_of(session, builder, ranges, token="")
+
     async def _in_ranges(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
         requests = self._requests(session)
         page, token = await requests.page("", functools.partial(ListedPage, self._prefix))
@@ -120,17 +184,33 @@ class BucketListing:
         self._take(page, builder, FolderCounter())
         if not token:
             return
-        if self.lanes < 2 or not page.last:
-            await self._range(requests, builder, KeyRange(after=page.last), token=token)
-            return
-        ranges = split(await self._borders(session), behind=page.last, lanes=self.lanes)
-        rest = [self._requests(session, after=each.after) for each in ranges[1:]]
-        found = await _all(
-            self._range(each, builder, keys, token=token if each is requests else "")
-            for each, keys in zip([requests, *rest], ranges, strict=True)
+        keys = [KeyRange(after=page.last)]
+        if self.lanes > 1 and page.last:
+            keys = split(await self._borders(session), behind=page.last, lanes=self.lanes)
+        if self.progress is not None:
+            self.progress.begin([each.after for each in keys])
+            self._note(page, number=0, ended=False, whole=False)
+        ranges = [_Range(number, each) for number, each in enumerate(keys)]
+        await self._all_of(session, builder, ranges, token=token)
+
+    async def _all_of(
+        self, session: aiohttp.ClientSession, builder: ManifestBuilder, ranges: list[_Range], *, token: str
+    ) -> None:
+        """List what is left of all ranges. `token`: of the next page of the first one; empty: it is asked for by its
+        last key, as those of the others are."""
+        await _all(
+            self._range(
+                self._requests(session, after=b"" if token and not each.number else each.last, tries=_TRIES),
+                builder,
+                each,
+                token=token if not each.number else "",
+            )
+            for each in ranges
+            if each.whole is None
         )
-        for number, (whole, _) in enumerate(found):
-            if not whole and any(names for _, names in found[number + 1 :]):
+        for each in ranges:
+            if not each.whole and any(later.names for later in ranges[each.number + 1 :]):
+                self._end()
                 raise SourceError(
                     attempted=f"list {self.source.uri}",
                     reason="its store says that there is nothing more in the middle of its names",
@@ -140,24 +220,33 @@ class BucketListing:
                 )
 
     async def _range(
-        self, requests: PageRequests, builder: ManifestBuilder, keys: KeyRange, *, token: str = ""
-    ) -> tuple[bool, int]:
-        """List a range of keys; whether its end was reached, and how many files it has. Raises UnorderedError."""
-        last, folders, empty, names = keys.after, FolderCounter(), 0, 0
+        self, requests: PageRequests, builder: ManifestBuilder, each: _Range, *, token: str = ""
+    ) -> None:
+        """List what is left of a range. Raises UnorderedError."""
+        keys, empty = each.keys, 0
         while True:
             page, token = await requests.page(token, functools.partial(ListedPage, self._prefix))
-            if page.first and (not page.in_order or page.first <= last):
+            if page.first and (not page.in_order or page.first <= each.last):
                 raise UnorderedError
-            ended = keys.has_passed(page.last)
-            if ended:
+            passed = keys.has_passed(page.last)
+            if passed:
                 border = (keys.until or b"")[len(self._prefix) :]
                 page.files = [file for file in page.files if file.path <= border]
-            self._take(page, builder, folders)
-            last, names = page.last or last, names + len(page.files)
+            self._take(page, builder, each.folders)
+            each.last, each.names = page.last or each.last, each.names + len(page.files)
             empty = 0 if page.first else empty + 1
-            if ended or not token:
-                return ended or keys.until is None, names
+            ended, whole = passed or not token, passed or keys.until is None
+            self._note(page, number=each.number, ended=ended, whole=whole)
+            if ended:
+                each.whole = whole
+                return
             self._require_names(empty)
+
+    def _note(self, page: ListedPage, *, number: int, ended: bool, whole: bool) -> None:
+        """Have another process find what came, if this one is killed."""
+        if self.progress is not None:
+            files = [(path, length, tag) for path, length, tag in page.files]
+            self.progress.add(Page(number, files, page.unspelled, page.last, ended, whole))
 
     async def _in_turn(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
         """List a store of which nothing is known of the order of names."""
@@ -200,6 +289,7 @@ class BucketListing:
         after: bytes = b"",
         prefix: bytes | None = None,
         delimiter: str = "",
+        tries: int | None = None,
     ) -> PageRequests:
         return PageRequests(
             session,
@@ -210,22 +300,22 @@ class BucketListing:
             after=after.decode(),
             delimiter=delimiter,
             encoded=True,
-            tries=_TRIES if after or delimiter else None,
+            tries=_TRIES if delimiter else tries,
         )
 
-    def _take(self, page: ListedPage, builder: ManifestBuilder, folders: FolderCounter) -> None:
+    def _take(self, page: ListedPage | Page, builder: ManifestBuilder, folders: FolderCounter) -> None:
         """Count the files of a page, and give them to the builder; raises LimitExceededError."""
         self.pages += 1
         files = page.files
-        sizes = [file.length for file in files]
+        sizes = [length for _, length, _ in files]
         largest = NO_LARGE_FILE
         counted = len(sizes)
         if sizes and max(sizes) > BLOCK_SIZE:
             counted = sum(map(block_count, sizes))
-            largest = max(large_file(file.length, file.path.decode("utf-8", "replace")) for file in files)
+            largest = max(large_file(length, name.decode("utf-8", "replace")) for name, length, _ in files)
         self._count.names += len(files)
         self._count.add(files=counted, size=sum(sizes), largest=largest)
-        self._folders += sum(folders.add(file.path) for file in files)
+        self._folders += sum(folders.add(name) for name, _, _ in files)
         if self.limit is not None and self._folders > _FOLDERS_TOO_MANY * self.limit.files:
             self._count.add(files=0, size=0, folders=self._folders)
         builder.add_listed(files)

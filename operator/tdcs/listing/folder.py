@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
+from tdcs.api import names
 from tdcs.engine.confined_path import plain_folder
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
@@ -19,6 +20,13 @@ from tdcs.model.manifest_format import DIGEST_LENGTH, BadManifestError
 
 _DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGEST_LENGTH}}}")
 _PARTIAL: Final = ".partial-"
+_PROGRESS: Final = ".listing-"
+_PROGRESS_SECONDS: Final = 86_400.0
+"""What came of a listing that nobody has gone on with for so long is removed."""
+
+
+def _progress_name(mount: str) -> str:
+    return f"{_PROGRESS}{names.mount_digest(mount)}"
 
 
 def is_digest(text: str) -> bool:
@@ -109,6 +117,18 @@ class ManifestFolder:
         with self._opened(make=True) as folder:
             return tempfile.TemporaryFile(dir=f"/proc/self/fd/{folder}")
 
+    def open_progress(self, mount: str) -> int:
+        """A descriptor of the file of what has come of a mount's listing, which is made if there is none. Raises
+        OSError."""
+        with self._opened(make=True) as folder:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(_progress_name(mount), flags, 0o600, dir_fd=folder)
+
+    def remove_progress(self, mount: str) -> None:
+        """Remove it. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError), self._opened() as folder:
+            os.unlink(_progress_name(mount), dir_fd=folder)
+
     def keep(self, file: IO[bytes], *, digest: str) -> None:
         """Give a file of `partial` its digest as its name, once its bytes are on the disk."""
         file.flush()
@@ -143,7 +163,16 @@ class ManifestFolder:
                 if not young and not (mounts and self._is_of(digest, mounts)):
                     self.remove(digest)
                     removed.append(digest)
+        self._prune_progress(now)
         return removed
+
+    def _prune_progress(self, now: float) -> None:
+        for name in self._names():
+            if name.startswith(_PROGRESS):
+                with contextlib.suppress(FileNotFoundError), self._opened() as folder:
+                    written = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+                    if now - written > _PROGRESS_SECONDS:
+                        os.unlink(name, dir_fd=folder)
 
     def _is_of(self, digest: str, mounts: Collection[str]) -> bool:
         try:

@@ -12,6 +12,7 @@ from tdcs.decide.source_loss import has_lost
 from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
+from tdcs.listing.listing_progress import progress_of
 from tdcs.listing.result import Listed
 from tdcs.listing.web.hub_listing import HubListing
 from tdcs.listing.web.web_listing import WebListing
@@ -137,8 +138,11 @@ async def _named(
     if scheme == "file":
         folders = FolderListing(source=source, path=path, limit=limit, builder=builder, agents=agents)
         return await folders.run()
-    kinds: dict[str, type[BucketListing | HubListing | WebListing]] = {
-        "s3": BucketListing,
+    if scheme == "s3":
+        progress = progress_of(folder, source, path=path)
+        bucket = BucketListing(source=source, path=path, limit=limit, builder=builder, progress=progress)
+        return await bucket.run(), bucket.size
+    kinds: dict[str, type[HubListing | WebListing]] = {
         "http": WebListing,
         "https": WebListing,
         "hf": HubListing,

@@ -1,0 +1,143 @@
+"""A listing of a bucket that is killed between two pages goes on behind the last one, and gives the same version."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.support.programs.bucket_store import BucketStore, serving
+from tests.support.waiting import eventually_async
+from tests.unit.listing.conftest import MOUNT
+
+from tdcs.listing import listing_progress, page_requests
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import ProcessLister
+from tdcs.listing.one_listing import list_source
+from tdcs.model.cache_engine import EngineError, LimitExceededError
+from tdcs.model.listing_limit import ListingLimit
+
+BUSY = (503, b"<Error><Code>SlowDown</Code></Error>")
+LARGE = [b"data/n%02d/%05d.jpg" % (folder, number) for folder in range(40) for number in range(600)]
+KEYS = [key for number, key in enumerate(LARGE) if number % 10 == 0]
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_requests, "PAGE", 100)
+
+
+def journal(folder: ManifestFolder) -> list[Path]:
+    return list(folder.path.glob(".listing-*"))
+
+
+async def reference(folder: ManifestFolder, keys: list[bytes] = KEYS) -> tuple[str, int]:
+    """The version that an undisturbed listing gives, and how many requests it takes."""
+    store = BucketStore(keys=list(keys))
+    async with serving(store):
+        found = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert journal(folder) == []
+    return found.digest, len(store.asked)
+
+
+async def interrupted(
+    store: BucketStore, folder: ManifestFolder, *, requests: int, killed: bool = False
+) -> None:
+    """List until so many requests were answered, and end that; `killed`: in a process of its own, by a signal."""
+    store.failures = dict.fromkeys(range(requests, 100_000), BUSY)
+    lister = ProcessLister(master="", folder=folder, source_of=lambda _: store.source, blocks="Own")
+    before = set(psutil.Process().children())
+    source = store.source
+    listing = asyncio.create_task(
+        lister.list(path=MOUNT) if killed else list_source(source=source, path=MOUNT, folder=folder)
+    )
+    await eventually_async(lambda: len(store.asked) > requests + 8, deadline=120, interval=0.01)
+    if killed:
+        (process,) = set(psutil.Process().children()) - before
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(EngineError):
+            await listing
+    else:
+        listing.cancel()
+        await asyncio.wait([listing])
+    assert len(journal(folder)) == 1
+    store.failures = {}
+    store.asked.clear()
+
+
+@pytest.mark.parametrize(("requests", "killed"), [(12, False), (25, True)])
+async def test_a_listing_that_is_killed_goes_on_behind_the_last_page(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch, requests: int, killed: bool
+) -> None:
+    keys = LARGE if killed else KEYS
+    if killed:
+        monkeypatch.setattr(page_requests, "PAGE", 1000)  # as another process has it
+    digest, needed = await reference(folder, keys)
+    store = BucketStore(keys=list(keys))
+    async with serving(store):
+        await interrupted(store, folder, requests=requests, killed=killed)
+        found = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert found.digest == digest
+    assert found.size.files >= len(keys)
+    assert len(store.asked) <= needed - requests + 8, "each range asks once more behind its last page"
+    assert journal(folder) == []
+
+
+async def test_what_was_cut_off_or_is_too_old_or_of_another_source_is_listed_again(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, needed = await reference(folder)
+    for case in ("cut off", "damaged", "too old", "another selection"):
+        store = BucketStore(keys=list(KEYS))
+        async with serving(store):
+            await interrupted(store, folder, requests=25)
+            (file,) = journal(folder)
+            content, source = file.read_bytes(), store.source
+            if case == "cut off":
+                file.write_bytes(content[: len(content) * 2 // 3])
+            elif case == "damaged":
+                middle = len(content) // 2
+                file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+            elif case == "too old":
+                monkeypatch.setattr(listing_progress, "RESUMED_SECONDS", -1.0)
+            elif case == "another selection":
+                monkeypatch.setattr(listing_progress, "RESUMED_SECONDS", 1800.0)
+                source = type(source)(
+                    uri=source.uri, options={**source.options, "x": "y"}, credentials=source.credentials
+                )
+            found = await list_source(source=source, path=MOUNT, folder=folder)
+        assert found.digest == digest
+        if case in {"too old", "another selection"}:
+            assert len(store.asked) == needed
+        assert journal(folder) == []
+
+
+async def test_a_listing_that_went_on_ends_at_the_limit_as_any_other(folder: ManifestFolder) -> None:
+    store = BucketStore(keys=list(KEYS))
+    async with serving(store):
+        await interrupted(store, folder, requests=25)
+        with pytest.raises(LimitExceededError):
+            await list_source(source=store.source, path=MOUNT, folder=folder, limit=ListingLimit(files=2000))
+    assert journal(folder) == []
+
+
+async def test_a_store_whose_names_have_no_order_is_listed_from_the_beginning(folder: ManifestFolder) -> None:
+    digest, _ = await reference(folder)
+    store = BucketStore(keys=list(KEYS))
+    async with serving(store):
+        await interrupted(store, folder, requests=25)
+        store.knows_start = False
+        found = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert found.digest == digest
+
+
+async def test_two_listings_of_a_mount_at_a_time_are_not_mixed(folder: ManifestFolder) -> None:
+    store = BucketStore(keys=list(KEYS))
+    async with serving(store):
+        found = await asyncio.gather(
+            *(list_source(source=store.source, path=MOUNT, folder=folder) for _ in range(2))
+        )
+    assert found[0].digest == found[1].digest
