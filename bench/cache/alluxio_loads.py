@@ -17,7 +17,7 @@ from tests.engine.servers import AlluxioCluster, listens
 from tests.support.programs.processes import Process
 
 from tdcs.alluxio import profile
-from tdcs.alluxio.profile import Role
+from tdcs.alluxio.profile import AlluxioRole
 from tdcs_local import programs
 
 MIB = 1 << 20
@@ -98,7 +98,9 @@ class JobService:
             name=name,
             argv=[
                 "java",
-                *profile.java_options(role=Role.WORKER, heap_bytes=heap, processors=os.cpu_count() or 1),
+                *profile.java_options(
+                    role=AlluxioRole.WORKER, heap_bytes=heap, processors=os.cpu_count() or 1
+                ),
                 *self.client_options,
                 *(
                     f"-Dalluxio.job.master.{part}bind.host={self._cluster.master_host}"

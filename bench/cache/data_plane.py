@@ -80,7 +80,7 @@ def take_precedence() -> bool:
 
 def master_heap(files: int) -> int:
     """Bytes of a master's heap that has room for so many files, and for what the product's own has room for else."""
-    return profile.heap_bytes(profile.java_options(role=profile.Role.MASTER)) + files * FILE_BYTES
+    return profile.heap_bytes(profile.java_options(role=profile.AlluxioRole.MASTER)) + files * FILE_BYTES
 
 
 @asynccontextmanager

@@ -37,10 +37,10 @@ from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume import SourceNotReadyError, Volume
+from tdcs.node.csi.volume import SourceNotReadyError, VolumeFolder
 
 PATH, URI = "/datasets/0123456789abcdef", "s3://imagenet"
-VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))
+VOLUME = VolumeFolder(cluster="default", parts=("datasets", "0123456789abcdef"))
 PER_FOLDER = 1300
 COLD_BAR_SECONDS = 120.0
 SECOND_BAR_SECONDS = 5.0

@@ -24,7 +24,7 @@ from tests.support.dataplane.agents import MOUNT, make_version
 
 from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.model.agent_state import SourceAccess
-from tdcs.model.block_identity import Identity, mount_key
+from tdcs.model.block_identity import BlockIdentity, mount_key
 from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.blocks.strays import Strays
@@ -60,7 +60,7 @@ def make_strangers(disk: Disk, *, count: int, registered: float) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.write(fd, b"x")
         os.close(fd)
-        disk.facts.write(path, FileFacts(Identity(mount, number.to_bytes(16, "little"), 0), 1, found))
+        disk.facts.write(path, FileFacts(BlockIdentity(mount, number.to_bytes(16, "little"), 0), 1, found))
 
 
 async def measure(root: Path, *, count: int, registered: float) -> dict[str, float]:

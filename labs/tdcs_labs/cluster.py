@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.queue import fair_share, gang_turn
-from tdcs.decide.queue.copy_places import Key, PlaceRequest, Places
+from tdcs.decide.queue.copy_places import CopyPlaces, Key, PlaceRequest
 from tdcs.decide.queue.occupants import Occupant
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.model.pod_resources import Amounts
@@ -77,12 +77,12 @@ class Cluster:
             return [job.queued for job in self.queue[:WINDOW]]
         return [replace(job.queued, access=self.requests(job)) for job in self.queue]
 
-    def _places(self) -> Places:
+    def _places(self) -> CopyPlaces:
         taken: dict[str, list[Key]] = {}
         if self.requests is not None:
             for job in self.running.values():
                 taken.setdefault(job.dataset.name, []).append(job.queued.key)
-        return Places(taken)
+        return CopyPlaces(taken)
 
     def _used(self) -> dict[str, Amounts]:
         used: dict[str, int] = {}

@@ -11,10 +11,10 @@ from tdcs.api import names
 from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import CombinedData, combined
 from tdcs_scheduler.demand import Demand
-from tdcs_scheduler.http_server import Answer, Request
-from tdcs_scheduler.metrics import Metrics
+from tdcs_scheduler.http_server import HttpAnswer, HttpRequest
+from tdcs_scheduler.metrics import ExtenderMetrics
 from tdcs_scheduler.protocol import BadRequestError, PrioritizeRequest, decode_request, encode_scores
-from tdcs_scheduler.rank import Kind, Ranking, rank
+from tdcs_scheduler.rank import AnswerKind, Ranking, rank
 from tdcs_scheduler.view import DatasetView
 
 # Nodes and copies of all sets together; each takes about 100 bytes. Sets are what pods are being placed for at a time.
@@ -123,32 +123,32 @@ class Extender:
         self._explain: Final = explain
         self._reported: Final[dict[str, None]] = {}
         self._combinations: Final = Combinations()
-        self.metrics: Final = Metrics(
+        self.metrics: Final = ExtenderMetrics(
             view_age_seconds=freshness.age_seconds,
             datasets=lambda: len(view),
             waiting_pods=lambda: len(demand),
         )
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: HttpRequest) -> HttpAnswer:
         match request.path:
             case "/prioritize" if self._health_port == request.port:
-                return Answer(404, b"scores are on the other port only\n")
+                return HttpAnswer(404, b"scores are on the other port only\n")
             case "/prioritize" if request.method == "POST":
                 return self.prioritize(request.body)
             case "/healthz" if request.method in ("GET", "HEAD"):
                 return self._health()
             case "/livez" if request.method in ("GET", "HEAD"):
-                return Answer(200, b"ok\n")
+                return HttpAnswer(200, b"ok\n")
             case "/prioritize" | "/healthz" | "/livez":
-                return Answer(405, f"{request.method} is not served at {request.path}\n".encode())
+                return HttpAnswer(405, f"{request.method} is not served at {request.path}\n".encode())
             case _:
                 served = "POST /prioritize, GET /healthz, /livez"
-                return Answer(404, f"nothing is served at {request.path}; there are {served}\n".encode())
+                return HttpAnswer(404, f"nothing is served at {request.path}; there are {served}\n".encode())
 
-    def prioritize(self, body: bytes | bytearray) -> Answer:
+    def prioritize(self, body: bytes | bytearray) -> HttpAnswer:
         if len(body) > MAX_BODY_BYTES:
             self.metrics.decode_errors.inc()
-            return Answer(413, f"a request may have {MAX_BODY_BYTES} bytes\n".encode())
+            return HttpAnswer(413, f"a request may have {MAX_BODY_BYTES} bytes\n".encode())
         started = time.perf_counter()
         try:
             request = decode_request(body=body)
@@ -160,12 +160,12 @@ class Extender:
                 exact=self._explain,
                 combine=self._combinations.combine,
             )
-            explains = self._explain and ranking.kind is not Kind.NO_DATASET
+            explains = self._explain and ranking.kind is not AnswerKind.NO_DATASET
             line = explanation(request=request, ranking=ranking) if explains else ""
         except BadRequestError as error:
             self.metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
-            return Answer(400, f"{error}\n".encode())
+            return HttpAnswer(400, f"{error}\n".encode())
         self._demand.on_asked(request.key)
         answer = encode_scores(scores=ranking.scores)
         self.metrics.prioritize_seconds.observe(time.perf_counter() - started)
@@ -173,7 +173,7 @@ class Extender:
         self._report_problem(request, ranking)
         if line:
             _explanations.info("%s", line)
-        return Answer(200, answer, "application/json")
+        return HttpAnswer(200, answer, "application/json")
 
     def _report_problem(self, request: PrioritizeRequest, ranking: Ranking) -> None:
         found = problem_of(ranking)
@@ -186,20 +186,20 @@ class Extender:
             if self._report is not None:
                 self._report(request=request, reason=reason, message=message)
 
-    def _health(self) -> Answer:
+    def _health(self) -> HttpAnswer:
         age = self._freshness.age_seconds()
         if not self._freshness.is_synced():
-            return Answer(503, b"the Datasets have not been listed yet\n")
+            return HttpAnswer(503, b"the Datasets have not been listed yet\n")
         if age > self._stale_after_seconds:
             text = f"nothing was heard from the API server for {age:.0f} s: scores may be out of date\n"
-            return Answer(503, text.encode())
-        return Answer(200, b"ok\n")
+            return HttpAnswer(503, text.encode())
+        return HttpAnswer(200, b"ok\n")
 
 
 def problem_of(ranking: Ranking) -> tuple[str, str] | None:
     """What is wrong with the annotation of a pod, as the reason and the sentence of an event; None when nothing is."""
     if ranking.unreadable:
-        without = ranking.kind is Kind.BAD_ANNOTATION
+        without = ranking.kind is AnswerKind.BAD_ANNOTATION
         how = (
             "without regard to its data" if without else "by the Datasets of the claims that it mounts alone"
         )
@@ -208,7 +208,7 @@ def problem_of(ranking: Ranking) -> tuple[str, str] | None:
         return None
     named = ", ".join(ranking.unknown[:_NAMED]) + (" and others" if len(ranking.unknown) > _NAMED else "")
     # Scores of another kind come from what other pods wait for.
-    others = ranking.kind is Kind.SCORED
+    others = ranking.kind is AnswerKind.SCORED
     how = "with regard to the others only" if others else "without regard to its data"
     return DATASET_NOT_FOUND, (
         f"there is no Dataset {named}, which the annotation {names.ANNOTATION_DATASETS} names: it is scheduled {how}. "

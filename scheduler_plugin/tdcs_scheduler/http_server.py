@@ -25,7 +25,7 @@ _SHUTDOWN_SECONDS: Final = 5.0
 _MOST_HEAD_BYTES: Final = 64 << 10
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request: `body` is cut off where it has more bytes than the server takes. `port`: of ours, that was asked."""
 
     method: str
@@ -34,13 +34,13 @@ class Request(NamedTuple):
     port: int = 0
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
 
 
-Handle = Callable[[Request], Answer]
+Handle = Callable[[HttpRequest], HttpAnswer]
 
 
 class HttpServer:
@@ -52,7 +52,7 @@ class HttpServer:
     def __init__(self, handle: Handle, *, most_bytes: int) -> None:
         self.handle: Final = handle
         self.most_bytes: Final = most_bytes
-        self.connections: Final[set[Connection]] = set()
+        self.connections: Final[set[ServerConnection]] = set()
 
     @contextlib.asynccontextmanager
     async def serving(
@@ -61,7 +61,7 @@ class HttpServer:
         """Serve on these sockets meanwhile; requests that are coming in at the end are answered still."""
         loop = asyncio.get_running_loop()
         servers = [
-            await loop.create_server(lambda: Connection(self), sock=listener, ssl=tls)
+            await loop.create_server(lambda: ServerConnection(self), sock=listener, ssl=tls)
             for listener in listeners
         ]
         try:
@@ -79,7 +79,7 @@ class HttpServer:
                 connection.abort()
 
 
-class Connection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     def __init__(self, server: HttpServer) -> None:
         self._server: Final = server
         self._loop: Final = asyncio.get_running_loop()
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._transport.close()  # it has its answer, and there is nothing to upgrade to
         except httptools.HttpParserError as error:
-            self._answer(Answer(400, f"this is no request of HTTP/1.1: {error}\n".encode()), stays=False)
+            self._answer(HttpAnswer(400, f"this is no request of HTTP/1.1: {error}\n".encode()), stays=False)
 
     # What the parser finds.
 
@@ -163,16 +163,16 @@ class Connection(asyncio.Protocol):
         stays = self._parser.should_keep_alive() and not self._ending
         try:
             path = httptools.parse_url(self._url).path.decode("ascii", "replace")
-            answer = self._server.handle(Request(method, path, self._body, self._port))
+            answer = self._server.handle(HttpRequest(method, path, self._body, self._port))
         except httptools.HttpParserInvalidURLError as error:
-            answer = Answer(400, f"{error}\n".encode())
+            answer = HttpAnswer(400, f"{error}\n".encode())
         except Exception:
             # Whatever leaves a callback of the parser is taken for the client's error, and not logged.
             _log.exception("a request for %s has no answer", self._url.decode("ascii", "replace"))
-            answer = Answer(500, b"the extender failed, see its log\n")
+            answer = HttpAnswer(500, b"the extender failed, see its log\n")
         self._answer(answer, stays=stays, with_body=method != "HEAD")
 
-    def _answer(self, answer: Answer, *, stays: bool, with_body: bool = True) -> None:
+    def _answer(self, answer: HttpAnswer, *, stays: bool, with_body: bool = True) -> None:
         if self._transport.is_closing():
             return
         head = [

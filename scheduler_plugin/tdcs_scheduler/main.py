@@ -19,7 +19,7 @@ from tdcs.listening import listen
 from tdcs.options import FOLDER, PORT, certificates, metrics_port, option, options_of
 from tdcs.trust.contexts import server_contexts
 from tdcs_scheduler.app import EXPLANATIONS
-from tdcs_scheduler.serving import Admission, Monitoring, serve
+from tdcs_scheduler.serving import Monitoring, PodAdmission, serve
 from tdcs_scheduler.webhook_certificate import CertificateError, CertificateFiles
 
 _log: Final = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def command(settings: ExtenderSettings) -> None:
                 stale_after_seconds=settings.stale_after_seconds,
                 explain=settings.explain,
                 scheduler_name=settings.scheduler_name,
-                admission=Admission(
+                admission=PodAdmission(
                     listener=webhook,
                     certificate=certificate,
                     claim_list_namespace=settings.claim_list_namespace,

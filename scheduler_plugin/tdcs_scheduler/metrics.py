@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tdcs.api.names import METRICS_PREFIX
-from tdcs_scheduler.rank import Kind
+from tdcs_scheduler.rank import AnswerKind
 
 _PREFIX: Final = f"{METRICS_PREFIX}extender"
 # Seconds: a call takes a fraction of a millisecond with some nodes and about one with 5000; 0.5 s is
@@ -16,7 +16,7 @@ _PREFIX: Final = f"{METRICS_PREFIX}extender"
 _BUCKETS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
-class Metrics:
+class ExtenderMetrics:
     """The metrics of one extender, in a registry of their own."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Metrics:
             registry=self.registry,
         )
         # A pod that is retried is asked for again: this counts requests, not pods.
-        self.answers: Final = {kind: self._answers.labels(kind.value) for kind in Kind}
+        self.answers: Final = {kind: self._answers.labels(kind.value) for kind in AnswerKind}
         self.decode_errors: Final = Counter(
             f"{_PREFIX}_decode_errors",
             "Requests that were refused because they are no prioritize request.",

@@ -40,7 +40,7 @@ Combine = Callable[[Sequence[CopyOnNodes], Sequence[int | None]], CombinedData]
 _MANY: Final = 1024
 
 
-class Kind(enum.StrEnum):
+class AnswerKind(enum.StrEnum):
     """Why an answer is what it is; the label `kind` of the metric of answers."""
 
     SCORED = "scored"
@@ -74,7 +74,7 @@ class Ranking:
     the pod names that does not exist. `unreadable`: what is wrong with its annotation, which then counts for nothing;
     else empty."""
 
-    kind: Kind
+    kind: AnswerKind
     reason: str
     unknown: tuple[str, ...] = ()
     unreadable: str = ""
@@ -112,11 +112,13 @@ def rank(
     BadRequestError for candidates that are no list of strings, where that shows.
     """
     if request.opted_out:
-        return Ranking(kind=Kind.OPTED_OUT, reason=f"the pod is labelled {names.LABEL_PLACE_BY_DATA}=false")
+        return Ranking(
+            kind=AnswerKind.OPTED_OUT, reason=f"the pod is labelled {names.LABEL_PLACE_BY_DATA}=false"
+        )
     if request.annotation is None and not request.claims:
-        return Ranking(kind=Kind.NO_DATASET, reason="the pod mounts no claim and names no datasets")
+        return Ranking(kind=AnswerKind.NO_DATASET, reason="the pod mounts no claim and names no datasets")
     if not synced:
-        return Ranking(kind=Kind.NOT_SYNCED, reason="the datasets have not been listed yet")
+        return Ranking(kind=AnswerKind.NOT_SYNCED, reason="the datasets have not been listed yet")
     named: list[DatasetReference] = []
     unreadable = ""
     if request.annotation is not None:
@@ -133,9 +135,9 @@ def rank(
             ranking = _leaving_nodes(ranking, leave=request.leave, candidates=request.nodes, now=now())
         return replace(ranking, unreadable=unreadable) if unreadable else ranking
     if unreadable:
-        return Ranking(kind=Kind.BAD_ANNOTATION, reason=unreadable, unreadable=unreadable)
+        return Ranking(kind=AnswerKind.BAD_ANNOTATION, reason=unreadable, unreadable=unreadable)
     mounts = "mounts no Dataset's claim" if request.claims else "mounts no claim"
-    return Ranking(kind=Kind.NO_DATASET, reason=f"the pod {mounts} and names no datasets")
+    return Ranking(kind=AnswerKind.NO_DATASET, reason=f"the pod {mounts} and names no datasets")
 
 
 def _by_data(
@@ -169,11 +171,11 @@ def _by_data(
     if scores:
         others = _others(0 if awaited is None else int(np.count_nonzero(awaited)))
         reason = _with_data(len(scores), len(copies), unknown) + others
-        return Ranking(kind=Kind.SCORED, reason=reason, unknown=missing, scores=scores)
+        return Ranking(kind=AnswerKind.SCORED, reason=reason, unknown=missing, scores=scores)
     candidates = request.nodes or ()
     wanted = demand.awaited(nodes=candidates, apart_from=own)
     return Ranking(
-        kind=Kind.UNKNOWN_DATASET if missing else Kind.NO_DATA,
+        kind=AnswerKind.UNKNOWN_DATASET if missing else AnswerKind.NO_DATA,
         reason=_without_data(unknown) + _others(len(wanted)),
         unknown=missing,
         scores=nodes_to_take(candidates=candidates, awaited=wanted),
@@ -194,7 +196,7 @@ def _for_others(
         for node in () if copy is None else copy.ranked:
             awaited[node] = awaited.get(node, 0.0) + 1.0
     return Ranking(
-        kind=Kind.NO_READER,
+        kind=AnswerKind.NO_READER,
         reason="the pod reads none of its job's datasets" + _others(len(awaited)),
         scores=nodes_to_take(candidates=candidates, awaited=_of_candidates(awaited, request.nodes)),
     )

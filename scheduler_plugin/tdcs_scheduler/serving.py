@@ -29,7 +29,7 @@ from tdcs_scheduler.webhook import MAX_REVIEW_BYTES, Webhook
 from tdcs_scheduler.webhook_certificate import CertificateFiles
 
 
-class PodEvents:
+class AnnotationEvents:
     """Writes an event on a pod with an annotation that cannot be read, or that names what does not exist.
 
     Its owner sees events, and not the extender's log. In the background: kube-scheduler waits for none of them.
@@ -79,7 +79,7 @@ class _InformerFreshness:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Admission:
+class PodAdmission:
     """How new pods come to this scheduler.
 
     `listener`: where the webhook is served; None: it is not. `certificate`: the one that it is served with.
@@ -111,7 +111,7 @@ async def serve(
     stale_after_seconds: float,
     explain: bool,
     scheduler_name: str,
-    admission: Admission,
+    admission: PodAdmission,
 ) -> None:
     """Serve on `listeners` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
 
@@ -138,7 +138,7 @@ async def serve(
         stale_after_seconds=stale_after_seconds,
         health_port=monitoring.health_port,
         explain=explain,
-        report=PodEvents(api=api),
+        report=AnnotationEvents(api=api),
         demand=demand,
     )
     claim_list = ClaimList(

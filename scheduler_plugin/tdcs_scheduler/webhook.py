@@ -9,8 +9,8 @@ import logging
 import time
 from typing import Final
 
-from tdcs_scheduler.http_server import Answer, Request
-from tdcs_scheduler.metrics import Metrics
+from tdcs_scheduler.http_server import HttpAnswer, HttpRequest
+from tdcs_scheduler.metrics import ExtenderMetrics
 from tdcs_scheduler.pod_review import BadReviewError, decode_review, encode_answer, patch_of, warnings_of
 from tdcs_scheduler.view import DatasetView
 
@@ -28,28 +28,28 @@ class Webhook:
     `view`: the Datasets that there are, and where they lie. `scheduler_name`: what pods with their claims get.
     """
 
-    def __init__(self, *, view: DatasetView, scheduler_name: str, metrics: Metrics) -> None:
+    def __init__(self, *, view: DatasetView, scheduler_name: str, metrics: ExtenderMetrics) -> None:
         self._view: Final = view
         self._scheduler_name: Final = scheduler_name
         self._metrics: Final = metrics
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: HttpRequest) -> HttpAnswer:
         if (request.method, request.path) != ("POST", PATH):
-            return Answer(404, b"there is POST /pods only\n")
+            return HttpAnswer(404, b"there is POST /pods only\n")
         return self.review(request.body)
 
-    def review(self, body: bytes | bytearray) -> Answer:
+    def review(self, body: bytes | bytearray) -> HttpAnswer:
         if len(body) > MAX_REVIEW_BYTES:
-            return Answer(413, f"a review may have {MAX_REVIEW_BYTES} bytes\n".encode())
+            return HttpAnswer(413, f"a review may have {MAX_REVIEW_BYTES} bytes\n".encode())
         started = time.perf_counter()
         try:
             question = decode_review(body)
         except BadReviewError as error:
             _log.warning("a review was refused: %s", error)
-            return Answer(400, f"{error}\n".encode())
+            return HttpAnswer(400, f"{error}\n".encode())
         patch = patch_of(question, view=self._view, scheduler_name=self._scheduler_name)
         warnings = warnings_of(question, view=self._view)
         answer = encode_answer(uid=question.uid, patch=patch, warnings=warnings)
         self._metrics.reviews[bool(patch)].inc()
         self._metrics.review_seconds.observe(time.perf_counter() - started)
-        return Answer(200, answer, "application/json")
+        return HttpAnswer(200, answer, "application/json")

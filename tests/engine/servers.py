@@ -24,7 +24,7 @@ from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 
 from tdcs.alluxio import profile
-from tdcs.alluxio.profile import Profile, Role, Tier
+from tdcs.alluxio.profile import AlluxioRole, Profile, ProfileTier
 from tdcs.api import names
 from tdcs.control.cachecluster import stock_client
 from tdcs.model.cache_engine import Credentials, Source
@@ -43,7 +43,7 @@ IMAGE = CHECKOUT / "deploy" / "images" / "alluxio"
 MIB = 1 << 20
 
 # Small: many processes share the machine with the other tiers.
-_HEAP = {Role.MASTER: 160 * MIB, Role.WORKER: 128 * MIB, Role.FUSE: 128 * MIB}
+_HEAP = {AlluxioRole.MASTER: 160 * MIB, AlluxioRole.WORKER: 128 * MIB, AlluxioRole.FUSE: 128 * MIB}
 
 
 def random_network() -> str:
@@ -160,7 +160,7 @@ class AlluxioCluster:
         master_heap: int | None = None,
     ) -> None:
         self.authority = authority
-        self._heaps = _HEAP if master_heap is None else {**_HEAP, Role.MASTER: master_heap}
+        self._heaps = _HEAP if master_heap is None else {**_HEAP, AlluxioRole.MASTER: master_heap}
         self.folder = folder
         self.master_host = f"{network}.1"
         self.target = f"{self.master_host}:{names.MASTER_RPC_PORT}"
@@ -170,7 +170,7 @@ class AlluxioCluster:
         self._overrides = dict(overrides)
         self._properties = self.settings(profile_kind)
         self.master = self._process(
-            role=Role.MASTER,
+            role=AlluxioRole.MASTER,
             name="master",
             options=[
                 f"-Dalluxio.master.bind.host={self.master_host}",
@@ -196,14 +196,18 @@ class AlluxioCluster:
         return [
             f"-Dalluxio.master.hostname={self.master_host}",
             f"-Dalluxio.site.conf.dir={self._properties.parent}",
-            *(option for option in profile.java_options(role=Role.FUSE) if option.startswith("--add-opens")),
+            *(
+                option
+                for option in profile.java_options(role=AlluxioRole.FUSE)
+                if option.startswith("--add-opens")
+            ),
         ]
 
     def settings(self, kind: Profile) -> Path:
         """The properties file of all processes of a cluster of this profile."""
         file = self.folder / f"conf-{kind.lower()}" / "alluxio-site.properties"
         file.parent.mkdir(parents=True, exist_ok=True)
-        tier = Tier(medium="SSD", path=str(self.folder / "unset"), capacity_bytes=0)
+        tier = ProfileTier(medium="SSD", path=str(self.folder / "unset"), capacity_bytes=0)
         settings = profile.site_properties(
             tier=tier,
             data_folder=str(self._data),
@@ -261,7 +265,7 @@ class AlluxioCluster:
         """The folder with the certificate of a process."""
         return self.folder / "trust" / name
 
-    def trusted(self, role: Role, name: str, *, host: str = "") -> list[str]:
+    def trusted(self, role: AlluxioRole, name: str, *, host: str = "") -> list[str]:
         """JVM options of a process with a certificate, which is made here; none where there are no certificates."""
         if self.authority is None:
             return []
@@ -273,7 +277,7 @@ class AlluxioCluster:
         blocks = self.folder / "blocks" / node
         blocks.mkdir(parents=True)
         return self._process(
-            role=Role.WORKER,
+            role=AlluxioRole.WORKER,
             name=node,
             environment={"ALLUXIO_HOSTNAME": address, "NODE_NAME": node},
             options=[
@@ -288,7 +292,7 @@ class AlluxioCluster:
     def _process(
         self,
         *,
-        role: Role,
+        role: AlluxioRole,
         name: str,
         options: list[str],
         address: tuple[str, int],
@@ -304,7 +308,7 @@ class AlluxioCluster:
             start_deadline=120,
         )
 
-    def environment(self, *, role: Role, options: list[str]) -> dict[str, str]:
+    def environment(self, *, role: AlluxioRole, options: list[str]) -> dict[str, str]:
         """The environment of a process, as a pod would have it."""
         return {
             **os.environ,
@@ -334,10 +338,11 @@ class FuseClient:
         self._watchman: subprocess.Popen[bytes] | None = None
         self.process = Process(
             name=f"fuse-{node}",
-            argv=[str(IMAGE / "entrypoint.sh"), Role.FUSE],
+            argv=[str(IMAGE / "entrypoint.sh"), AlluxioRole.FUSE],
             log=cluster.folder / "logs" / f"fuse-{node}-{number}.log",
             env=cluster.environment(
-                role=Role.FUSE, options=[*own, *cluster.trusted(Role.FUSE, f"fuse-{node}-{number}")]
+                role=AlluxioRole.FUSE,
+                options=[*own, *cluster.trusted(AlluxioRole.FUSE, f"fuse-{node}-{number}")],
             )
             | {
                 "ALLUXIO_PROPERTIES_FILE": str(cluster.settings(kind)),

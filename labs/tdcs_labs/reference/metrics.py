@@ -9,14 +9,14 @@ import click
 from prometheus_client import CollectorRegistry
 
 from tdcs.control.context import Stores
-from tdcs.control.operator_metrics import Metrics as OperatorMetrics
+from tdcs.control.operator_metrics import OperatorMetrics
 from tdcs.model.agent_state import AgentState
 from tdcs.node.agent.agent_metrics import registry_of as agent_registry
 from tdcs.node.csi.csi_metrics import registry_of as view_registry
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.exposition import registry_of as reader_registry
 from tdcs_labs.reference.page import write_page
-from tdcs_scheduler.metrics import Metrics as ExtenderMetrics
+from tdcs_scheduler.metrics import ExtenderMetrics
 
 if TYPE_CHECKING:
     from tdcs.node.agent.agent import Agent

@@ -35,7 +35,7 @@ def markdown() -> str:
     return f"{HEADER}# Custom resources\n\n{intro}\n\n{kinds}"
 
 
-def _kind(kind: crd_documents.Kind) -> str:
+def _kind(kind: crd_documents.DocumentedKind) -> str:
     schema = crd_documents.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     name = kind.model.__name__
     short = ", ".join(f"`{short}`" for short in kind.short_names)

@@ -19,7 +19,7 @@ from tdcs.api.dataset import Dataset as DatasetObject
 from tdcs.api.names import GPU_RESOURCE as GPUS
 from tdcs.decide.cache.eviction_order import lru
 from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant, grant
-from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, DatasetUse, standing
+from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, UsersOfDataset, standing
 from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone, of_dataset
 from tdcs.decide.place.copy_nodes import CacheNode, Mode
 from tdcs.decide.place.data_meeting import MeetingInput, Way, weigh
@@ -211,7 +211,7 @@ class CachePlan(Scheme):
         claimant = Claimant(
             dataset=cached.obj,
             created=cached.created,
-            use=DatasetUse(
+            use=UsersOfDataset(
                 jobs=DatasetJobs(active=_jobs(readers), waiting=_jobs(cached.waiting)),
                 mounted=readers > 0,
                 last_used=cached.last_used,

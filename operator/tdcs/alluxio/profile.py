@@ -22,7 +22,7 @@ _MIB = 1 << 20
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class Role(StrEnum):
+class AlluxioRole(StrEnum):
     """A kind of process, as the entrypoint calls it."""
 
     MASTER = "master"
@@ -38,7 +38,7 @@ class Profile(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tier:
+class ProfileTier:
     """Where a worker keeps its blocks.
 
     Attributes:
@@ -55,7 +55,7 @@ class Tier:
 
 def site_properties(
     *,
-    tier: Tier,
+    tier: ProfileTier,
     data_folder: str = DATA_FOLDER,
     overrides: Mapping[str, str] = _NONE,
     profile: Profile = Profile.TUNED,
@@ -176,14 +176,14 @@ _OPENED = (
     *("java.nio", "java.io", "sun.nio.ch", "jdk.internal.loader"),
 )
 
-_DEFAULT_HEAP = {Role.MASTER: 384 * _MIB, Role.WORKER: 192 * _MIB, Role.FUSE: 256 * _MIB}
+_DEFAULT_HEAP = {AlluxioRole.MASTER: 384 * _MIB, AlluxioRole.WORKER: 192 * _MIB, AlluxioRole.FUSE: 256 * _MIB}
 
 # A worker takes direct buffers for readers, and one for each block that an Alluxio command lets it load. Near its limit
 # it hangs for minutes, so this is not the place to save.
-_DIRECT = {Role.MASTER: 128 * _MIB, Role.WORKER: 512 * _MIB, Role.FUSE: 384 * _MIB}
+_DIRECT = {AlluxioRole.MASTER: 128 * _MIB, AlluxioRole.WORKER: 512 * _MIB, AlluxioRole.FUSE: 384 * _MIB}
 
 
-def java_options(*, role: Role, heap_bytes: int | None = None, processors: int = 2) -> list[str]:
+def java_options(*, role: AlluxioRole, heap_bytes: int | None = None, processors: int = 2) -> list[str]:
     """JVM options for Java 17 (11 takes them as well).
 
     Args:
@@ -204,7 +204,7 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
     )
     # Compiling hot code a second time took half of all processor time in a worker's first minutes. With few processors
     # it would take it from the load that everybody waits for. A FUSE client has nothing to do then, and reads all day.
-    few = processors <= 2 and role is not Role.FUSE
+    few = processors <= 2 and role is not AlluxioRole.FUSE
     compiler = ["-XX:TieredStopAtLevel=1"] if few else [f"-XX:CICompilerCount={max(2, processors // 4)}"]
     return [
         f"-Xmx{heap // _MIB}m",
@@ -212,7 +212,7 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         f"-XX:ActiveProcessorCount={processors}",
         *collector,
         *compiler,
-        *(_LOADING if role is Role.WORKER else ()),
+        *(_LOADING if role is AlluxioRole.WORKER else ()),
         # Better a restart than a process that answers nothing.
         "-XX:+ExitOnOutOfMemoryError",
         # IPv4 or IPv6, as the pod has addresses; of a name with both, the one that the system would take.
@@ -281,4 +281,4 @@ holds a KiB, which counts as a file."""
 
 def heap_files(jvm_options: Sequence[str]) -> int:
     """Files that the heap of a master has room for, given the options that its CacheCluster adds."""
-    return max(heap_bytes([*java_options(role=Role.MASTER), *jvm_options]) // FILE_BYTES, 1)
+    return max(heap_bytes([*java_options(role=AlluxioRole.MASTER), *jvm_options]) // FILE_BYTES, 1)

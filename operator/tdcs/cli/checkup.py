@@ -45,7 +45,7 @@ NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckupFinding:
     """One thing that was looked at.
 
     Attributes:
@@ -87,12 +87,12 @@ class Checked:
     lease: Object | None = None
 
 
-def checkup(seen: Checked) -> list[Finding]:
+def checkup(seen: Checked) -> list[CheckupFinding]:
     """All that was looked at, the user first."""
     return [*_user(seen), *_namespace(seen), *_cluster(seen)]
 
 
-def _user(seen: Checked) -> Iterator[Finding]:
+def _user(seen: Checked) -> Iterator[CheckupFinding]:
     lacking = [right for right in (*IN_NAMESPACE, *IN_CLUSTER) if seen.rights.get(right) is False]
     for verb, plural in lacking:
         role = IN_NAMESPACE.get((verb, plural))
@@ -105,40 +105,44 @@ def _user(seen: Checked) -> Iterator[Finding]:
             role = IN_CLUSTER[verb, plural]
             remedy = f"kubectl create clusterrolebinding NAME --clusterrole={role} --user=YOU"
             text = f"you may not {verb} {plural}, so commands show less of the cluster: an administrator runs {remedy}"
-        yield Finding(about="You", state="lacks" if (verb, plural) in IN_NAMESPACE else "note", text=text)
+        yield CheckupFinding(
+            about="You", state="lacks" if (verb, plural) in IN_NAMESPACE else "note", text=text
+        )
     if seen.rights and not lacking:
-        yield Finding(about="You", state="ok", text="you have the rights that all commands need")
+        yield CheckupFinding(about="You", state="ok", text="you have the rights that all commands need")
     if not seen.rights:
-        yield Finding(about="You", state="unknown", text="the API server does not say which rights you have")
+        yield CheckupFinding(
+            about="You", state="unknown", text="the API server does not say which rights you have"
+        )
 
 
-def _namespace(seen: Checked) -> Iterator[Finding]:
+def _namespace(seen: Checked) -> Iterator[CheckupFinding]:
     if not seen.is_there:
         text = f"there is no namespace {seen.namespace}: kubectl create namespace {seen.namespace}"
-        yield Finding(about="Namespace", state="lacks", text=text)
+        yield CheckupFinding(about="Namespace", state="lacks", text=text)
         return
     metadata = (seen.home or {}).get("metadata") or {}
     if metadata.get("deletionTimestamp"):
         text = f"namespace {seen.namespace} is being deleted: nothing can be made in it"
-        yield Finding(about="Namespace", state="lacks", text=text)
+        yield CheckupFinding(about="Namespace", state="lacks", text=text)
     level = (metadata.get("labels") or {}).get("pod-security.kubernetes.io/enforce")
     if level == "restricted":
         text = (
             "it enforces the Pod Security level restricted: templates need runAsNonRoot, allowPrivilegeEscalation: "
             "false, capabilities.drop [ALL] and a seccompProfile; the volumes of Datasets are allowed"
         )
-        yield Finding(about="Namespace", state="note", text=text)
+        yield CheckupFinding(about="Namespace", state="note", text=text)
     found = [*_secrets(seen), *_quotas(seen)]
     yield from found
     if seen.datasets is None:
         text = f"its Datasets may not be listed: bind ClusterRole {EDIT} to you"
-        yield Finding(about="Namespace", state="unknown", text=text)
+        yield CheckupFinding(about="Namespace", state="unknown", text=text)
     elif not found:
         text = f"{counted(len(seen.datasets), 'Dataset')}, each with its Secret; no quota is used up"
-        yield Finding(about="Namespace", state="ok", text=text)
+        yield CheckupFinding(about="Namespace", state="ok", text=text)
 
 
-def _secrets(seen: Checked) -> Iterator[Finding]:
+def _secrets(seen: Checked) -> Iterator[CheckupFinding]:
     users: dict[str, list[str]] = {}
     for dataset in seen.datasets or ():
         name = (((dataset.get("spec") or {}).get("source") or {}).get("secretRef") or {}).get("name")
@@ -146,7 +150,7 @@ def _secrets(seen: Checked) -> Iterator[Finding]:
             users.setdefault(str(name), []).append(dataset["metadata"]["name"])
     if users and seen.secrets is None:
         text = f"whether Secret {', '.join(sorted(users)[:NAMED])} has its keys is unknown: you may not read Secrets"
-        yield Finding(about="Namespace", state="unknown", text=text)
+        yield CheckupFinding(about="Namespace", state="unknown", text=text)
         return
     for secret, datasets in sorted(users.items()):
         fields = (seen.secrets or {}).get(secret)
@@ -159,14 +163,14 @@ def _secrets(seen: Checked) -> Iterator[Finding]:
             f"{what} Secret {secret}, which Dataset {of} names: kubectl create secret generic {secret} -n "
             f"{seen.namespace} --from-literal=accessKeyId=... --from-literal=secretAccessKey=..."
         )
-        yield Finding(about="Namespace", state="lacks", text=text)
+        yield CheckupFinding(about="Namespace", state="lacks", text=text)
 
 
 def _are(many: Sequence[str]) -> str:
     return "is" if len(many) == 1 else "are"
 
 
-def _quotas(seen: Checked) -> Iterator[Finding]:
+def _quotas(seen: Checked) -> Iterator[CheckupFinding]:
     for quota in seen.quotas or ():
         status = quota.get("status") or {}
         used, hard = status.get("used") or {}, status.get("hard") or {}
@@ -180,52 +184,56 @@ def _quotas(seen: Checked) -> Iterator[Finding]:
                 f"ResourceQuota {quota['metadata']['name']} is used up: {', '.join(full)}; jobs wait until others "
                 "end, or for a larger quota"
             )
-            yield Finding(about="Namespace", state="lacks", text=text)
+            yield CheckupFinding(about="Namespace", state="lacks", text=text)
 
 
 def _size(name: str, quantity: object) -> int:
     return amount(name.removeprefix("requests.").removeprefix("limits."), quantity)
 
 
-def _cluster(seen: Checked) -> Iterator[Finding]:
+def _cluster(seen: Checked) -> Iterator[CheckupFinding]:
     if not seen.installed:
         text = (
             "it does not know TrainingJobs: helm install tdcs charts/tdcs -n tdcs-system --create-namespace"
         )
-        yield Finding(about="Cluster", state="lacks", text=text)
+        yield CheckupFinding(about="Cluster", state="lacks", text=text)
         return
     if silent := silence(seen.lease, now=seen.now):
-        yield Finding(about="Cluster", state="lacks", text=f"no operator works: {silent}")
+        yield CheckupFinding(about="Cluster", state="lacks", text=f"no operator works: {silent}")
     yield from _caches(seen)
     yield from _nodes(seen)
 
 
-def _caches(seen: Checked) -> Iterator[Finding]:
+def _caches(seen: Checked) -> Iterator[CheckupFinding]:
     if seen.clusters is None:
-        yield Finding(about="Cluster", state="unknown", text="CacheClusters may not be listed")
+        yield CheckupFinding(about="Cluster", state="unknown", text="CacheClusters may not be listed")
     elif not seen.clusters:
         text = "there is no CacheCluster: create one in tdcs-system, or set cacheCluster.create in the chart"
-        yield Finding(about="Cluster", state="lacks", text=text)
+        yield CheckupFinding(about="Cluster", state="lacks", text=text)
     for cluster in seen.clusters or ():
         name = cluster["metadata"]["name"]
         conditions = (cluster.get("status") or {}).get("conditions") or ()
         ready: Object = next((one for one in conditions if one.get("type") == names.READY), {})
         if ready.get("status") == "True":
-            yield Finding(about="Cluster", state="ok", text=f"CacheCluster {name}: {ready.get('message')}")
+            yield CheckupFinding(
+                about="Cluster", state="ok", text=f"CacheCluster {name}: {ready.get('message')}"
+            )
         else:
             why = ready.get("message") or "the operator has not looked at it yet"
-            yield Finding(about="Cluster", state="lacks", text=f"CacheCluster {name} is not ready: {why}")
+            yield CheckupFinding(
+                about="Cluster", state="lacks", text=f"CacheCluster {name} is not ready: {why}"
+            )
 
 
-def _nodes(seen: Checked) -> Iterator[Finding]:
+def _nodes(seen: Checked) -> Iterator[CheckupFinding]:
     if seen.nodes is None:
         text = "nodes may not be listed: their kernels, taints and GPUs are unknown"
-        yield Finding(about="Cluster", state="unknown", text=text)
+        yield CheckupFinding(about="Cluster", state="unknown", text=text)
         return
     with_gpus = {node["metadata"]["name"]: node for node in seen.nodes if gpus(node)}
     if seen.drivers is None:
         text = "which nodes have the node plugin of TDCS is unknown: you may not list csinodes.storage.k8s.io"
-        yield Finding(about="Cluster", state="unknown", text=text)
+        yield CheckupFinding(about="Cluster", state="unknown", text=text)
     elif without := sorted(with_gpus.keys() - seen.drivers):
         taints = sorted(
             {
@@ -241,17 +249,17 @@ def _nodes(seen: Checked) -> Iterator[Finding]:
             f"so no pod there can mount a Dataset{why}: see kubectl -n {names.SYSTEM_NAMESPACE} get pods -o wide -l "
             "app.kubernetes.io/component=csi, and their logs for what the node lacks (/dev/fuse, mount propagation)"
         )
-        yield Finding(about="Cluster", state="lacks", text=text)
+        yield CheckupFinding(about="Cluster", state="lacks", text=text)
     elif with_gpus:
         text = f"{counted(len(with_gpus), 'node')} with GPUs, each with the node plugin of TDCS"
-        yield Finding(about="Cluster", state="ok", text=text)
+        yield CheckupFinding(about="Cluster", state="ok", text=text)
     if not with_gpus:
         text = "no node has GPUs (nvidia.com/gpu): where there are some, its device plugin is missing"
-        yield Finding(about="Cluster", state="note", text=text)
+        yield CheckupFinding(about="Cluster", state="note", text=text)
     yield from _kernels(seen.nodes)
 
 
-def _kernels(nodes: Sequence[Object]) -> Iterator[Finding]:
+def _kernels(nodes: Sequence[Object]) -> Iterator[CheckupFinding]:
     versions = {node["metadata"]["name"]: _kernel(node) for node in nodes}
     old = sorted(name for name, version in versions.items() if version and version < OLD_KERNEL)
     slower = sorted(
@@ -261,13 +269,13 @@ def _kernels(nodes: Sequence[Object]) -> Iterator[Finding]:
         text = (
             f"the kernel of {_first(old)} is older than 5.12: volumes are mounted by older calls; update it"
         )
-        yield Finding(about="Cluster", state="note", text=text)
+        yield CheckupFinding(about="Cluster", state="note", text=text)
     if slower:
         text = (
             f"the kernel of {_first(slower)} is older than 6.5: pods there read what lies on the node through a "
             "process of TDCS, which is slower"
         )
-        yield Finding(about="Cluster", state="note", text=text)
+        yield CheckupFinding(about="Cluster", state="note", text=text)
 
 
 def _kernel(node: Object) -> tuple[int, int] | None:

@@ -31,7 +31,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class DocumentedKind:
     """What a CustomResourceDefinition says besides the schema."""
 
     model: type[BaseModel]
@@ -54,8 +54,8 @@ def _condition(type_: str, part: str = "status") -> str:
 _AGE = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
 _MESSAGE = Column("Message", _condition(names.READY, "message"), "Why, and what to do.", priority=1)
 
-KINDS: tuple[Kind, ...] = (
-    Kind(
+KINDS: tuple[DocumentedKind, ...] = (
+    DocumentedKind(
         model=cachecluster.CacheCluster,
         plural="cacheclusters",
         short_names=("ccl",),
@@ -85,7 +85,7 @@ KINDS: tuple[Kind, ...] = (
             _MESSAGE,
         ),
     ),
-    Kind(
+    DocumentedKind(
         model=dataset.Dataset,
         plural="datasets",
         short_names=("dset",),
@@ -132,7 +132,7 @@ KINDS: tuple[Kind, ...] = (
             _MESSAGE,
         ),
     ),
-    Kind(
+    DocumentedKind(
         model=preload.Preload,
         plural="preloads",
         short_names=("pl",),
@@ -148,7 +148,7 @@ KINDS: tuple[Kind, ...] = (
             Column("Message", _condition(names.COMPLETE, "message"), "Why.", priority=1),
         ),
     ),
-    Kind(
+    DocumentedKind(
         model=trainingjob.TrainingJob,
         plural="trainingjobs",
         short_names=("tj",),
@@ -170,7 +170,7 @@ KINDS: tuple[Kind, ...] = (
             Column("Message", ".status.message", "What the job waits for, and what to do.", priority=1),
         ),
     ),
-    Kind(
+    DocumentedKind(
         model=datacheck.DataCheck,
         plural="datachecks",
         short_names=("dchk",),
@@ -187,7 +187,7 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-def definition(kind: Kind) -> dict[str, Any]:
+def definition(kind: DocumentedKind) -> dict[str, Any]:
     singular = kind.model.__name__.lower()
     subresources: dict[str, Any] = {"status": {}} if "status" in kind.model.model_fields else {}
     if kind.scale:
@@ -225,7 +225,7 @@ def definition(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _root(kind: Kind) -> Schema:
+def _root(kind: DocumentedKind) -> Schema:
     schema = structural(kind.model)
     properties = {
         "apiVersion": {"type": "string", "description": "Version of this schema."},

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from tdcs.api import names
 from tdcs.cli.api_client import api_client, connection_options
-from tdcs.cli.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, Finding, Right, checkup
+from tdcs.cli.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, CheckupFinding, Right, checkup
 from tdcs.cli.console import Console
 from tdcs.cli.explain.operator_lease import read_lease
 from tdcs.kube.api import KubeApi
@@ -53,7 +53,7 @@ def command(*, namespace: str | None, context: str | None, kubeconfig: Path | No
         raise SystemExit(1)
 
 
-def show(found: list[Finding], *, namespace: str, console: Console) -> None:
+def show(found: list[CheckupFinding], *, namespace: str, console: Console) -> None:
     titles = {"You": "You", "Namespace": f"Namespace {namespace}", "Cluster": "Cluster"}
     for about, title in titles.items():
         console.print(f"[bold]{escape(title)}[/bold]")

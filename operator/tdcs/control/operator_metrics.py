@@ -37,7 +37,7 @@ Ends = Callable[[], Sequence[tuple[str, str, datetime.datetime]]]
 """Every certificate: its Secret, its role, and when it ends."""
 
 
-class Metrics:
+class OperatorMetrics:
     """The metrics of one operator, in a registry of their own.
 
     Args:

@@ -10,7 +10,7 @@ from tdcs.api import names
 from tdcs.api.conditions import shorten
 from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, NodeBytes, OtherNamespaces
 from tdcs.api.failures import FailedFile
-from tdcs.decide.cache.mount_standing import DatasetUse
+from tdcs.decide.cache.mount_standing import UsersOfDataset
 from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
 from tdcs.decide.place.other_tenants import OtherTenants
 from tdcs.decide.place.slot_nodes import WantPlacement
@@ -103,7 +103,7 @@ def known_of(obj: Mapping[str, Any]) -> DatasetStatus:
         return DatasetStatus()
 
 
-def with_use(status: DatasetStatus, use: DatasetUse) -> DatasetStatus:
+def with_use(status: DatasetStatus, use: UsersOfDataset) -> DatasetStatus:
     """A status with who uses the Dataset, and when it was used."""
     return status.model_copy(
         update={

@@ -16,7 +16,7 @@ import msgspec
 from tdcs.api import names
 from tdcs.kube.api import ObjectList, WatchEvent
 from tdcs.kube.configuration import ApiAccess, ConfigurationError, load_access
-from tdcs.kube.connection import JSON, Connection
+from tdcs.kube.connection import JSON, ApiConnection
 from tdcs.kube.errors import NotFoundError, error_class
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import EVENTS, LEASES, Resource, is_name
@@ -69,7 +69,7 @@ class KubernetesClient:
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES * DEEPEST))
         self.default_namespace = access.namespace
         self._may_write = may_write
-        self._connection = Connection(access=access)
+        self._connection = ApiConnection(access=access)
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
         if not is_name(name):

@@ -24,7 +24,7 @@ HEAD_SECONDS = 90.0
 JSON = "application/json"
 
 
-class Connection:
+class ApiConnection:
     """A connection pool of one API server, for one event loop. Requests fail with aiohttp's errors or TimeoutError.
 
     Args:

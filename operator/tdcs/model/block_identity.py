@@ -16,7 +16,7 @@ from tdcs.model.manifest import Manifest
 Prints = npt.NDArray[np.uint64]
 
 
-class Identity(NamedTuple):
+class BlockIdentity(NamedTuple):
     """What a file of the store is.
 
     Attributes:
@@ -35,12 +35,12 @@ def mount_key(mount: str) -> bytes:
     return bytes.fromhex(names.mount_digest(mount))
 
 
-def identity_of(manifest: Manifest, block: int) -> Identity:
+def identity_of(manifest: Manifest, block: int) -> BlockIdentity:
     """What the file of a block is, by the version that lists it."""
     file = manifest.file_of(block)
     first = manifest.blocks_of(file).start
     offset = (block - first) * int(manifest.block_lengths[first])
-    return Identity(mount_key(manifest.path), manifest.file_id(file), offset)
+    return BlockIdentity(mount_key(manifest.path), manifest.file_id(file), offset)
 
 
 def first_blocks(manifest: Manifest, files: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

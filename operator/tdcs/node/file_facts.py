@@ -20,7 +20,7 @@ import numpy.typing as npt
 import xxhash
 
 from tdcs.api import names
-from tdcs.model.block_identity import Identity, Prints, first_blocks, identity_of, mount_key, prints
+from tdcs.model.block_identity import BlockIdentity, Prints, first_blocks, identity_of, mount_key, prints
 from tdcs.model.manifest import Manifest
 
 _ATTRIBUTE: Final = b"user.tdcs"
@@ -55,7 +55,7 @@ class FileFacts(NamedTuple):
         era: in which the file got its name (`tdcs.node.agent.disk.shutdown_mark`).
     """
 
-    identity: Identity
+    identity: BlockIdentity
     length: int
     content_hash: int
     era: int = 0
@@ -94,7 +94,7 @@ class FactsStore:
         if raw is None:
             return None
         _, era, mount, file_id, offset, length, content_hash = _LAYOUT.unpack(raw)
-        return FileFacts(Identity(mount, file_id, offset), length, content_hash, era)
+        return FileFacts(BlockIdentity(mount, file_id, offset), length, content_hash, era)
 
     def read_many(
         self, folder: str, ids: Iterable[int], *, known: Callable[[int], FileFacts | None] | None = None
@@ -207,7 +207,7 @@ def is_other_file(file: int | str, *, block: int, manifest: Manifest) -> bool:
     if len(raw) != _LAYOUT.size or raw[0] != _FORMAT:
         return False
     _, _, mount, file_id, offset, length, _ = _LAYOUT.unpack(raw)
-    same = Identity(mount, file_id, offset) == identity_of(manifest, block)
+    same = BlockIdentity(mount, file_id, offset) == identity_of(manifest, block)
     return not (same and length == int(manifest.block_lengths[block]))
 
 

@@ -31,7 +31,7 @@ from tdcs.node.csi.views.node_manifests import LARGEST_COPY, Manifests, clear_dr
 from tdcs.node.csi.views.view_folders import VersionFolder, dataset_folder
 from tdcs.node.csi.views.view_plan import plan
 from tdcs.node.csi.views.view_tree import Tree
-from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume import VolumeFolder
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.registration import ReaderFolder
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 FILES = [listed(f"train/img-{n:05}.jpg", 4, first_block=n + 1) for n in range(100)]
-VOLUME = Volume(cluster="default", parts=tuple(PATH.strip("/").split("/")))
+VOLUME = VolumeFolder(cluster="default", parts=tuple(PATH.strip("/").split("/")))
 
 
 def no_lister(*_: object) -> NoReturn:
@@ -240,7 +240,7 @@ except OSError as error:
 
 async def test_long_manifests_of_one_cache_keep_no_other_cache_waiting(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    other = Volume(cluster="other", parts=VOLUME.parts)
+    other = VolumeFolder(cluster="other", parts=VOLUME.parts)
     root = str(node.top / "cache")
     given = node.top / "cache/other" / names.AGENT_MANIFESTS
     given.mkdir(parents=True)

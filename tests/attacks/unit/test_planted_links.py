@@ -27,7 +27,7 @@ from tdcs.node.csi.views.view_folders import SHOWN, VersionFolder
 from tdcs.node.csi.views.view_folders import STAGING as STAGING_NAME
 from tdcs.node.csi.views.view_plan import plan
 from tdcs.node.csi.views.view_tree import Tree
-from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume import VolumeFolder
 
 Fingerprint = dict[str, tuple[object, ...]]
 
@@ -186,7 +186,7 @@ def test_a_folder_that_becomes_a_link_after_its_first_use_leads_no_manifest_else
     manifests = version_manifests.Manifests(
         cache_root=str(top), address=None, lister=lambda *_: pytest.fail("not listed")
     )
-    volume = Volume(cluster=node.tier.name, parts=("datasets", "1f"))
+    volume = VolumeFolder(cluster=node.tier.name, parts=("datasets", "1f"))
     staging = manifests._staging(volume)
     write_manifest(staging, node.manifest)
     node.plant(place)

@@ -10,7 +10,7 @@ from tests.unit.node.csi.views.builders import PATH, builder_of, listed, put_blo
 from tdcs.api import names
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.view_folders import dataset_folder
-from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume import VolumeFolder
 
 FILES = ("here", "away")
 """Of the dataset, in its folder `train`; a block has the file's name as its content."""
@@ -26,7 +26,7 @@ class ViewNode:
         self.tier = node.inside(tiers[0] if tiers else node.cache_root / "default")
         content = bytearray()
         builder = builder_of(*(listed(f"train/{name}", 4, first_block=i) for i, name in enumerate(FILES, 1)))
-        volume = Volume(
+        volume = VolumeFolder(
             cluster="default",
             parts=tuple(PATH.strip("/").split("/")),
             tiers=tuple(str(node.inside(tier)) for tier in tiers),

@@ -42,7 +42,7 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
 
 
 @pytest.mark.parametrize("kind", crd_documents.KINDS, ids=lambda kind: kind.model.__name__)
-def test_every_field_is_described_and_has_one_type(kind: crd_documents.Kind) -> None:
+def test_every_field_is_described_and_has_one_type(kind: crd_documents.DocumentedKind) -> None:
     version = crd_documents.definition(kind)["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     for path, found in fields(schema, kind.model.__name__):
@@ -60,7 +60,7 @@ def test_every_field_is_described_and_has_one_type(kind: crd_documents.Kind) -> 
     [kind for kind in crd_documents.KINDS if "status" in kind.model.model_fields],
     ids=lambda kind: kind.model.__name__,
 )
-def test_the_server_invents_no_status(kind: crd_documents.Kind) -> None:
+def test_the_server_invents_no_status(kind: crd_documents.DocumentedKind) -> None:
     schema = crd_documents.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     status = schema["properties"]["status"]
     assert not [path for path, found in fields(status, "status") if "default" in found]

@@ -7,7 +7,7 @@ from tests.unit.control.builders import NOW, dataset
 
 from tdcs.cli.console import Console
 from tdcs.cli.explain.explain_command import show
-from tdcs.cli.explain.explained_job import Report
+from tdcs.cli.explain.explained_job import JobReport
 from tdcs.model.kube_objects import Object
 
 GPU = "nvidia.com/gpu"
@@ -45,7 +45,7 @@ def held(**nodes: int) -> dict[str, Object]:
     return {"pictures": dataset(nodes=nodes).model_dump(by_alias=True, mode="json")}
 
 
-def printed(report: Report) -> str:
+def printed(report: JobReport) -> str:
     console = Console(file=io.StringIO(), width=200)
     show(report, console=console)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]

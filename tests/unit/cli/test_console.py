@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from tdcs.cli.console import Console
-from tdcs.cli.explain.listed_objects import World
+from tdcs.cli.explain.listed_objects import ListedObjects
 from tdcs.cli.explain.status_command import show
 from tdcs.cli.main import LazyGroup
 
@@ -41,7 +41,7 @@ def test_escape_sequences_of_a_tenants_object_are_shown_and_not_obeyed(terminal:
         "status": {"state": "Failed", "reason": EVIL, "conditions": [condition]},
     }
     console = in_memory(terminal=terminal)
-    show(World(jobs=[job]), namespace="evil", console=console, now="2026-01-02T00:00:00Z")
+    show(ListedObjects(jobs=[job]), namespace="evil", console=console, now="2026-01-02T00:00:00Z")
     text = RICHS_OWN.sub("", shown(console))
     assert all(one.isprintable() for one in text.replace("\n", "")), text
     assert text.count(r"limits[\x1bc\x1b]0;title") == 4  # two cells, and two lines on what is wrong

@@ -7,7 +7,7 @@ from tests.unit.cli.test_status import obj, shown
 
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.cli.explain import dataset_use
-from tdcs.cli.explain.listed_objects import World
+from tdcs.cli.explain.listed_objects import ListedObjects
 
 NOW = "2026-03-02T12:00:00Z"
 CREATED = "2026-03-01T12:00:00Z"
@@ -99,7 +99,7 @@ def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
     }
     access = {"maxConcurrentJobs": 1, "onLimit": "Clone"}
     spec: dict[str, Any] = {"source": {"uri": "file:///data"}, "access": access}
-    text = shown(World(datasets=[obj("pictures", spec=spec, **status), obj("broken", spec={"x": 1})]))
+    text = shown(ListedObjects(datasets=[obj("pictures", spec=spec, **status), obj("broken", spec={"x": 1})]))
     (line,) = [line for line in text.splitlines() if "QuotaExceeded" in line]
     for part in (
         "pictures",
@@ -110,7 +110,7 @@ def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
     ):
         assert part in line
     assert "Who has the cache" in text
-    assert "Who has the cache" not in shown(World(datasets=[obj("broken", spec={"x": 1})]))
+    assert "Who has the cache" not in shown(ListedObjects(datasets=[obj("broken", spec={"x": 1})]))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_length_of_time_is_said_in_its_largest_unit(seconds: float, text: str)
 def test_a_dataset_that_has_nothing_of_the_cache_is_not_among_those_that_have_it() -> None:
     def text(**status: Any) -> str:
         spec = {"source": {"uri": "file:///data"}}
-        return shown(World(datasets=[obj("refused", spec=spec, state="Failed", **status)]))
+        return shown(ListedObjects(datasets=[obj("refused", spec=spec, state="Failed", **status)]))
 
     assert "Who has the cache" not in text(copies=[{"id": "0", "nodes": []}])
     assert "Who has the cache" not in text(copies=[{"id": "0", "nodes": [{"name": "a", "bytes": 0}]}])

@@ -9,7 +9,7 @@ from tests.unit.control.builders import NOW
 from tests.unit.kube.fake import error
 
 from tdcs.cli.explain.explain_command import existing
-from tdcs.cli.explain.explained_job import World, explain
+from tdcs.cli.explain.explained_job import JobWorld, explain
 from tdcs.kube.api import KubeApi, ObjectList
 from tdcs.kube.errors import NotFoundError
 from tdcs.model.kube_objects import Object
@@ -17,7 +17,7 @@ from tdcs.model.kube_resources import DATASETS, PODS, TRAINING_JOBS, Resource
 
 
 def test_what_may_not_be_listed_is_said_and_the_rest_is_told() -> None:
-    world = World(job=job(state="Running"), datasets=held(a=60, b=30), own_pods=[pod("p0", node="b")])
+    world = JobWorld(job=job(state="Running"), datasets=held(a=60, b=30), own_pods=[pod("p0", node="b")])
     found = explain(world)
     assert "you may not list nodes" in found.pods[0].sentence
     assert "30 bytes" in printed(found)
@@ -25,7 +25,7 @@ def test_what_may_not_be_listed_is_said_and_the_rest_is_told() -> None:
 
 def test_why_it_waits_is_said_in_the_operators_words() -> None:
     told = "needs 4 nvidia.com/gpu at once, 3 nvidia.com/gpu free; position 2 of 2; behind team/big"
-    report = explain(World(job=job(state="Queued", reason="NotEnoughRoom", message=told)))
+    report = explain(JobWorld(job=job(state="Queued", reason="NotEnoughRoom", message=told)))
     assert report.headline == f"It waits for its turn: {told}"
     assert "there is no such Dataset" in report.datasets[0]
     assert told in printed(report)
@@ -37,16 +37,16 @@ def test_a_pod_that_does_not_start_quotes_the_reason() -> None:
         "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no [such] image"}},
     }
     own = pod("p0", node="a", phase="Pending", containerStatuses=[waiting])
-    report = explain(World(job=job(state="Starting"), datasets=held(a=60), own_pods=[own]))
+    report = explain(JobWorld(job=job(state="Starting"), datasets=held(a=60), own_pods=[own]))
     assert "p0 waits: ImagePullBackOff: no [such] image" in printed(report)
 
 
 def test_a_job_that_nobody_has_looked_at_says_so() -> None:
-    assert "the operator has not looked at it yet" in explain(World(job=job())).headline
+    assert "the operator has not looked at it yet" in explain(JobWorld(job=job())).headline
 
 
 def test_a_dataset_that_cannot_be_understood_hides_nothing_else() -> None:
-    world = World(job=job(state="Waiting"), datasets={"pictures": {"spec": "nonsense"}})
+    world = JobWorld(job=job(state="Waiting"), datasets={"pictures": {"spec": "nonsense"}})
     told = explain(world).datasets[0]
     assert "the object cannot be understood (spec: " in told
     assert "no such Dataset" not in told
@@ -54,7 +54,7 @@ def test_a_dataset_that_cannot_be_understood_hides_nothing_else() -> None:
 
 def test_a_dataset_that_nobody_has_looked_at_is_not_called_missing() -> None:
     unread = {"pictures": {"metadata": {"name": "pictures"}, "spec": {"source": {"uri": "s3://b/p"}}}}
-    told = explain(World(job=job(state="Waiting"), datasets=unread)).datasets
+    told = explain(JobWorld(job=job(state="Waiting"), datasets=unread)).datasets
     assert told == ("pictures: the operator has not looked at it yet",)
 
 
@@ -62,13 +62,13 @@ def test_a_dataset_that_cannot_be_read_is_quoted() -> None:
     refused = held(a=0)
     mounted = next(one for one in refused["pictures"]["status"]["conditions"] if one["type"] == "Mounted")
     mounted |= {"status": "False", "reason": "SourceRefused", "message": "403 Forbidden"}
-    told = explain(World(job=job(state="Waiting"), datasets=refused)).datasets[0]
+    told = explain(JobWorld(job=job(state="Waiting"), datasets=refused)).datasets[0]
     assert told.endswith("it cannot be read now: SourceRefused: 403 Forbidden")
 
 
 def test_of_a_dataset_on_many_nodes_the_first_are_named() -> None:
     nodes = {f"node{number:02}": number for number in range(1, 21)}
-    told = explain(World(job=job(state="Waiting"), datasets=held(**nodes))).datasets[0]
+    told = explain(JobWorld(job=job(state="Waiting"), datasets=held(**nodes))).datasets[0]
     assert "20 bytes on node20" in told
     assert told.endswith("13 bytes on node13, less or as much on 12 more")
 
@@ -128,12 +128,14 @@ def test_a_job_that_waits_for_a_place_says_at_what_and_how_much_of_it_may_be_cac
     }
     why = "Dataset team/pictures lets 1 job read it at once (spec.access.maxConcurrentJobs), and team/first reads it"
     report = explain(
-        World(job=job(state="Queued", reason="DatasetAtLimit", message=why), datasets={"pictures": pictures})
+        JobWorld(
+            job=job(state="Queued", reason="DatasetAtLimit", message=why), datasets={"pictures": pictures}
+        )
     )
     assert report.headline == f"It waits for its turn: {why}"
     (line,) = report.datasets
     assert "1 read (at most 1 a copy), 2 wait (spec.access)" in line
     pictures["status"]["activeJobs"] = 0
-    report = explain(World(job=job(state="Queued", message=why), datasets={"pictures": pictures}))
+    report = explain(JobWorld(job=job(state="Queued", message=why), datasets={"pictures": pictures}))
     assert "0 read (at most 1 a copy), 2 wait (spec.access)" in report.datasets[0]
     assert "it may take 6.0 MB (QuotaExceeded: quota vision allows 6 MB of 10 MB)" in line

@@ -7,12 +7,12 @@ from tests.support.kube.objects import role_of
 from tests.unit.cli.builders import held, job, node, pod, printed
 from tests.unit.control.builders import NOW
 
-from tdcs.cli.explain.explained_job import Report, World, explain
+from tdcs.cli.explain.explained_job import JobReport, JobWorld, explain
 from tdcs.model.kube_objects import Object
 
 
 def test_a_pod_on_the_best_node_is_said_to_be_there() -> None:
-    world = World(
+    world = JobWorld(
         job=job(state="Running", localityPercent="100%"),
         datasets=held(a=60, b=30),
         own_pods=[pod("p0", node="a")],
@@ -28,7 +28,7 @@ def test_a_pod_on_the_best_node_is_said_to_be_there() -> None:
 
 
 def test_a_node_that_is_as_good_is_told_from_one_that_is_better() -> None:
-    world = World(
+    world = JobWorld(
         job=job(state="Running"),
         datasets=held(a=50, b=50),
         own_pods=[pod("p0", node="a")],
@@ -42,7 +42,7 @@ def test_a_node_that_is_as_good_is_told_from_one_that_is_better() -> None:
 
 def test_why_a_pod_is_not_on_a_better_node_is_said() -> None:
     other = pod("other", node="a", gpus=3)
-    world = World(
+    world = JobWorld(
         job=job(state="Running"),
         datasets=held(a=60, b=30, c=60),
         own_pods=[pod("p0", node="b")],
@@ -57,7 +57,7 @@ def test_why_a_pod_is_not_on_a_better_node_is_said() -> None:
 
 def test_pods_that_left_empty_nodes_to_larger_ones_are_explained() -> None:
     placed = pod("p0", node="b")
-    world = World(job=job(state="Running"), datasets=held(a=60), own_pods=[placed])
+    world = JobWorld(job=job(state="Running"), datasets=held(a=60), own_pods=[placed])
     assert not any("larger pods" in remark for remark in explain(world).remarks)
     placed["metadata"]["annotations"] = {
         "tdcs.io/leave-nodes": '{"nodes": ["a"], "until": "2026-01-01T00:00:00Z"}'
@@ -71,7 +71,7 @@ def test_pods_that_left_empty_nodes_to_larger_ones_are_explained() -> None:
 def test_of_several_copies_the_one_that_the_job_reads_is_named() -> None:
     datasets = held(a=50, b=50)
     datasets["pictures"]["status"]["copies"].append({"id": "1", "nodes": [{"name": "c", "bytes": 50}]})
-    world = World(
+    world = JobWorld(
         job=job(state="Running", copies=[{"dataset": "pictures", "copy": "1"}]),
         datasets=datasets,
         own_pods=[pod("p0", node="c"), pod("p1", node="a")],
@@ -91,7 +91,7 @@ def test_a_node_that_a_preload_brought_the_data_to_is_as_good_as_the_datasets_ow
     datasets["pictures"]["status"]["copies"].append(
         {"id": "preloads", "nodes": [{"name": "b", "bytes": 100}]}
     )
-    world = World(
+    world = JobWorld(
         job=job(state="Running", copies=[{"dataset": "pictures", "copy": "0"}]),
         datasets=datasets,
         own_pods=[pod("p0", node="b")],
@@ -108,18 +108,18 @@ def test_a_node_that_a_preload_brought_the_data_to_is_as_good_as_the_datasets_ow
 
 def test_a_job_whose_pods_are_gone_is_explained_from_its_status() -> None:
     places = [{"pod": "p0", "node": "b", "cachedBytes": 30}]
-    report = explain(World(job=job(state="Succeeded", placement=places), datasets=held(a=60, b=30)))
+    report = explain(JobWorld(job=job(state="Succeeded", placement=places), datasets=held(a=60, b=30)))
     assert [(each.pod, each.node, each.phase) for each in report.pods] == [("p0", "b", "gone")]
 
 
-def placed_by(scheduler: str, *, named: bool) -> Report:
+def placed_by(scheduler: str, *, named: bool) -> JobReport:
     """A pod that runs where no data is, although there was room beside it."""
     asked, own = job(state="Running"), pod("p0", node="b")
     own["spec"]["schedulerName"] = scheduler
     if named:
         role_of(asked)["template"]["spec"]["schedulerName"] = scheduler
     return explain(
-        World(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
+        JobWorld(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
     )
 
 
@@ -148,7 +148,9 @@ def test_a_pod_whose_template_names_its_node_was_chosen_by_no_scheduler() -> Non
     asked, own = job(state="Running"), pod("p0", node="b")
     role_of(asked)["template"]["spec"]["nodeName"] = "b"
     report = explain(
-        World(job=asked, datasets=held(a=60, b=30), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
+        JobWorld(
+            job=asked, datasets=held(a=60, b=30), own_pods=[own], nodes=[node("a"), node("b")], pods=[own]
+        )
     )
     assert report.pods[0].sentence == (
         "is on b, the node that it names itself (spec.nodeName); it holds 30 bytes of its 100 bytes (score 5 of 10), "
@@ -166,7 +168,7 @@ def test_a_pod_without_a_node_was_not_placed_by_a_scheduler_that_never_looked_at
     role_of(asked)["template"]["spec"]["schedulerName"] = "nosuch"
     own["spec"]["schedulerName"] = "nosuch"
     report = explain(
-        World(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
+        JobWorld(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
     )
     assert report.pods[0].sentence == (
         "waits for the scheduler nosuch to give it a node, which has not looked at it yet: is there a scheduler of "
@@ -175,13 +177,13 @@ def test_a_pod_without_a_node_was_not_placed_by_a_scheduler_that_never_looked_at
     assert report.pods[0].alternatives[0].why_not == "it has room now; the pod has not been placed yet"
 
 
-def table_of(report: Report) -> str:
+def table_of(report: JobReport) -> str:
     return printed(report).partition("Other nodes with data")[2]
 
 
 def test_nodes_that_pods_of_the_job_were_on_are_no_others() -> None:
     places = [{"pod": name, "node": on, "cachedBytes": 0} for name, on in (("p0", "a"), ("p1", "b"))]
-    world = World(
+    world = JobWorld(
         job=job(state="Succeeded", placement=places),
         datasets=held(a=60, b=30, c=20),
         nodes=[node("a"), node("b"), node("c")],
@@ -196,7 +198,7 @@ def test_nodes_that_pods_of_the_job_were_on_are_no_others() -> None:
 
 def test_of_a_suspended_job_no_table_says_why_its_pods_are_not_elsewhere() -> None:
     places = [{"pod": "p0", "node": "a", "cachedBytes": 0}]
-    world = World(
+    world = JobWorld(
         job=job(state="Suspended", placement=places),
         datasets=held(a=60, c=20),
         nodes=[node("a"), node("c")],
@@ -213,7 +215,9 @@ def test_pods_that_wait_for_what_the_job_says_do_not_say_it_again() -> None:
         ]
     for message, told in (("2 pods have no node: 0/2 nodes fit", "waits for that"), ("", "same as p0")):
         asked = job(state="Starting", message=message)
-        text = printed(explain(World(job=asked, datasets=held(a=60), own_pods=waits, nodes=[], pods=waits)))
+        text = printed(
+            explain(JobWorld(job=asked, datasets=held(a=60), own_pods=waits, nodes=[], pods=waits))
+        )
         assert text.count("0/2 nodes fit") == 1
         assert told in text
 
@@ -227,7 +231,7 @@ def test_no_advice_comes_from_two_seconds_of_waits(peers: int, advised: bool) ->
         "advice": "Replicate",
         "message": "it waits for other nodes: have whole copies on its nodes",
     }
-    text = printed(explain(World(job=job(state="Succeeded", dataStall=stall), datasets=held(a=60))))
+    text = printed(explain(JobWorld(job=job(state="Succeeded", dataStall=stall), datasets=held(a=60))))
     assert ("advice Replicate" in text) == advised
     assert ("waited in 100%" in text) == advised
 
@@ -242,7 +246,7 @@ def test_a_training_loop_that_is_watched_is_told_of_first() -> None:
         "advice": "FasterLoader",
         "message": "its training loop waits for batches while its reads do not",
     }
-    text = printed(explain(World(job=job(state="Running", dataStall=stall), datasets=held(a=60))))
+    text = printed(explain(JobWorld(job=job(state="Running", dataStall=stall), datasets=held(a=60))))
     assert (
         "Its training loop waited for batches in 50% of 80 s of its processes, and its reads in 3% of" in text
     )
@@ -251,7 +255,7 @@ def test_a_training_loop_that_is_watched_is_told_of_first() -> None:
 
 def test_nodes_of_pods_that_run_are_no_others_either() -> None:
     own = [pod("p0", node="a"), pod("p1", node="b")]
-    world = World(
+    world = JobWorld(
         job=job(state="Running"),
         datasets=held(a=60, b=30),
         own_pods=own,
@@ -276,7 +280,7 @@ def with_a_parameter_server(**status: Any) -> Object:
 def test_pods_that_were_cleaned_up_after_the_end_are_told_in_the_past() -> None:
     chief = pod("train-chief-0-x", node="a", phase="Succeeded", labels={"tdcs.io/role": "chief"})
     ended = with_a_parameter_server(state="Succeeded")
-    report = explain(World(job=ended, datasets=held(a=60), own_pods=[chief]))
+    report = explain(JobWorld(job=ended, datasets=held(a=60), own_pods=[chief]))
     assert [(each.pod, each.role, each.phase) for each in report.pods] == [
         ("train-chief-0-x", "Chief", "Succeeded"),
         ("train-ps-0-x", "PS", "gone"),
@@ -289,20 +293,20 @@ def test_pods_that_were_cleaned_up_after_the_end_are_told_in_the_past() -> None:
 def test_of_a_job_that_runs_pods_that_were_replaced_are_not_told() -> None:
     places = [{"pod": "old", "node": "b", "cachedBytes": 0}]
     running = job(state="Running", placement=places)
-    report = explain(World(job=running, datasets=held(a=60), own_pods=[pod("new", node="a")]))
+    report = explain(JobWorld(job=running, datasets=held(a=60), own_pods=[pod("new", node="a")]))
     assert [each.pod for each in report.pods] == ["new"]
     assert report.pods[0].sentence.startswith("is on a, which holds")
 
 
 def test_pods_of_a_suspended_job_and_pods_on_their_way_out_are_told_in_the_past() -> None:
     places = [{"pod": "p0", "node": "a", "cachedBytes": 0}]
-    suspended = explain(World(job=job(state="Suspended", placement=places), datasets=held(a=60)))
+    suspended = explain(JobWorld(job=job(state="Suspended", placement=places), datasets=held(a=60)))
     assert suspended.pods[0].sentence.startswith("was on a, which now holds")
     going = pod("p0", node="a")
     going["metadata"]["deletionTimestamp"] = NOW
-    leaving = explain(World(job=job(state="Running"), datasets=held(a=60), own_pods=[going]))
+    leaving = explain(JobWorld(job=job(state="Running"), datasets=held(a=60), own_pods=[going]))
     assert leaving.pods[0].sentence.startswith("was on a, which now holds")
-    unplaced = explain(World(job=job(state="Suspended"), datasets=held(a=60), own_pods=[pod("p0")]))
+    unplaced = explain(JobWorld(job=job(state="Suspended"), datasets=held(a=60), own_pods=[pod("p0")]))
     assert unplaced.pods[0].sentence == "never had a node"
 
 
@@ -337,5 +341,5 @@ def test_where_the_job_and_its_data_meet_is_said_with_what_was_expected_and_what
     meeting: Object, sentence: str
 ) -> None:
     told = {"dataset": "pictures", "copy": "0", "meeting": {"decidedTime": "2026-01-01T00:00:00Z", **meeting}}
-    report = explain(World(job=job(state="Running", copies=[told]), datasets=held(a=60)))
+    report = explain(JobWorld(job=job(state="Running", copies=[told]), datasets=held(a=60)))
     assert any(sentence in text for text in report.remarks), report.remarks

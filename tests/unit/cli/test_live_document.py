@@ -12,14 +12,14 @@ from tdcs.cli.live.document import (
     DatasetRow,
     Document,
     JobRow,
+    LiveObjects,
     NodeRow,
-    World,
     changes,
     document,
     trimmed_node,
 )
 from tdcs.cli.live.live_pods import kept_pod, pod_row
-from tdcs.cli.live.terminal import View, shared_out
+from tdcs.cli.live.terminal import LiveScreen, shared_out
 from tdcs.cli.live.watches import Contact
 from tdcs.model.kube_objects import Object
 
@@ -82,7 +82,7 @@ def rows(found: Document, section: str) -> dict[str, Any]:
 
 def test_a_node_shows_what_it_holds_and_what_runs_there() -> None:
     found = document(
-        World(
+        LiveObjects(
             nodes=[node("a"), node("b", ready="Unknown", unschedulable=True)],
             pods=[
                 pod_row(pod("p0", node="a", job="train")),
@@ -115,7 +115,7 @@ def test_a_node_shows_what_it_holds_and_what_runs_there() -> None:
 def test_blocks_that_two_datasets_share_count_once() -> None:
     shared = {"mountPath": "/datasets/0a", **held(a=60)}
     found = document(
-        World(
+        LiveObjects(
             nodes=[node("a")],
             datasets=[
                 dataset("texts", mountPath="/datasets/0b", **held(a=30)),
@@ -135,7 +135,9 @@ def test_blocks_that_two_datasets_share_count_once() -> None:
 
 
 def test_without_the_right_to_list_nodes_those_with_data_are_shown() -> None:
-    found = document(World(datasets=[dataset(**held(a=60, c=0))], limits={"nodes": "you may not list nodes"}))
+    found = document(
+        LiveObjects(datasets=[dataset(**held(a=60, c=0))], limits={"nodes": "you may not list nodes"})
+    )
     assert rows(found, "nodes")["a"].gpus is None
     assert set(rows(found, "nodes")) == {"a"}
     assert rows(found, "limits")["nodes"].why == "you may not list nodes"
@@ -143,7 +145,7 @@ def test_without_the_right_to_list_nodes_those_with_data_are_shown() -> None:
 
 def test_pods_of_others_that_mount_a_datasets_claim_are_jobs_too() -> None:
     found = document(
-        World(
+        LiveObjects(
             pods=[
                 pod_row(pod("w-0", node="a", claims=("pictures",), owner="train")),
                 pod_row(pod("w-1", claims=("pictures",), owner="train", waits="0/9 nodes are available")),
@@ -167,7 +169,7 @@ def test_a_pod_that_has_a_node_and_does_not_run_yet_is_starting() -> None:
             pod_row(pod(f"w-{number}", node="a", claims=("pictures",), owner="train", phase=phase))
             for number, phase in enumerate(phases)
         ]
-        found: JobRow = rows(document(World(pods=pods, datasets=[dataset()])), "jobs")["Job/team/train"]
+        found: JobRow = rows(document(LiveObjects(pods=pods, datasets=[dataset()])), "jobs")["Job/team/train"]
         return found
 
     assert (look("Pending", "Pending").state, look("Pending", "Pending").ready) == ("Starting", 0)
@@ -178,14 +180,14 @@ def test_a_pod_that_has_a_node_and_does_not_run_yet_is_starting() -> None:
 
 def test_a_job_that_has_succeeded_does_not_show_none_of_its_pods() -> None:
     pods = [{"name": "Worker", "ready": 0, "succeeded": 2}]
-    found = document(World(jobs=[job("done", state="Succeeded", replicaStatuses=pods)]))
+    found = document(LiveObjects(jobs=[job("done", state="Succeeded", replicaStatuses=pods)]))
     row: JobRow = rows(found, "jobs")["TrainingJob/team/done"]
     assert row.outcome == "2 of 2 succeeded"
 
 
 def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
     found = document(
-        World(
+        LiveObjects(
             jobs=[
                 job("late", state="Queued", created="2026-05-01T11:00:00Z"),
                 job("early", state="Waiting", message="its data is not there yet"),
@@ -202,7 +204,7 @@ def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
 
 def test_jobs_that_the_operators_queue_leaves_out_have_no_place_in_it() -> None:
     found = document(
-        World(
+        LiveObjects(
             jobs=[
                 job("huge", state="Queued", reason="NoNodeIsLargeEnough", created="2026-05-01T10:00:00Z"),
                 job("paused", state="Queued", reason="NotAllPodsPlaced", created="2026-05-01T10:00:00Z"),
@@ -219,7 +221,7 @@ def test_jobs_that_the_operators_queue_leaves_out_have_no_place_in_it() -> None:
 def test_a_dataset_shows_how_far_it_is_and_why_it_is_not_ready() -> None:
     ready = {"type": "Ready", "status": "False", "message": "it is being loaded"}
     found = document(
-        World(
+        LiveObjects(
             datasets=[
                 dataset(state="Loading", wantedBytes=50, loadedBytes=20, conditions=[ready], **held(a=9))
             ]
@@ -232,16 +234,16 @@ def test_a_dataset_shows_how_far_it_is_and_why_it_is_not_ready() -> None:
 
 @pytest.mark.parametrize("copies", ["oops", [{"id": "0", "nodes": "many"}], [7]])
 def test_a_status_that_cannot_be_read_hides_no_other_row(copies: Any) -> None:
-    found = document(World(datasets=[dataset("odd", copies=copies), dataset(**held(a=1))]))
+    found = document(LiveObjects(datasets=[dataset("odd", copies=copies), dataset(**held(a=1))]))
     assert set(rows(found, "datasets")) == {"team/odd", "team/pictures"}
     assert rows(found, "nodes")["a"].held == (("team/pictures", 1),)
 
 
 def test_only_rows_that_changed_are_sent_and_those_that_are_gone_are_said() -> None:
-    before = document(World(datasets=[dataset(**held(a=1)), dataset("texts")], nodes=[node("a")]))
-    same = document(World(datasets=[dataset(**held(a=1)), dataset("texts")], nodes=[node("a")]))
+    before = document(LiveObjects(datasets=[dataset(**held(a=1)), dataset("texts")], nodes=[node("a")]))
+    same = document(LiveObjects(datasets=[dataset(**held(a=1)), dataset("texts")], nodes=[node("a")]))
     assert changes(before, same) == {}
-    after = document(World(datasets=[dataset(**held(a=2))], nodes=[node("a")]))
+    after = document(LiveObjects(datasets=[dataset(**held(a=2))], nodes=[node("a")]))
     found = changes(before, after)
     assert set(found) == {"datasets", "nodes"}
     assert found["datasets"] == {"team/texts": None}
@@ -253,15 +255,15 @@ def test_little_is_kept_of_a_pod() -> None:
     assert set(kept) == {"metadata", "row"}
 
 
-def shown(world: World, *, lines: int | None, contact: Contact | None = None, width: int = 160) -> str:
+def shown(world: LiveObjects, *, lines: int | None, contact: Contact | None = None, width: int = 160) -> str:
     console = Console(file=io.StringIO(), width=width, height=50)
-    console.print(View(document(world), contact=contact or Contact(), lines=lines))
+    console.print(LiveScreen(document(world), contact=contact or Contact(), lines=lines))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def large() -> World:
+def large() -> LiveObjects:
     objects = cluster(nodes=40, jobs=60)
-    return World(
+    return LiveObjects(
         nodes=[trimmed_node(each) for each in objects["nodes"]],
         pods=[pod_row(each) for each in objects["pods"]],
         clusters=objects["cacheclusters"],
@@ -303,7 +305,7 @@ def test_no_width_of_a_terminal_hides_a_name_a_figure_or_a_reason(width: int) ->
 @pytest.mark.parametrize("width", WIDTHS)
 def test_long_names_leave_room_for_the_figures(width: int) -> None:
     name = "a-name-that-is-about-as-long-as-names-in-a-real-cluster-are-0123456789"
-    world = World(
+    world = LiveObjects(
         nodes=[node(name)],
         datasets=[dataset(name, state="Ready", **held(**{name: 40}))],
         jobs=[job(name, state="Running", replicaStatuses=[{"name": "Worker", "ready": 2}])],
@@ -317,7 +319,9 @@ def test_long_names_leave_room_for_the_figures(width: int) -> None:
 
 
 def test_nodes_that_need_a_look_come_first() -> None:
-    world = World(nodes=[node("a"), node("b"), node("c", ready="Unknown")], datasets=[dataset(**held(b=9))])
+    world = LiveObjects(
+        nodes=[node("a"), node("b"), node("c", ready="Unknown")], datasets=[dataset(**held(b=9))]
+    )
     text = shown(world, lines=None)
     places = [text.index(f"\n{name} ") for name in ("c", "b", "a")]
     assert places == sorted(places)
@@ -326,9 +330,9 @@ def test_nodes_that_need_a_look_come_first() -> None:
 
 def test_a_job_that_starts_is_not_counted_as_running() -> None:
     states = ("Running", "Starting", "Restarting", "Queued")
-    text = shown(World(jobs=[job(state.lower(), state=state) for state in states]), lines=None)
+    text = shown(LiveObjects(jobs=[job(state.lower(), state=state) for state in states]), lines=None)
     assert "1 running, 2 starting, 1 waiting" in text
-    text = shown(World(jobs=[job("one", state="Running")]), lines=None)
+    text = shown(LiveObjects(jobs=[job("one", state="Running")]), lines=None)
     assert "1 running, 0 waiting" in text
 
 
@@ -340,7 +344,7 @@ def test_without_an_end_the_terminal_shows_everything() -> None:
 
 
 def test_the_terminal_says_what_is_missing_and_that_it_is_old() -> None:
-    world = World(limits={"nodes": "you may not list nodes"})
+    world = LiveObjects(limits={"nodes": "you may not list nodes"})
     text = shown(world, lines=None, contact=Contact(lost_since=1.0, problem="cannot get: connection refused"))
     assert "The API server does not answer, this is old: cannot get: connection refused" in text
     assert "Not everything is shown: you may not list nodes" in text

@@ -13,7 +13,7 @@ from tests.support.kube.api_stand_in import ApiStandIn
 from tests.unit.control.server import Server
 
 from tdcs.cli.console import Console
-from tdcs.cli.explain.listed_objects import World, check_namespace, used_namespaces
+from tdcs.cli.explain.listed_objects import ListedObjects, check_namespace, used_namespaces
 from tdcs.cli.explain.status_command import _look_elsewhere, show
 from tdcs.cli.main import main
 from tdcs.kube.errors import ForbiddenError
@@ -32,7 +32,7 @@ def condition(kind: str, status: str, message: str = "") -> dict[str, str]:
     return {"type": kind, "status": status, "message": message}
 
 
-WORLD = World(
+WORLD = ListedObjects(
     clusters=[
         obj(
             "default",
@@ -86,7 +86,7 @@ WORLD = World(
 )
 
 
-def shown(world: World, *, namespace: str | None = "n") -> str:
+def shown(world: ListedObjects, *, namespace: str | None = "n") -> str:
     console = Console(file=io.StringIO(), width=160, color_system=None)
     show(world, namespace=namespace, console=console)
     assert isinstance(console.file, io.StringIO)
@@ -116,7 +116,7 @@ def test_what_is_not_ready_or_complete_has_its_reason_in_its_row() -> None:
         return {**condition(kind, status), "reason": reason}
 
     rows = shown(
-        World(
+        ListedObjects(
             clusters=[obj("cache", conditions=[because("Ready", "False", "MasterAway")])],
             datasets=[obj("refused", state="Failed", reason="EndpointNotAllowed")],
             preloads=[
@@ -146,7 +146,9 @@ def test_a_new_cache_that_starts_needs_nobody() -> None:
         {**condition("Ready", "False", reason), "reason": reason}
         for reason in ("CacheStarting", "CacheUnavailable")
     )
-    told = complaints(World(clusters=[obj("new", conditions=[starts]), obj("old", conditions=[away])]))
+    told = complaints(
+        ListedObjects(clusters=[obj("new", conditions=[starts]), obj("old", conditions=[away])])
+    )
     assert told == ["! CacheCluster n/old: CacheUnavailable"]
 
 
@@ -154,7 +156,7 @@ def test_what_is_granted_with_a_warning_is_said() -> None:
     warned = {**condition("Granted", "True", "a longer ttl"), "reason": "TtlShorterThanLoad"}
     fine = {**condition("Granted", "True", "all of it"), "reason": "Granted"}
     datasets = [obj("one", state="Ready", conditions=[warned]), obj("two", state="Ready", conditions=[fine])]
-    assert complaints(World(datasets=datasets)) == ["! Dataset n/one: a longer ttl"]
+    assert complaints(ListedObjects(datasets=datasets)) == ["! Dataset n/one: a longer ttl"]
 
 
 def test_what_was_deleted_a_while_ago_and_is_still_there_says_why() -> None:
@@ -172,7 +174,7 @@ def test_what_was_deleted_a_while_ago_and_is_still_there_says_why() -> None:
 
     def told(now: str) -> list[str]:
         console = Console(file=io.StringIO(), width=160, color_system=None)
-        show(World(datasets=[deleted, stuck]), namespace="n", console=console, now=now)
+        show(ListedObjects(datasets=[deleted, stuck]), namespace="n", console=console, now=now)
         assert isinstance(console.file, io.StringIO)
         return [line for line in console.file.getvalue().splitlines() if line.startswith("!")]
 
@@ -187,7 +189,7 @@ def test_what_was_deleted_a_while_ago_and_is_still_there_says_why() -> None:
 
 
 def test_nothing_is_said_in_a_line() -> None:
-    text = shown(World(), namespace=None)
+    text = shown(ListedObjects(), namespace=None)
     assert "no Dataset in any namespace" in text
     assert "no CacheCluster" in text
 
@@ -207,7 +209,7 @@ def test_all_namespaces_are_told_apart() -> None:
     assert "n/pictures" in shown(WORLD, namespace=None)
 
 
-def complaints(world: World) -> list[str]:
+def complaints(world: ListedObjects) -> list[str]:
     return [line for line in shown(world).splitlines() if line.startswith("!")]
 
 
@@ -230,7 +232,7 @@ def complaints(world: World) -> list[str]:
 def test_a_job_that_only_a_person_can_help_is_told_once_with_its_message(state: str, reason: str) -> None:
     failed = [condition("Failed", "True", "what to mend")] if state == "Failed" else []
     job = obj("train", state=state, reason=reason, message="what to mend", conditions=failed)
-    assert complaints(World(jobs=[job])) == ["! TrainingJob n/train: what to mend"]
+    assert complaints(ListedObjects(jobs=[job])) == ["! TrainingJob n/train: what to mend"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_a_job_that_only_a_person_can_help_is_told_once_with_its_message(state: 
     ],
 )
 def test_a_job_that_goes_on_by_itself_needs_nobody(state: str, reason: str) -> None:
-    assert complaints(World(jobs=[obj("train", state=state, reason=reason, message="a while")])) == []
+    assert complaints(ListedObjects(jobs=[obj("train", state=state, reason=reason, message="a while")])) == []
 
 
 def preload(state: str, reason: str) -> dict[str, Any]:
@@ -266,20 +268,20 @@ def test_a_preload_that_has_failed_or_lacks_its_dataset_or_nodes_is_told() -> No
         ("Pending", "DatasetNotFound"),
         ("Pending", "NoCacheNode"),
     ):
-        told = complaints(World(preloads=[preload(state, reason)]))
+        told = complaints(ListedObjects(preloads=[preload(state, reason)]))
         assert told == [f"! Preload n/warm: {reason} is told"]
     for state, reason in (("Pending", "Planning"), ("Loading", "LoadFailed"), ("Suspended", "Suspended")):
-        assert complaints(World(preloads=[preload(state, reason)])) == []
+        assert complaints(ListedObjects(preloads=[preload(state, reason)])) == []
 
 
 def test_of_a_job_that_has_ended_the_workers_that_succeeded_are_counted() -> None:
     counts = [{"name": "Worker", "ready": 0, "succeeded": 2}]
     spec = {"workers": 2}
     ended = obj("train", spec=spec, state="Succeeded", replicaStatuses=counts)
-    assert "2 of 2 succeeded" in shown(World(jobs=[ended]))
+    assert "2 of 2 succeeded" in shown(ListedObjects(jobs=[ended]))
     running = obj("train", spec=spec, state="Running", replicaStatuses=[{"name": "Worker", "ready": 1}])
-    assert "1 of 2" in shown(World(jobs=[running]))
-    assert "succeeded" not in shown(World(jobs=[running]))
+    assert "1 of 2" in shown(ListedObjects(jobs=[running]))
+    assert "succeeded" not in shown(ListedObjects(jobs=[running]))
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,7 @@ def test_of_a_job_that_has_ended_the_pods_by_which_it_ended_are_counted(
     roles = [one["name"] for one in job["spec"]["replicaSpecs"]]
     counts = [{"name": role, "ready": 0, "succeeded": done.get(role, 0)} for role in roles]
     job["status"] = {"state": state, "replicaStatuses": counts}
-    assert f" {text} " in shown(World(jobs=[job]))
+    assert f" {text} " in shown(ListedObjects(jobs=[job]))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,7 @@ def test_of_a_job_that_has_ended_the_pods_by_which_it_ended_are_counted(
 def test_an_operator_that_is_not_at_work_is_said_first(renewed: str | None, said: str) -> None:
     lease = {"metadata": {"name": "tdcs-operator"}, "spec": {"holderIdentity": "one", "renewTime": renewed}}
     console = Console(file=io.StringIO(), width=160, color_system=None)
-    show(World(lease=lease), namespace="n", console=console, now="2026-01-01T00:10:00Z")
+    show(ListedObjects(lease=lease), namespace="n", console=console, now="2026-01-01T00:10:00Z")
     assert isinstance(console.file, io.StringIO)
     first = console.file.getvalue().splitlines()[0]
     assert first.startswith("! Operator: none has renewed Lease tdcs-system/tdcs-operator") == bool(said)

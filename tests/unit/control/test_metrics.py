@@ -8,18 +8,18 @@ from prometheus_client import generate_latest
 from tests.unit.control.builders import dataset_object
 
 from tdcs.control.context import Stores
-from tdcs.control.operator_metrics import Metrics
+from tdcs.control.operator_metrics import OperatorMetrics
 
 
-def told(metrics: Metrics) -> dict[str, float]:
+def told(metrics: OperatorMetrics) -> dict[str, float]:
     """Every sample with its labels, as the text format has it."""
     lines = generate_latest(metrics.registry).decode().splitlines()
     pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in pairs}
 
 
-def metrics_of(**stores: dict[tuple[str, str], object]) -> Metrics:
-    metrics = Metrics()
+def metrics_of(**stores: dict[tuple[str, str], object]) -> OperatorMetrics:
+    metrics = OperatorMetrics()
     metrics.show(
         stores=Stores(**stores),  # type: ignore[arg-type]
         queued=lambda: 3,
@@ -120,13 +120,13 @@ def test_how_long_reads_of_a_job_waited_is_there_by_what_for() -> None:
 
 
 def test_what_failed_is_counted_on_by_the_process_that_takes_the_place_of_one_that_lost_its_lease() -> None:
-    first = Metrics()
+    first = OperatorMetrics()
     for kind in ("Dataset", "Dataset"):
         with suppress(ValueError), first.timed(kind=kind):
             raise ValueError
     with suppress(ValueError), first.timed_schedule():
         raise ValueError
-    second = Metrics(lease_losses=1, earlier_failures=first.failures())
+    second = OperatorMetrics(lease_losses=1, earlier_failures=first.failures())
     with suppress(ValueError), second.timed(kind="Dataset"):
         raise ValueError
     found = told(second)
@@ -175,7 +175,7 @@ def test_restarts_give_backs_and_how_long_a_job_waits_are_told() -> None:
 
 
 def test_when_each_certificate_ends_is_told() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     in_a_day = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     metrics.show(
         stores=Stores(),

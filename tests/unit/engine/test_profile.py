@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.alluxio.profile import Role, Tier, java_options, render_properties, site_properties
+from tdcs.alluxio.profile import AlluxioRole, ProfileTier, java_options, render_properties, site_properties
 from tdcs.api.durations import to_seconds
 from tdcs.control.context import Settings
 
 NAMES = Path(__file__).parents[3] / "deploy" / "local" / "alluxio" / "names"
-TIER = Tier(medium="SSD", path="/var/lib/tdcs/cache/default", capacity_bytes=10_737_418_240)
+TIER = ProfileTier(medium="SSD", path="/var/lib/tdcs/cache/default", capacity_bytes=10_737_418_240)
 
 
 def test_a_worker_that_dies_is_told_of_in_fifteen_seconds() -> None:
@@ -38,8 +38,8 @@ def test_the_file_is_the_same_for_the_same_settings_and_escaped_as_java_reads_it
     assert render_properties(site_properties(tier=TIER)) == render_properties(site_properties(tier=TIER))
 
 
-@pytest.mark.parametrize("role", Role)
-def test_every_role_has_bounded_memory_and_threads_for_its_processors(role: Role) -> None:
+@pytest.mark.parametrize("role", AlluxioRole)
+def test_every_role_has_bounded_memory_and_threads_for_its_processors(role: AlluxioRole) -> None:
     small = java_options(role=role, heap_bytes=256 << 20, processors=2)
     assert "-Xmx256m" in small
     assert "-XX:ActiveProcessorCount=2" in small
@@ -51,19 +51,23 @@ def test_every_role_has_bounded_memory_and_threads_for_its_processors(role: Role
 
 def test_with_few_processors_only_those_compile_twice_who_read_all_day() -> None:
     once = "-XX:TieredStopAtLevel=1"
-    assert once in java_options(role=Role.WORKER, processors=2)
-    assert once in java_options(role=Role.MASTER, processors=2)
-    assert once not in java_options(role=Role.FUSE, processors=2)
-    large = java_options(role=Role.WORKER, processors=16)
+    assert once in java_options(role=AlluxioRole.WORKER, processors=2)
+    assert once in java_options(role=AlluxioRole.MASTER, processors=2)
+    assert once not in java_options(role=AlluxioRole.FUSE, processors=2)
+    large = java_options(role=AlluxioRole.WORKER, processors=16)
     assert once not in large
     assert "-XX:CICompilerCount=4" in large
 
 
 def test_a_worker_gives_up_no_block_whose_source_may_still_be_read() -> None:
     name = "-Dalluxio.user.network.rpc.keepalive.timeout"
-    assert f"{name}=5min" in java_options(role=Role.WORKER)
+    assert f"{name}=5min" in java_options(role=AlluxioRole.WORKER)
     # A client must hear soon of a master that is gone.
-    assert not any(name in option for role in (Role.MASTER, Role.FUSE) for option in java_options(role=role))
+    assert not any(
+        name in option
+        for role in (AlluxioRole.MASTER, AlluxioRole.FUSE)
+        for option in java_options(role=role)
+    )
 
 
 @pytest.mark.parametrize("trusted", [True, False])

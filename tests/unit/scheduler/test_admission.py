@@ -17,15 +17,15 @@ from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CONFIG_MAPS, Resource
 from tdcs.trust.roles import Role
 from tdcs_scheduler.claim_list import ClaimList, claim_keys
-from tdcs_scheduler.http_server import Answer, Request
-from tdcs_scheduler.metrics import Metrics
+from tdcs_scheduler.http_server import HttpAnswer, HttpRequest
+from tdcs_scheduler.metrics import ExtenderMetrics
 from tdcs_scheduler.view import DatasetView
 from tdcs_scheduler.webhook import Webhook
 from tdcs_scheduler.webhook_certificate import CertificateError, CertificateFiles
 
 
-def webhook() -> tuple[Webhook, Metrics]:
-    metrics = Metrics(view_age_seconds=lambda: 0.0, datasets=lambda: 0.0, waiting_pods=lambda: 0.0)
+def webhook() -> tuple[Webhook, ExtenderMetrics]:
+    metrics = ExtenderMetrics(view_age_seconds=lambda: 0.0, datasets=lambda: 0.0, waiting_pods=lambda: 0.0)
     view = DatasetView()
     for key in (("team", CLAIM), ("other", "checkpoints")):
         view.on_change(key, {"status": {}})
@@ -39,8 +39,8 @@ def review(pod: Object) -> bytes:
     ).encode()
 
 
-def post(app: Webhook, body: bytes, *, method: str = "POST", path: str = "/pods") -> Answer:
-    return app.handle(Request(method, path, body))
+def post(app: Webhook, body: bytes, *, method: str = "POST", path: str = "/pods") -> HttpAnswer:
+    return app.handle(HttpRequest(method, path, body))
 
 
 @pytest.mark.parametrize("name", NEW_PODS)

@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 from tdcs_scheduler.app import Extender
 from tdcs_scheduler.demand import Demand, waiting_pod
-from tdcs_scheduler.http_server import Answer, Request
+from tdcs_scheduler.http_server import HttpAnswer, HttpRequest
 from tdcs_scheduler.main import LogFormat
 from tdcs_scheduler.view import DatasetView
 
@@ -37,8 +37,8 @@ def extender(freshness: Clock | None = None, **options: Any) -> Extender:
     return Extender(view=view, freshness=freshness or Clock(), stale_after_seconds=180, **options)
 
 
-def ask(app: Extender, method: str, path: str, body: bytes = b"", *, port: int = 8900) -> Answer:
-    return app.handle(Request(method, path, body, port))
+def ask(app: Extender, method: str, path: str, body: bytes = b"", *, port: int = 8900) -> HttpAnswer:
+    return app.handle(HttpRequest(method, path, body, port))
 
 
 def request(annotation: str | None = '[{"dataset": "team/images", "copy": "0"}]', uid: str = "u") -> bytes:

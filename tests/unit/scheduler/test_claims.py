@@ -10,7 +10,7 @@ from tests.unit.scheduler.test_rank import MB, candidates, dataset, ranked, view
 
 from tdcs_scheduler.demand import waiting_pod
 from tdcs_scheduler.protocol import PrioritizeRequest, decode_request
-from tdcs_scheduler.rank import Kind
+from tdcs_scheduler.rank import AnswerKind
 
 
 def mounting(*claims: str, **others: Any) -> PrioritizeRequest:
@@ -53,7 +53,7 @@ def test_claims_are_read_from_the_pods_volumes_each_once() -> None:
 def test_a_pod_with_a_claim_is_placed_by_any_copy_of_its_dataset() -> None:
     ranking = ranked(mounting("images"), view(images=IMAGES))
 
-    assert ranking.kind is Kind.SCORED
+    assert ranking.kind is AnswerKind.SCORED
     assert ranking.scores == {"a": 10, "b": 5, "c": 10}
 
 
@@ -70,7 +70,7 @@ def test_a_worker_that_the_annotation_says_does_not_read_is_kept_from_its_claims
     annotation = json.dumps([{"dataset": "team/images", "readers": "0-1"}])
     ranking = ranked(mounting("images", annotation=annotation, index=5), view(images=IMAGES))
 
-    assert ranking.kind is Kind.NO_READER
+    assert ranking.kind is AnswerKind.NO_READER
     assert ranking.scores == {"d": 1}
 
 
@@ -78,7 +78,7 @@ def test_a_worker_that_the_annotation_says_does_not_read_is_kept_from_its_claims
 def test_a_claim_without_a_dataset_is_some_other_volume(claims: tuple[str, ...]) -> None:
     ranking = ranked(mounting(*claims), view(images=IMAGES))
 
-    assert ranking.kind is Kind.NO_DATASET
+    assert ranking.kind is AnswerKind.NO_DATASET
     assert not ranking.scores
     assert not ranking.unknown
 
@@ -94,20 +94,23 @@ def test_a_pod_that_opted_out_is_placed_as_by_any_scheduler() -> None:
     )
     ranking = ranked(request, view(images=IMAGES))
 
-    assert ranking.kind is Kind.OPTED_OUT
+    assert ranking.kind is AnswerKind.OPTED_OUT
     assert not ranking.scores
     assert not sent(metadata={"labels": {"tdcs.io/place-by-data": "true"}}).opted_out
 
 
 def test_a_dataset_that_is_deleted_while_a_pod_waits_has_no_say_any_more() -> None:
     known = view(images=IMAGES)
-    assert ranked(mounting("images"), known).kind is Kind.SCORED
+    assert ranked(mounting("images"), known).kind is AnswerKind.SCORED
     known.on_change(("team", "images"), None)
-    assert ranked(mounting("images"), known).kind is Kind.NO_DATASET
+    assert ranked(mounting("images"), known).kind is AnswerKind.NO_DATASET
 
 
 def test_claims_of_another_namespace_are_others() -> None:
-    assert ranked(mounting("images", claims=("other/images",)), view(images=IMAGES)).kind is Kind.NO_DATASET
+    assert (
+        ranked(mounting("images", claims=("other/images",)), view(images=IMAGES)).kind
+        is AnswerKind.NO_DATASET
+    )
 
 
 async def test_a_bad_annotation_beside_a_claim_is_reported_and_the_claim_counts(

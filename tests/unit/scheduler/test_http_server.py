@@ -13,7 +13,7 @@ from tests.unit.scheduler.test_app import Clock, extender, metric, request
 
 from tdcs_scheduler import http_server
 from tdcs_scheduler.app import MAX_BODY_BYTES, Extender
-from tdcs_scheduler.http_server import Connection, HttpServer
+from tdcs_scheduler.http_server import HttpServer, ServerConnection
 
 CALL = request()
 SCORES = [{"Host": "a", "Score": 10}]
@@ -27,7 +27,7 @@ class Client(asyncio.Transport):
         self.pieces: list[bytes] = []
         self.closed = False
         self.server = HttpServer(app.handle, most_bytes=MAX_BODY_BYTES)
-        self.protocol = Connection(self.server)
+        self.protocol = ServerConnection(self.server)
         self.protocol.connection_made(self)
 
     def write(self, data: Any) -> None:

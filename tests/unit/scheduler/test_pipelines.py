@@ -11,7 +11,7 @@ from tests.unit.scheduler.test_rank import IMAGES, MB, candidates, dataset, rank
 
 from tdcs_scheduler.demand import Demand, waiting_pod
 from tdcs_scheduler.protocol import BadAnnotationError, PrioritizeRequest, decode_annotation, decode_request
-from tdcs_scheduler.rank import Kind
+from tdcs_scheduler.rank import AnswerKind
 
 READ_BY_FIRST = {**IMAGES, "readers": "0-1"}
 
@@ -31,7 +31,7 @@ def test_a_reader_goes_to_its_data_and_the_others_leave_it_alone() -> None:
     known = view(images=dataset({"a": 100 * MB}))
     assert ranked(worker(0, READ_BY_FIRST), known).scores == {"a": 10}
     ranking = ranked(worker(2, READ_BY_FIRST), known)
-    assert ranking.kind is Kind.NO_READER
+    assert ranking.kind is AnswerKind.NO_READER
     assert ranking.scores == {"b": 1, "c": 1}
     # Of a pod without an index it is not known that it reads nothing.
     assert ranked(worker(None, READ_BY_FIRST), known).scores == {"a": 10}

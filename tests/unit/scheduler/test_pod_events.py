@@ -7,7 +7,7 @@ from tests.unit.kube.fake import ScriptedApi
 
 from tdcs_scheduler.app import Extender
 from tdcs_scheduler.demand import Demand, waiting_pod
-from tdcs_scheduler.serving import PodEvents
+from tdcs_scheduler.serving import AnnotationEvents
 from tdcs_scheduler.view import DatasetView
 
 
@@ -29,7 +29,9 @@ def prioritize(app: Extender, *, annotation: str) -> None:
 
 async def test_a_bad_annotation_makes_one_event_on_the_pod() -> None:
     api = ScriptedApi()
-    app = Extender(view=DatasetView(), freshness=Fresh(), stale_after_seconds=180, report=PodEvents(api=api))
+    app = Extender(
+        view=DatasetView(), freshness=Fresh(), stale_after_seconds=180, report=AnnotationEvents(api=api)
+    )
     for _ in range(3):  # kube-scheduler asks again and again
         prioritize(app, annotation="oops")
     await eventually_async(lambda: bool(api.written), deadline=60, interval=0.01)
@@ -46,7 +48,7 @@ async def test_a_dataset_that_does_not_exist_makes_one_event_on_the_pod_that_nam
     api, view = ScriptedApi(), DatasetView()
     view.on_change(("team", "empty"), {"status": {}})
     view.on_change(("team", "broken"), {"status": {"copies": 7}})
-    app = Extender(view=view, freshness=Fresh(), stale_after_seconds=180, report=PodEvents(api=api))
+    app = Extender(view=view, freshness=Fresh(), stale_after_seconds=180, report=AnnotationEvents(api=api))
     prioritize(app, annotation='[{"dataset": "team/empty"}, {"dataset": "team/broken"}]')  # nothing wrong
     for _ in range(3):
         prioritize(app, annotation='[{"dataset": "team/empty"}, {"dataset": "team/imagse", "copy": "0"}]')
@@ -65,7 +67,7 @@ async def test_of_several_datasets_the_missing_one_is_told_and_the_others_count(
     api, view = ScriptedApi(), DatasetView()
     copy = {"id": "0", "nodes": [{"name": "a", "bytes": 9}]}
     view.on_change(("team", "images"), {"status": {"totalBytes": 9, "copies": [copy]}})
-    app = Extender(view=view, freshness=Fresh(), stale_after_seconds=180, report=PodEvents(api=api))
+    app = Extender(view=view, freshness=Fresh(), stale_after_seconds=180, report=AnnotationEvents(api=api))
     prioritize(app, annotation='[{"dataset": "team/images"}, {"dataset": "team/labels"}]')
     await eventually_async(lambda: bool(api.written), deadline=60, interval=0.01)
     assert "there is no Dataset team/labels" in api.written[0][1]["message"]
@@ -82,7 +84,7 @@ async def test_a_pod_that_only_names_what_is_missing_is_not_told_that_others_cou
     annotations = {"tdcs.io/datasets": '[{"dataset": "team/images"}]'}
     demand.on_pod(("team", "q"), waiting_pod({"metadata": {"annotations": annotations}}))
     app = Extender(
-        view=view, freshness=Fresh(), stale_after_seconds=180, report=PodEvents(api=api), demand=demand
+        view=view, freshness=Fresh(), stale_after_seconds=180, report=AnnotationEvents(api=api), demand=demand
     )
     prioritize(app, annotation='[{"dataset": "team/typo"}]')
     await eventually_async(lambda: bool(api.written), deadline=60, interval=0.01)

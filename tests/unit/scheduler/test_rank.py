@@ -12,7 +12,7 @@ from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs_scheduler.app import Combinations
 from tdcs_scheduler.demand import Demand, waiting_pod
 from tdcs_scheduler.protocol import Candidates, PrioritizeRequest, decode_request
-from tdcs_scheduler.rank import Kind, Ranking, rank
+from tdcs_scheduler.rank import AnswerKind, Ranking, rank
 from tdcs_scheduler.view import DatasetView
 
 MB = 10**6
@@ -58,7 +58,7 @@ IMAGES = {"dataset": "team/images", "copy": "0"}
 def test_nodes_are_ranked_by_the_bytes_they_hold_and_others_are_left_out() -> None:
     ranking = ranked(asked(IMAGES), view(images=dataset({"a": 60 * MB, "b": 30 * MB, "c": 0})))
 
-    assert ranking.kind is Kind.SCORED
+    assert ranking.kind is AnswerKind.SCORED
     assert ranking.scores == {"a": 10, "b": 5}
 
 
@@ -195,29 +195,29 @@ def test_an_unknown_dataset_among_known_ones_is_named_and_the_others_still_count
 def test_without_data_on_a_candidate_nothing_is_said(known: DatasetView) -> None:
     ranking = ranked(asked(IMAGES), known)
 
-    assert (ranking.kind, ranking.scores) == (Kind.NO_DATA, {})
+    assert (ranking.kind, ranking.scores) == (AnswerKind.NO_DATA, {})
 
 
 def test_a_pod_without_datasets_is_left_to_the_scheduler() -> None:
     known = view(images=dataset({"a": MB}))
     none = PrioritizeRequest(pod="team/x", uid="u", annotation=None, nodes=candidates("ab"))
 
-    assert ranked(none, known).kind is Kind.NO_DATASET
-    assert ranked(asked(), known).kind is Kind.NO_DATASET
+    assert ranked(none, known).kind is AnswerKind.NO_DATASET
+    assert ranked(asked(), known).kind is AnswerKind.NO_DATASET
     assert ranked(asked(), known).scores == {}
 
 
 def test_a_bad_annotation_is_no_error_of_scheduling() -> None:
     ranking = ranked(asked(annotation="images"), view(images=dataset({"a": MB})))
 
-    assert (ranking.kind, ranking.scores) == (Kind.BAD_ANNOTATION, {})
+    assert (ranking.kind, ranking.scores) == (AnswerKind.BAD_ANNOTATION, {})
     assert "tdcs.io/datasets" in ranking.reason
 
 
 def test_before_the_first_list_nothing_is_said() -> None:
     ranking = rank(request=asked(IMAGES), view=view(), demand=Demand(view=view()), synced=False)
 
-    assert (ranking.kind, ranking.scores) == (Kind.NOT_SYNCED, {})
+    assert (ranking.kind, ranking.scores) == (AnswerKind.NOT_SYNCED, {})
 
 
 def waiting(known: DatasetView, **pods: int) -> Demand:
@@ -259,7 +259,7 @@ def test_a_pod_that_finds_its_data_nowhere_leaves_others_theirs() -> None:
     known = view(images=dataset({"z": MB}), text=dataset({"a": MB, "c": MB}))
     ranking = ranked(asked(IMAGES), known, waiting(known, images=1, text=1))
 
-    assert ranking.kind is Kind.NO_DATA
+    assert ranking.kind is AnswerKind.NO_DATA
     assert ranking.scores == {"b": 1, "d": 1}
     assert ranking.reason.endswith("; other pods wait for other data on 2 candidates")
     assert ranked(asked(IMAGES, nodes="ac"), known, waiting(known, text=1)).scores == {}
@@ -273,7 +273,7 @@ def test_a_changed_and_a_deleted_dataset_change_the_scores() -> None:
 
     known.on_change(("team", "images"), None)
     gone = ranked(asked(IMAGES), known)
-    assert (gone.kind, gone.scores, gone.unknown) == (Kind.UNKNOWN_DATASET, {}, ("team/images",))
+    assert (gone.kind, gone.scores, gone.unknown) == (AnswerKind.UNKNOWN_DATASET, {}, ("team/images",))
     assert len(known) == 0
 
 

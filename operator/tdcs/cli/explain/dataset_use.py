@@ -7,8 +7,8 @@ from tdcs.api.conditions import EVICTED, EXPIRED, KEPT_BY_TWIN, UNKNOWN_POLICY
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.sharing import PIN
 from tdcs.decide.cache.eviction_order import lru
-from tdcs.decide.cache.grants import Tier
-from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, DatasetUse, Standing, standing
+from tdcs.decide.cache.grants import GrantTier
+from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, Standing, UsersOfDataset, standing
 from tdcs.model.humanize import counted, human
 
 _DAY: Final = 86_400
@@ -63,19 +63,19 @@ def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -
     if is_kept_by_twin(status, found):
         return "with another Dataset of its source"
     match found.tier:
-        case Tier.PINNED:
+        case GrantTier.PINNED:
             if found.unknown:
                 return f"never (no policy {found.unknown})"
             return "never (pinned)" if dataset.spec.eviction.policy == PIN else "never (schedule never fires)"
-        case Tier.ACTIVE:
+        case GrantTier.ACTIVE:
             return "not while it is read"
-        case Tier.WAITING:
+        case GrantTier.WAITING:
             return "not while jobs wait"
-        case Tier.KEPT:
+        case GrantTier.KEPT:
             return f"in {spoken(found.seconds or 0.0)}"
-        case Tier.IDLE:
+        case GrantTier.IDLE:
             return f"if others need room ({dataset.spec.eviction.policy})"
-        case Tier.DUE:
+        case GrantTier.DUE:
             return "its time is over"
 
 
@@ -83,7 +83,7 @@ def standing_of(
     dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str
 ) -> Standing:
     """How it stands among those that ask for the cache, as the operator decides it."""
-    use = DatasetUse(jobs=jobs, mounted=status.in_use, last_used=status.last_used_time)
+    use = UsersOfDataset(jobs=jobs, mounted=status.in_use, last_used=status.last_used_time)
     # Which policies are installed beside the operator is known there only: its condition says that one is missing.
     missing = any(one.type == names.GRANTED and one.reason == UNKNOWN_POLICY for one in status.conditions)
     return standing(
@@ -97,13 +97,13 @@ def standing_of(
 def has_left(status: DatasetStatus, found: Standing) -> bool:
     """Whether nothing of it is granted any more, and no job asks for it."""
     gone = status.grant is not None and status.grant.reason in (EVICTED, EXPIRED)
-    return gone and found.tier in (Tier.KEPT, Tier.IDLE, Tier.DUE)
+    return gone and found.tier in (GrantTier.KEPT, GrantTier.IDLE, GrantTier.DUE)
 
 
 def is_kept_by_twin(status: DatasetStatus, found: Standing) -> bool:
     """Whether its time is over, and another Dataset of its source keeps it in the cache."""
     said = any(one.type == names.GRANTED and one.reason == KEPT_BY_TWIN for one in status.conditions)
-    return said and found.tier is Tier.DUE
+    return said and found.tier is GrantTier.DUE
 
 
 def spoken(seconds: float) -> str:

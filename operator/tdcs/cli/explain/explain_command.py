@@ -18,7 +18,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.cli.api_client import api_client, list_known, object_options
 from tdcs.cli.console import Console
 from tdcs.cli.explain.explained_dataset import explain_dataset
-from tdcs.cli.explain.explained_job import PodPlace, Report, World, explain
+from tdcs.cli.explain.explained_job import JobReport, JobWorld, PodPlace, explain
 from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError
@@ -28,7 +28,7 @@ from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource
 
 Answer = TypeVar("Answer")
-_Explained: TypeAlias = Report | PodReport
+_Explained: TypeAlias = JobReport | PodReport
 
 
 @click.group(name="explain")
@@ -116,7 +116,7 @@ async def _read_dataset(api: KubeApi, name: str, namespace: str) -> list[str]:
     )
 
 
-def show(report: Report, *, console: Console) -> None:
+def show(report: JobReport, *, console: Console) -> None:
     console.print(f"[bold]TrainingJob {escape(report.job)}[/bold]: {escape(report.state)}")
     console.print(escape(report.headline), soft_wrap=True)
     if report.datasets:
@@ -134,7 +134,7 @@ def show(report: Report, *, console: Console) -> None:
             console.print(escape(remark), soft_wrap=True)
 
 
-def _sentences(report: Report) -> list[tuple[str, str]]:
+def _sentences(report: JobReport) -> list[tuple[str, str]]:
     """What is said of each pod. Pods often wait for the same, which the job says, too: that is said once."""
     first: dict[str, str] = {}
     found = []
@@ -174,14 +174,14 @@ def _alternatives(pods: Sequence[PodPlace], *, console: Console) -> None:
     console.print(table)
 
 
-async def _read(api: KubeApi, name: str, namespace: str) -> Report:
+async def _read(api: KubeApi, name: str, namespace: str) -> JobReport:
     try:
         return explain(await _world(api, name=name, namespace=namespace))
     except ValidationError as error:
         raise click.ClickException(f"TrainingJob {namespace}/{name}: {explain_invalid(error)}") from error
 
 
-async def _world(api: KubeApi, *, name: str, namespace: str) -> World:
+async def _world(api: KubeApi, *, name: str, namespace: str) -> JobWorld:
     found = await existing(api, TRAINING_JOBS, kind="TrainingJob", name=name, namespace=namespace)
     uses = [use["name"] for use in (found.get("spec") or {}).get("datasets") or ()]
     datasets = {use: await api.get(DATASETS, name=use, namespace=namespace) for use in uses}
@@ -189,7 +189,7 @@ async def _world(api: KubeApi, *, name: str, namespace: str) -> World:
     with contextlib.suppress(ForbiddenError):
         labels = f"{names.LABEL_TRAINING_JOB}={name}"
         own = (await api.list(PODS, namespace=namespace, labels=labels)).items
-    return World(
+    return JobWorld(
         job=found,
         datasets={use: dataset for use, dataset in datasets.items() if dataset is not None},
         own_pods=own or (),

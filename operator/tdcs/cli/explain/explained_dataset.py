@@ -13,7 +13,7 @@ from tdcs.cli.explain import dataset_use
 from tdcs.cli.live.live_pods import pod_row
 from tdcs.control.node_usage import claims_of
 from tdcs.decide.cache.dataset_demand import jobs_of
-from tdcs.decide.cache.grants import Tier
+from tdcs.decide.cache.grants import GrantTier
 from tdcs.decide.cache.mount_standing import DatasetJobs
 from tdcs.decide.job.job_phase import why_not_mounted
 from tdcs.decide.place.data_location import copies_of
@@ -215,23 +215,23 @@ def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, creat
             f"it leaves with that one{used}"
         )
     match found.tier:
-        case Tier.PINNED if found.unknown:
+        case GrantTier.PINNED if found.unknown:
             return f"It does not leave the cache: no eviction policy {found.unknown} is installed"
-        case Tier.PINNED if eviction.policy == PIN:
+        case GrantTier.PINNED if eviction.policy == PIN:
             return "It never leaves the cache (spec.eviction.policy Pin)"
-        case Tier.PINNED:
+        case GrantTier.PINNED:
             return f"It does not leave the cache: spec.eviction.schedule ({eviction.schedule}) never fires"
-        case Tier.ACTIVE:
+        case GrantTier.ACTIVE:
             return (
                 f"It stays in the cache while it is read, and is then subject to spec.eviction: {when}{used}"
             )
-        case Tier.WAITING:
+        case GrantTier.WAITING:
             return f"It stays in the cache while jobs wait for it, and is then subject to spec.eviction: {when}{used}"
-        case Tier.KEPT:
+        case GrantTier.KEPT:
             return f"It leaves the cache {when}: in {dataset_use.spoken(found.seconds or 0.0)}{used}"
-        case Tier.IDLE:
+        case GrantTier.IDLE:
             return f"Idle, it leaves the cache {when}{used}"
-        case Tier.DUE:
+        case GrantTier.DUE:
             return f"Its time in the cache is over: it leaves {when}{used}"
 
 

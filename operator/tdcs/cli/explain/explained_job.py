@@ -34,7 +34,7 @@ GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class JobWorld:
     """What was read from the API server.
 
     `nodes` and `pods` (those of all namespaces) are None when the user may not list them: then less can be said.
@@ -82,7 +82,7 @@ class PodPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class JobReport:
     job: str
     state: str
     headline: str
@@ -91,7 +91,7 @@ class Report:
     remarks: tuple[str, ...]
 
 
-def explain(world: World) -> Report:
+def explain(world: JobWorld) -> JobReport:
     metadata = world.job["metadata"]
     job = TrainingJob.model_validate(world.job)
     status = job.status or TrainingJobStatus()
@@ -126,7 +126,7 @@ def explain(world: World) -> Report:
         )
         for pod in pods
     )
-    return Report(
+    return JobReport(
         job=f"{metadata['namespace']}/{metadata['name']}",
         state=status.state or "Waiting",
         headline=_headline(status),
@@ -320,7 +320,7 @@ def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
     return pod.going or pod.phase in ENDED_POD_PHASES | {GONE} or status.state == "Suspended"
 
 
-def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[str]:
+def _remarks(job: TrainingJob, status: TrainingJobStatus, world: JobWorld) -> list[str]:
     found = []
     if not world.sees_pods:
         found.append(
@@ -389,7 +389,7 @@ def _named_nodes(job: TrainingJob) -> list[Role]:
     ]
 
 
-def _ranking(job: TrainingJob, world: World) -> str:
+def _ranking(job: TrainingJob, world: JobWorld) -> str:
     pods: list[tuple[Role, Object | None]] = [(pod_view(pod).role, pod) for pod in world.own_pods]
     pods = pods or [("Worker", None)]
     strangers = {_stranger(job, pod, role) for role, pod in pods if role in READING_ROLES} - {""}

@@ -21,7 +21,7 @@ usual one have their own instead of tdcs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class ListedObjects:
     """What there is; `limits`: by plural, why the objects of a kind are not known; `lease`: the operator's, or None."""
 
     clusters: Sequence[Object] = field(default_factory=list)
@@ -32,7 +32,7 @@ class World:
     lease: Object | None = None
 
 
-async def read_world(api: KubeApi, *, namespace: str | None) -> World:
+async def read_world(api: KubeApi, *, namespace: str | None) -> ListedObjects:
     """What the user may list.
 
     Args:
@@ -59,7 +59,7 @@ async def read_world(api: KubeApi, *, namespace: str | None) -> World:
         for resource, objects in found.items()
         if objects is None
     }
-    return World(
+    return ListedObjects(
         clusters=found[CACHE_CLUSTERS] or (),
         datasets=found[DATASETS] or (),
         preloads=found[PRELOADS] or (),

@@ -19,7 +19,7 @@ from tdcs.api.trainingjob import TrainingJob
 from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.console import Console
 from tdcs.cli.explain import dataset_use
-from tdcs.cli.explain.listed_objects import World, check_namespace, read_world, used_namespaces
+from tdcs.cli.explain.listed_objects import ListedObjects, check_namespace, read_world, used_namespaces
 from tdcs.cli.explain.operator_lease import silence
 from tdcs.cli.problems import problems
 from tdcs.decide.job.job_phase import deciding_role, worker_0_decides
@@ -76,7 +76,7 @@ def command(
         console.print(escape(_look_elsewhere(elsewhere)), soft_wrap=True)
 
 
-def show(world: World, *, namespace: str | None, console: Console, now: str = "") -> None:
+def show(world: ListedObjects, *, namespace: str | None, console: Console, now: str = "") -> None:
     """Print everything, with one line for a kind that has no objects or may not be listed."""
     everywhere, now = namespace is None, now or utc_now()
     if silent := silence(world.lease, now=now):
@@ -259,7 +259,7 @@ def pods_in_words(job: Object) -> str:
     return f"{done} of {workers} succeeded"
 
 
-def troubles(world: World, *, now: str) -> Iterator[str]:
+def troubles(world: ListedObjects, *, now: str) -> Iterator[str]:
     """A line for each object that needs a person: what is wrong, and what to do; `now`: the time."""
     objects = {
         "CacheCluster": world.clusters,
@@ -274,7 +274,7 @@ def troubles(world: World, *, now: str) -> Iterator[str]:
 
 async def _read(
     kubeconfig: Path | None, *, context: str | None, namespace: str | None, everywhere: bool
-) -> tuple[World, str | None, Sequence[str] | None]:
+) -> tuple[ListedObjects, str | None, Sequence[str] | None]:
     """What there is, the namespace that was looked into (None: all), and, when that has nothing, those that have."""
     async with api_client(kubeconfig=kubeconfig, context=context) as api:
         where = None if everywhere else namespace or api.default_namespace or "default"

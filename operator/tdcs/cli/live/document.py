@@ -139,7 +139,7 @@ Document = Mapping[Section, Mapping[str, _Row]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class LiveObjects:
     """The objects that could be read, nodes and pods in part only (`trimmed_node`, `PodRow`); None: they may not be.
 
     `limits`: by kind, why its objects cannot be read, or only those of a namespace. `now`: when this was so.
@@ -167,7 +167,7 @@ def trimmed_node(node: Object) -> Object:
     }
 
 
-def document(world: World) -> Document:
+def document(world: LiveObjects) -> Document:
     held = _held(world.datasets)
     readers = _readers(world)
     objects = {
@@ -244,13 +244,13 @@ def _copies(dataset: Object) -> Any:
         return None  # a status that cannot be read: its problem is shown beside
 
 
-def _readers(world: World) -> list[PodRow]:
+def _readers(world: LiveObjects) -> list[PodRow]:
     known = {_title(dataset) for dataset in world.datasets}
     return [pod for pod in world.pods or () if pod.job or any(claim in known for claim in pod.claims)]
 
 
 def _nodes(
-    world: World, held: Mapping[str, list[tuple[str, int]]], readers: Sequence[PodRow]
+    world: LiveObjects, held: Mapping[str, list[tuple[str, int]]], readers: Sequence[PodRow]
 ) -> Iterator[NodeRow]:
     workers = {
         worker["node"]: worker
@@ -312,7 +312,7 @@ def _not_ready(status: Mapping[str, Any]) -> str:
     )
 
 
-def _jobs(world: World, readers: Sequence[PodRow]) -> Iterator[JobRow]:
+def _jobs(world: LiveObjects, readers: Sequence[PodRow]) -> Iterator[JobRow]:
     by_owner: dict[str, list[PodRow]] = {}
     for pod in readers:
         by_owner.setdefault(pod.owner_key, []).append(pod)

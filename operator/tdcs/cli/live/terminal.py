@@ -33,7 +33,7 @@ _LINES_BESIDE: Final = 11
 """Lines of the head, of titles and of the space between the tables."""
 
 
-class View:
+class LiveScreen:
     """Everything that fits: what does not is counted.
 
     `lines`: of the terminal; None: it has no end.

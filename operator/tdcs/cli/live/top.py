@@ -13,7 +13,7 @@ from rich.live import Live
 from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.console import Console
 from tdcs.cli.live.document import document
-from tdcs.cli.live.terminal import View
+from tdcs.cli.live.terminal import LiveScreen
 from tdcs.cli.live.watches import Watches
 
 _PIPED: Final = 180
@@ -95,7 +95,7 @@ async def _print(watches: Watches, seconds: float) -> None:
         why = watches.contact.problem or "no answer"
         raise click.ClickException(f"nothing is known of the cluster after {seconds:g} s: {why}") from None
     console = Console() if sys.stdout.isatty() else Console(width=_PIPED)
-    console.print(View(document(watches.world()), contact=watches.contact, lines=None))
+    console.print(LiveScreen(document(watches.world()), contact=watches.contact, lines=None))
 
 
 async def _show(watches: Watches, changed: asyncio.Event, interval: float) -> None:
@@ -106,7 +106,7 @@ async def _show(watches: Watches, changed: asyncio.Event, interval: float) -> No
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while not ended.is_set():
             changed.clear()
-            view = View(document(watches.world()), contact=watches.contact, lines=console.height)
+            view = LiveScreen(document(watches.world()), contact=watches.contact, lines=console.height)
             live.update(view, refresh=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), interval)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api import names
-from tdcs.cli.live.document import World, trimmed_node
+from tdcs.cli.live.document import LiveObjects, trimmed_node
 from tdcs.cli.live.live_pods import kept_pod
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -92,14 +92,14 @@ class Watches:
         """Whether of each kind its objects are known, or why they cannot be."""
         return all(event.is_set() for event in self._settled.values())
 
-    def world(self) -> World:
+    def world(self) -> LiveObjects:
         pods = self._stored(PODS)
         revoked = {
             resource.plural: f"you may not list {resource.plural} any more; what is shown is old"
             for resource, informer in self._informers.items()
             if isinstance(informer.problem, ForbiddenError)
         }
-        return World(
+        return LiveObjects(
             nodes=self._stored(NODES),
             pods=None if pods is None else [pod["row"] for pod in pods],
             clusters=self._stored(CACHE_CLUSTERS) or (),

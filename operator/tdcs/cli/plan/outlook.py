@@ -29,7 +29,7 @@ from tdcs.model.pod_resources import Amounts, pod_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class StartAnswer:
     """Whether something lets the job start now, and why; `yes` is None where that is not known."""
 
     yes: bool | None
@@ -58,8 +58,8 @@ class JobPlan:
     job: str
     starts_now: bool | None
     datasets: tuple[str, ...]
-    data: Answer
-    turn: Answer
+    data: StartAnswer
+    turn: StartAnswer
     pods: tuple[PlannedPod, ...] = ()
     load_bytes: int = 0
     leaving: tuple[Leaving, ...] = ()
@@ -178,16 +178,16 @@ def _observed(world: PlanWorld, spec: TrainingJobSpec) -> tuple[Observed, list[s
     return seen, lines
 
 
-def _turn(world: PlanWorld, spec: TrainingJobSpec, admission: Admission) -> Answer:
+def _turn(world: PlanWorld, spec: TrainingJobSpec, admission: Admission) -> StartAnswer:
     if spec.run_policy.suspend:
         text = "spec.runPolicy.suspend is true: no pod is made until it is set to false"
-        return Answer(yes=False, reason="SuspendedByUser", message=text)
+        return StartAnswer(yes=False, reason="SuspendedByUser", message=text)
     if admission.reason is Reason.IN_KUEUE:
-        return Answer(yes=None, reason=admission.reason.value, message=admission.message)
+        return StartAnswer(yes=None, reason=admission.reason.value, message=admission.message)
     hidden = [kind.plural for kind in (NODES, PODS, TRAINING_JOBS) if not world.sees_all(kind)]
     if hidden:
         text = f"you may not list {', '.join(hidden)} of the whole cluster, so its place in the queue is not known"
-        return Answer(yes=None, reason="Unknown", message=text)
+        return StartAnswer(yes=None, reason="Unknown", message=text)
     return _answer(admission)
 
 
@@ -198,8 +198,8 @@ def _both(one: bool | None, other: bool | None) -> bool | None:
     return None if None in (one, other) else True
 
 
-def _answer(admission: Admission) -> Answer:
-    return Answer(yes=admission.admitted, reason=admission.reason.value, message=admission.message)
+def _answer(admission: Admission) -> StartAnswer:
+    return StartAnswer(yes=admission.admitted, reason=admission.reason.value, message=admission.message)
 
 
 def _clusters(world: PlanWorld, spec: TrainingJobSpec) -> dict[str, list[tuple[str, str]]]:

@@ -39,7 +39,7 @@ def master(plan: Blueprint) -> Object:
     container = cache_pods.container(
         plan,
         component=component,
-        role=profile.Role.MASTER,
+        role=profile.AlluxioRole.MASTER,
         settings=plan.spec.master,
         host=plan.master_host,
         mounts=[
@@ -123,7 +123,7 @@ def _alluxio_worker(plan: Blueprint, *, service: str) -> Object:
     container = cache_pods.container(
         plan,
         component=component,
-        role=profile.Role.WORKER,
+        role=profile.AlluxioRole.WORKER,
         settings=plan.spec.worker,
         host=f"$(POD_NAME).{service}.{plan.namespace}.svc",
         mounts=[

@@ -18,7 +18,7 @@ _MIB = 1 << 20
 def config_map(plan: Blueprint) -> Object:
     tier = plan.spec.storage.tiers[0]
     properties = profile.site_properties(
-        tier=profile.Tier(medium=tier.medium, path=plan.tier_path, capacity_bytes=tier.capacity_bytes),
+        tier=profile.ProfileTier(medium=tier.medium, path=plan.tier_path, capacity_bytes=tier.capacity_bytes),
         overrides=plan.spec.properties,
         profile=profile.Profile(plan.spec.profile),
         trusted=plan.trust is not None,
@@ -47,7 +47,7 @@ def container(
     plan: Blueprint,
     *,
     component: str,
-    role: profile.Role,
+    role: profile.AlluxioRole,
     settings: Component,
     host: str,
     mounts: list[Object],
@@ -81,11 +81,11 @@ def container(
     }
 
 
-def requests_of(plan: Blueprint, *, role: profile.Role, options: Sequence[str]) -> Object:
+def requests_of(plan: Blueprint, *, role: profile.AlluxioRole, options: Sequence[str]) -> Object:
     """What a pod asks for when the CacheCluster names no resources: what its JVM may really take."""
     memory = profile.memory_bytes(options)
     tier = plan.spec.storage.tiers[0]
-    if role is profile.Role.WORKER and tier.medium == "MEM":
+    if role is profile.AlluxioRole.WORKER and tier.medium == "MEM":
         memory += tier.capacity_bytes  # files of a tmpfs are memory of whoever writes them
     return {"requests": {"cpu": "100m", "memory": f"{-(-memory // _MIB)}Mi"}}
 

@@ -41,7 +41,7 @@ def daemon_set(plan: Blueprint) -> Object:
     container = cache_pods.container(
         plan,
         component=component,
-        role=profile.Role.FUSE,
+        role=profile.AlluxioRole.FUSE,
         settings=plan.spec.fuse,
         host="$(POD_IP)",
         mounts=[

@@ -6,7 +6,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
-from tdcs.control.dataset.access.dataset_volume import Volume
+from tdcs.control.dataset.access.dataset_volume import VolumeAndClaim
 from tdcs.control.dataset.access.key_checks import KeyChecks
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.access.store_endpoints import Endpoints
@@ -76,7 +76,7 @@ class DatasetPass:
     ca_bundle: str = ""
     redirects: tuple[str, ...] = ()
     doubt: Refusal | None = None
-    live: Volume = field(default_factory=lambda: Volume(volume=None, claim=None))
+    live: VolumeAndClaim = field(default_factory=lambda: VolumeAndClaim(volume=None, claim=None))
     claimed: str = ""
     origin: Source | None = None
     trouble: Problem | None = None

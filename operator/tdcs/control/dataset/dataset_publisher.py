@@ -10,7 +10,7 @@ from tdcs.api.conditions import LISTING_WAITS, Finding, shorten
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.control.context import Settings, WorkKey
 from tdcs.control.dataset.access import dataset_volume
-from tdcs.control.dataset.access.dataset_volume import ClaimTimes, Volume
+from tdcs.control.dataset.access.dataset_volume import ClaimTimes, VolumeAndClaim
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.copy_moves import NODES_CHANGED, CopyMoves
 from tdcs.control.dataset.mount import mount_readers
@@ -22,7 +22,7 @@ from tdcs.control.status_publisher import conditions_of, publish_status
 from tdcs.decide import dataset_conditions, dataset_status
 from tdcs.decide.cache import grant_message, wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
-from tdcs.decide.cache.mount_standing import DatasetUse, is_kept_by_twin
+from tdcs.decide.cache.mount_standing import UsersOfDataset, is_kept_by_twin
 from tdcs.decide.place.holdings import Holdings, WantProgress
 from tdcs.decide.place.other_tenants import OtherTenants, other_tenants
 from tdcs.decide.problem import RETRY_SOON, Problem
@@ -137,7 +137,7 @@ class Publisher:
         mount: Mount,
         found: MountReport,
         *,
-        live: Volume,
+        live: VolumeAndClaim,
         check: SourceCheck,
         trouble: Problem | None,
         shared: bool,
@@ -221,7 +221,7 @@ class Publisher:
         context, settings = self._world.context, self._world.context.settings
         before, key = me.dataset.status or DatasetStatus(), me.own_want
         placement = found.placements.get(key)
-        use = decision.claims[key].use if key in decision.claims else DatasetUse()
+        use = decision.claims[key].use if key in decision.claims else UsersOfDataset()
         cloned = [
             (clone, found.placements[one], found.readable[one])
             for clone in decision.clones.get(key, ())
@@ -367,7 +367,7 @@ class Publisher:
         if known.observed_generation == int(obj["metadata"].get("generation", 0)):
             await self._write(obj, dataset_status.with_use(known, self._use_of(obj)), [])
 
-    def _use_of(self, obj: Object) -> DatasetUse:
+    def _use_of(self, obj: Object) -> UsersOfDataset:
         context, (namespace, name) = self._world.context, object_key(obj)
         return use_of(
             status=dataset_status.known_of(obj),

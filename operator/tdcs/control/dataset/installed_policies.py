@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
-from tdcs.decide.cache.eviction_order import ENTRY_POINTS, Candidate, Policy, lru
+from tdcs.decide.cache.eviction_order import ENTRY_POINTS, EvictionCandidate, Policy, lru
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class _Guarded:
         self._policy = policy
         self._reported = False
 
-    def __call__(self, candidate: Candidate) -> float:
+    def __call__(self, candidate: EvictionCandidate) -> float:
         try:
             found = float(self._policy(candidate))
             if math.isfinite(found):

@@ -11,7 +11,7 @@ from tdcs.control.job.framework_rendezvous import environment, port_of
 from tdcs.decide.job.failure_policy import job_backoff_limit, pod_failure_policy
 from tdcs.decide.job.inherited_marks import is_about_itself
 from tdcs.decide.job.observed_job import BACKOFF_LIMIT, started
-from tdcs.decide.kueue.kueue_nodes import Placement, template_changes
+from tdcs.decide.kueue.kueue_nodes import PodSetPlacement, template_changes
 from tdcs.decide.place.dataset_copies import FIRST_COPY
 from tdcs.kube.apply import digest_of, owner_reference
 from tdcs.model.kube_objects import Object
@@ -159,7 +159,7 @@ def changes(
     replicas: int | None = None,
     preferred: list[Object] | None = None,
     copies: Mapping[str, str] | None = None,
-    place: Placement | None = None,
+    place: PodSetPlacement | None = None,
     leave: Collection[str] = (),
     marks: Mapping[str, str] | None = None,
     now: str = "",

@@ -40,7 +40,7 @@ from tdcs.model.job_pods import PodView, newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class PodPlaces:
     """Where the pods of a job are.
 
     Attributes:
@@ -61,14 +61,14 @@ class Places:
         return digest_of(dict(self.nodes)) if self.omitted else None
 
 
-def places_of(seen: Observed, copies: Sequence[CopyOnNodes]) -> Places:
+def places_of(seen: Observed, copies: Sequence[CopyOnNodes]) -> PodPlaces:
     """Where the pods are: the newest pod of each index, with the bytes that lay there when it was first seen.
 
     When all pods are gone (the job ended and was cleaned up) what was known is kept.
     """
     placed = newest(pod for pod in seen.pods if pod.node)
     nodes = {pod.name: pod.node for pod in placed}
-    return Places(listed=_listed(seen, placed, copies), nodes=nodes)
+    return PodPlaces(listed=_listed(seen, placed, copies), nodes=nodes)
 
 
 def _listed(seen: Observed, placed: Sequence[PodView], copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
@@ -89,7 +89,7 @@ def status_of(
     known, copies = seen.known, held(seen.datasets)
     # What a gang gave back, or Kueue took back, it has no more.
     given_back = decision.reason in GAVE_BACK | {Reason.IN_KUEUE}
-    places = Places(listed=[], nodes={}) if given_back else places_of(seen, copies)
+    places = PodPlaces(listed=[], nodes={}) if given_back else places_of(seen, copies)
     omitted, digest = places.omitted, places.digest
     if not places.nodes and not given_back:
         omitted, digest = known.placement_omitted or 0, known.placement_digest

@@ -24,7 +24,7 @@ from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.start_timeout import HeldUp, held_up
 from tdcs.decide.kueue import workload_standing
-from tdcs.decide.kueue.kueue_nodes import Placement, pod_set_name
+from tdcs.decide.kueue.kueue_nodes import PodSetPlacement, pod_set_name
 from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
 from tdcs.decide.kueue.workload_standing import QueueStanding, decided_by_kueue, sized_by_kueue, standing_of
 from tdcs.decide.queue.whose_job import local_queue
@@ -188,9 +188,9 @@ class KueueAdmitter:
         )
         await self._write(live, {"conditions": done})
 
-    async def placements(self, found: QueueStanding, *, workload: str) -> dict[str, Placement]:
+    async def placements(self, found: QueueStanding, *, workload: str) -> dict[str, PodSetPlacement]:
         """By pod set, where the admission of this Workload has its pods run."""
-        made: dict[str, Placement] = {}
+        made: dict[str, PodSetPlacement] = {}
         for pods, flavors in found.flavors.items():
             labels: dict[str, str] = {}
             tolerations: list[Mapping[str, Any]] = []
@@ -198,7 +198,7 @@ class KueueAdmitter:
                 spec = (await self._api.get(RESOURCE_FLAVORS, name=flavor) or {}).get("spec") or {}
                 labels |= spec.get("nodeLabels") or {}
                 tolerations += spec.get("tolerations") or ()
-            made[pods] = Placement(
+            made[pods] = PodSetPlacement(
                 node_labels=labels,
                 tolerations=tuple(tolerations),
                 workload=workload if pods in found.topologies else "",

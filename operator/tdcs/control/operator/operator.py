@@ -31,7 +31,7 @@ from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
 from tdcs.control.operator.informers import FOLLOWED, Views, informers_of, own_views, stores_of
 from tdcs.control.operator.operator_health import STARTING, StaleError
 from tdcs.control.operator.startup import patiently, until_synced
-from tdcs.control.operator_metrics import Metrics
+from tdcs.control.operator_metrics import OperatorMetrics
 from tdcs.control.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
 from tdcs.control.store_resync import StoreResync
@@ -135,7 +135,7 @@ class Operator:
             resync=self._store_resync,
         )
         # What brings changes, and the queue of jobs that they wake.
-        self.metrics = Metrics(lease_losses=lease_losses, earlier_failures=earlier_failures)
+        self.metrics = OperatorMetrics(lease_losses=lease_losses, earlier_failures=earlier_failures)
         self._gangs = self._queue_of_jobs()
         self._handlers = EventHandlers(
             views=self._own,

@@ -6,7 +6,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.dataset import USES_KEPT, DatasetStatus
 from tdcs.api.durations import past
-from tdcs.decide.cache.mount_standing import DatasetJobs, DatasetUse
+from tdcs.decide.cache.mount_standing import DatasetJobs, UsersOfDataset
 from tdcs.model.kube_objects import Key, Object
 
 
@@ -68,7 +68,7 @@ def use_of(
     mounted: bool,
     now: str,
     users: tuple[str, ...] = (),
-) -> DatasetUse:
+) -> UsersOfDataset:
     """The use of a Dataset, by what is seen and by what its status remembers.
 
     A use that ended while no operator looked counts as having ended now.
@@ -79,7 +79,7 @@ def use_of(
     known = status or DatasetStatus()
     was, active = known.in_use or known.active_jobs > 0, mounted or bool(jobs.active)
     more = len(jobs.active) > known.active_jobs
-    return DatasetUse(
+    return UsersOfDataset(
         jobs=jobs,
         mounted=mounted,
         users=users,

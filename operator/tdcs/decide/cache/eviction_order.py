@@ -31,7 +31,7 @@ FUTURE: Final = 1e12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class EvictionCandidate:
     """A dataset in the cache. Times are seconds on any one clock.
 
     Attributes:
@@ -49,15 +49,15 @@ class Candidate:
     next_use: float | None = None
 
 
-Policy = Callable[[Candidate], float]
+Policy = Callable[[EvictionCandidate], float]
 """Gives the worth of a dataset: a time in seconds. What has least leaves first."""
 
 
-def lru(candidate: Candidate) -> float:
+def lru(candidate: EvictionCandidate) -> float:
     return candidate.last_used
 
 
-def lrfu(candidate: Candidate) -> float:
+def lrfu(candidate: EvictionCandidate) -> float:
     """When a single use would count as much as all of its uses do, each half as much after a half-life."""
     uses = candidate.uses or (candidate.last_used,)
     latest = max(uses)
@@ -65,6 +65,6 @@ def lrfu(candidate: Candidate) -> float:
     return latest + HALF_LIFE * math.log2(sum(math.pow(0.5, (latest - use) / HALF_LIFE) for use in uses))
 
 
-def next_use(candidate: Candidate) -> float:
+def next_use(candidate: EvictionCandidate) -> float:
     """What a waiting job will read, by its place in the queue; else when it was last used."""
     return candidate.last_used if candidate.next_use is None else FUTURE - candidate.next_use

@@ -25,7 +25,7 @@ from tdcs.api.durations import to_seconds
 from tdcs.api.sharing import PIN, TIMED, Access, Eviction
 from tdcs.decide.cache.cache_quotas import allowed
 from tdcs.decide.cache.eviction_times import mistake
-from tdcs.decide.cache.grants import MountGrant, Tier
+from tdcs.decide.cache.grants import GrantTier, MountGrant
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO, WantPlacement
 from tdcs.model import slots
 from tdcs.model.humanize import counted, human
@@ -35,7 +35,7 @@ def is_evicted(grant: MountGrant, mine: WantPlacement | None) -> bool:
     """Whether a Dataset has left the cache, or is about to."""
     if grant.evicted:
         return True
-    if mine is None or grant.tier not in (Tier.KEPT, Tier.IDLE) or mine.short_of:
+    if mine is None or grant.tier not in (GrantTier.KEPT, GrantTier.IDLE) or mine.short_of:
         return False
     # A cache that could not hold one slot of it if it were empty is too small: that is no eviction.
     room = grant.largest_cache * (1 - RESERVE_RATIO)
@@ -81,7 +81,7 @@ def granted(
             "minute, hour, day of the month, month and day of the week, such as 0 3 * * 1"
         )
         return finding(names.GRANTED, False, SCHEDULE_NEVER_FIRES, text)
-    if grant.tier is Tier.DUE and eviction.policy == TIMED:
+    if grant.tier is GrantTier.DUE and eviction.policy == TIMED:
         text = (
             f"{_why_over(eviction)} and has left the cache; it is read from the source, and is loaded again as soon "
             "as a job asks for it"

@@ -29,7 +29,7 @@ from tdcs.decide.place.slot_nodes import (
 from tdcs.model.manifest_format import Totals
 
 
-class Tier(IntEnum):
+class GrantTier(IntEnum):
     PINNED = 0
     ACTIVE = 1
     WAITING = 2
@@ -62,7 +62,7 @@ class MountDemand:
     wants: tuple[Want, ...]
     totals: Mapping[tuple[str, ...], Totals]
     candidates: tuple[Candidate, ...]
-    tier: Tier = Tier.IDLE
+    tier: GrantTier = GrantTier.IDLE
     value: float = 0.0
     held_before: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     payers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class MountDemand:
     def order(self) -> tuple[int, bool, float, str]:
         """Sorts who chooses first to the front. Of those that jobs need, who has a grant keeps it: two that do not fit
         together would else push each other out."""
-        needed = self.tier in (Tier.ACTIVE, Tier.WAITING)
+        needed = self.tier in (GrantTier.ACTIVE, GrantTier.WAITING)
         has_some = any(nodes for copies in self.held_before.values() for nodes in copies.values())
         return (self.tier, needed and not has_some, -self.value, self.path)
 
@@ -109,7 +109,7 @@ class MountGrant:
         largest_cache: bytes of the largest cache among its candidates.
     """
 
-    tier: Tier
+    tier: GrantTier
     placements: tuple[WantPlacement, ...] = ()
     node_bytes: Mapping[str, int] = field(default_factory=dict)
     evicted: bool = False
@@ -227,7 +227,7 @@ def _needed(placed: Placed, limits: Mapping[str, int] | None = None) -> _Needed:
     It does not depend on how many nodes there are: a copy on every node counts as one.
     """
     grant = placed.grant
-    if grant.tier not in (Tier.PINNED, Tier.ACTIVE, Tier.WAITING, Tier.KEPT):
+    if grant.tier not in (GrantTier.PINNED, GrantTier.ACTIVE, GrantTier.WAITING, GrantTier.KEPT):
         return _Needed()
     if not grant.placements:
         return _Needed(size=max(grant.node_bytes.values(), default=0))
@@ -288,11 +288,11 @@ def _chosen(
     before: Placed | None,
     nodes: FreeNodes,
 ) -> Placed:
-    if mount.tier is Tier.DUE:
+    if mount.tier is GrantTier.DUE:
         return Placed(demand=mount, grant=MountGrant(tier=mount.tier, evicted=True))
     if not mount.wants:
         # Reads have filled it. It stays as it is, or leaves as a whole: what is read most is not known here.
-        stays = mount.tier in (Tier.PINNED, Tier.ACTIVE) or all(
+        stays = mount.tier in (GrantTier.PINNED, GrantTier.ACTIVE) or all(
             size <= free.get(node, 0) for node, size in mount.filled.items()
         )
         kept = mount.filled if stays else {}
@@ -446,6 +446,6 @@ def _with_room(
 def _quota_left(mount: MountDemand, left: int) -> int:
     """What of a quota a mount may take. What is pinned and there stays: a quota that is made smaller evicts nothing
     that its owner must not lose."""
-    if mount.tier is not Tier.PINNED:
+    if mount.tier is not GrantTier.PINNED:
         return max(left, 0)
     return max(left, sum(one.node.held_bytes for one in mount.candidates))

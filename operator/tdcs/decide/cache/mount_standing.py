@@ -10,9 +10,9 @@ from tdcs.api.conditions import COPIES_WRONG, EXPIRED, FILES_FAILED, RELOADING
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.durations import seconds_between, to_seconds
 from tdcs.api.sharing import PIN, TIMED
-from tdcs.decide.cache.eviction_order import Candidate, Policy, lru
+from tdcs.decide.cache.eviction_order import EvictionCandidate, Policy, lru
 from tdcs.decide.cache.eviction_times import mistake, next_time
-from tdcs.decide.cache.grants import Tier
+from tdcs.decide.cache.grants import GrantTier
 from tdcs.decide.cache.load_order import saved_per_byte
 
 Key = tuple[str, str]
@@ -38,7 +38,7 @@ class DatasetJobs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetUse:
+class UsersOfDataset:
     """Who uses a Dataset now, and when it was used.
 
     Attributes:
@@ -75,7 +75,7 @@ class Claimant:
 
     dataset: Dataset
     created: str
-    use: DatasetUse
+    use: UsersOfDataset
     next_use: float | None = None
     asked: str | None = None
     preloading: bool = False
@@ -92,7 +92,7 @@ class Standing:
         unknown: the eviction policy that is not installed; empty when all are.
     """
 
-    tier: Tier
+    tier: GrantTier
     value: float
     seconds: float | None = None
     unknown: str = ""
@@ -104,7 +104,7 @@ def standing(
     """How a mount stands: as the best of its Datasets does."""
     each = [_standing(one, size=size, policies=policies, now=now) for one in claimants]
     if not each:
-        return Standing(tier=Tier.IDLE, value=0.0)
+        return Standing(tier=GrantTier.IDLE, value=0.0)
     tier = min(one.tier for one in each)
     return Standing(
         tier=tier,
@@ -123,7 +123,7 @@ def is_kept_by_twin(
         claims: all Datasets of the mount, by the keys of their own wants.
     """
     over = {
-        name: _standing(one, size=1, policies=policies, now=now).tier is Tier.DUE
+        name: _standing(one, size=1, policies=policies, now=now).tier is GrantTier.DUE
         for name, one in claims.items()
     }
     return over.pop(key, False) and not all(over.values())
@@ -136,14 +136,16 @@ def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], 
     if use.active and spec.policy != PIN:
         # The more jobs a cached byte serves, the more worth it is.
         worth = saved_per_byte(size_bytes=float(size), demand=float(readers or 1))
-        return Standing(tier=Tier.ACTIVE, value=worth)
+        return Standing(tier=GrantTier.ACTIVE, value=worth)
     policy = lru if spec.policy in (PIN, TIMED) else policies.get(spec.policy)
     never = spec.policy == TIMED and spec.schedule is not None and mistake(spec.schedule) != ""
     if spec.policy == PIN or policy is None or never:
         unknown = spec.policy if policy is None else ""  # nothing is lost for a mistake in a name or a line
-        return Standing(tier=Tier.PINNED, value=-seconds_between(EPOCH, claimant.created), unknown=unknown)
+        return Standing(
+            tier=GrantTier.PINNED, value=-seconds_between(EPOCH, claimant.created), unknown=unknown
+        )
     value = policy(
-        Candidate(
+        EvictionCandidate(
             name="",
             held_bytes=float(size),
             last_used=last,
@@ -152,12 +154,12 @@ def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], 
         )
     )
     if use.jobs.waiting or claimant.preloading:
-        return Standing(tier=Tier.WAITING, value=value)
+        return Standing(tier=GrantTier.WAITING, value=value)
     left = _time_left(claimant, last=last, now=now)
     if left is not None and left <= 0:
-        return Standing(tier=Tier.DUE, value=value)
+        return Standing(tier=GrantTier.DUE, value=value)
     # Before its time a timed one is as good as pinned, but yields to what is.
-    return Standing(tier=Tier.IDLE if left is None else Tier.KEPT, value=value, seconds=left)
+    return Standing(tier=GrantTier.IDLE if left is None else GrantTier.KEPT, value=value, seconds=left)
 
 
 def _base_times(claimant: Claimant) -> Iterator[float]:

@@ -35,7 +35,7 @@ INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class PodSetPlacement:
     """What a pod set got.
 
     Attributes:
@@ -61,7 +61,9 @@ def topology_request(template: Object) -> dict[str, Any]:
     return {"topologyRequest": {"podIndexLabel": INDEX_LABEL}}
 
 
-def template_changes(live: Object, *, given: Object, place: Placement | None) -> dict[str, dict[str, Any]]:
+def template_changes(
+    live: Object, *, given: Object, place: PodSetPlacement | None
+) -> dict[str, dict[str, Any]]:
     """What of a live pod template has to change, as a merge patch. Without a placement, nothing.
 
     Args:
@@ -91,7 +93,7 @@ def template_changes(live: Object, *, given: Object, place: Placement | None) ->
     }
 
 
-def _metadata_changes(live: Object, *, given: Object, place: Placement) -> dict[str, Any]:
+def _metadata_changes(live: Object, *, given: Object, place: PodSetPlacement) -> dict[str, Any]:
     asked = given.get("annotations") or {}
     wanted: Mapping[str, Mapping[str, str]] = {"labels": {}, "annotations": {}}
     if place.workload:

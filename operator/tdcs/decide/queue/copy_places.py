@@ -38,7 +38,7 @@ class PlaceRequest:
         return self.limit * self.copies if self.limit else None
 
 
-class Places:
+class CopyPlaces:
     """Who has a place at which Dataset."""
 
     def __init__(self, taken: Mapping[str, Iterable[Key]] | None = None) -> None:
@@ -94,7 +94,7 @@ class KeptPlaces:
         return len(jobs) if order is None else bisect_left(jobs, (order, ""))
 
     def closed(
-        self, requests: Iterable[PlaceRequest], *, places: Places, order: Any = None
+        self, requests: Iterable[PlaceRequest], *, places: CopyPlaces, order: Any = None
     ) -> PlaceRequest | None:
         """The first Dataset that keeps all of its places that are left for jobs before this one."""
         for request in requests:
@@ -105,7 +105,7 @@ class KeptPlaces:
 
 
 def missing_place(
-    requests: Sequence[PlaceRequest], *, places: Places, kept: KeptPlaces, order: Any = None
+    requests: Sequence[PlaceRequest], *, places: CopyPlaces, kept: KeptPlaces, order: Any = None
 ) -> tuple[PlaceRequest, str] | None:
     """The place that a job lacks, and why; None when it may have all that it asks for. `order`: its place in the queue,
     where `kept` knows of jobs behind it, too."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tdcs.api import names
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place
 from tdcs.decide.queue import fair_share
-from tdcs.decide.queue.copy_places import PlaceRequest, Places
+from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.job_rank import in_rank_order
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
 from tdcs.decide.queue.kept_shares import KeptShares, shortage
@@ -116,7 +116,7 @@ def schedule(
     aside: Collection[str] = (),
     max_passes: int = MAX_PASSES,
     allowances: Allowances | None = None,
-    places: Places | None = None,
+    places: CopyPlaces | None = None,
     running: Sequence[QueuedJob] = (),
     shares: Shares | None = None,
     occupants: Sequence[Occupant] = (),
@@ -145,7 +145,7 @@ def schedule(
         nodes=nodes,
         max_passes=max_passes,
         allowances=allowances or Allowances({}),
-        places=places or Places(),
+        places=places or CopyPlaces(),
         running=running,
         shares=shares,
         occupants=occupants,
@@ -168,7 +168,7 @@ class _Pass:
         nodes: Nodes,
         max_passes: int,
         allowances: Allowances,
-        places: Places,
+        places: CopyPlaces,
         running: Sequence[QueuedJob],
         shares: Shares | None,
         occupants: Sequence[Occupant],

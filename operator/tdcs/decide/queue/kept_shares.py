@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tdcs.decide.queue.copy_places import KeptPlaces, Places, missing_place
+from tdcs.decide.queue.copy_places import CopyPlaces, KeptPlaces, missing_place
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.decide.queue.queued_job import QueuedJob, Shortage
@@ -28,7 +28,9 @@ class KeptShares:
             self.places.keep(job.key, job.access, order=job.order)
 
 
-def shortage(job: QueuedJob, *, allowances: Allowances, places: Places, kept: KeptShares) -> Shortage | None:
+def shortage(
+    job: QueuedJob, *, allowances: Allowances, places: CopyPlaces, kept: KeptShares
+) -> Shortage | None:
     """What keeps a job out now: a quota that is too small, or a dataset without a place for it; None when nothing."""
     namespace, found = job.key[0], None
     if job.charges:

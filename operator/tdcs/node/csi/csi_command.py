@@ -28,7 +28,7 @@ from tdcs.node.csi.pod_pressure import PodPressures
 from tdcs.node.csi.read_wait_report import ReadWaitReport
 from tdcs.node.csi.views.mount_tables import ClusterMountTable, NativeLister
 from tdcs.node.csi.views.node_views import NodeViews
-from tdcs.node.csi.views.view_report import Report
+from tdcs.node.csi.views.view_report import ViewReport
 from tdcs.options import options_of
 from tdcs.trust.contexts import client_contexts, server_contexts
 from tdcs.trust.identity import Identify, TrustFolder
@@ -221,11 +221,11 @@ def _make_room(path: Path) -> None:
     path.unlink(missing_ok=True)  # left by a process that was killed
 
 
-def _asked_in_this_loop(reports: Callable[[], list[Report]]) -> Callable[[], Iterable[Report]]:
+def _asked_in_this_loop(reports: Callable[[], list[ViewReport]]) -> Callable[[], Iterable[ViewReport]]:
     """As `reports`, for other threads: the views change in the event loop's alone."""
     loop = asyncio.get_running_loop()
 
-    async def ask() -> list[Report]:
+    async def ask() -> list[ViewReport]:
         return reports()
 
     return lambda: asyncio.run_coroutine_threadsafe(ask(), loop).result(timeout=_REPORT_SECONDS)

@@ -7,12 +7,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tdcs.api import names
-from tdcs.node.csi.views.view_report import Report
+from tdcs.node.csi.views.view_report import ViewReport
 
 _LABELS = ("cache_cluster", "path", "version")
 
 
-def registry_of(*, reports: Callable[[], Iterable[Report]]) -> CollectorRegistry:
+def registry_of(*, reports: Callable[[], Iterable[ViewReport]]) -> CollectorRegistry:
     """The metrics of a node's views; `reports` is asked for them each time."""
     registry = CollectorRegistry()
     registry.register(_Views(reports))
@@ -20,7 +20,7 @@ def registry_of(*, reports: Callable[[], Iterable[Report]]) -> CollectorRegistry
 
 
 class _Views(Collector):
-    def __init__(self, reports: Callable[[], Iterable[Report]]) -> None:
+    def __init__(self, reports: Callable[[], Iterable[ViewReport]]) -> None:
         self._reports = reports
 
     def describe(self) -> Iterable[Metric]:

@@ -16,7 +16,7 @@ _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mount:
+class MountLine:
     """One line of mountinfo.
 
     `device` is `major:minor` of the file system, `root` the folder of it that is seen at `point`, `options`
@@ -39,17 +39,17 @@ class Mount:
         return self.device, self.root
 
 
-def parse(*, lines: Iterable[str]) -> list[Mount]:
+def parse(*, lines: Iterable[str]) -> list[MountLine]:
     """Every mount, in the order of the kernel: of two at the same point the later one is on top."""
     return [_parse_line(line) for line in lines]
 
 
-def read() -> list[Mount]:
+def read() -> list[MountLine]:
     with MOUNTINFO.open(encoding="utf-8", errors="surrogateescape") as lines:
         return parse(lines=lines)
 
 
-def top(*, mounts: Iterable[Mount], point: str) -> Mount | None:
+def top(*, mounts: Iterable[MountLine], point: str) -> MountLine | None:
     """The mount that is seen at the path `point`, or None if nothing is mounted exactly there."""
     found = None
     for mount in mounts:
@@ -58,7 +58,7 @@ def top(*, mounts: Iterable[Mount], point: str) -> Mount | None:
     return found
 
 
-def namespaces(proc: Path) -> Iterator[list[Mount]]:
+def namespaces(proc: Path) -> Iterator[list[MountLine]]:
     """The mounts of each mount namespace that has a process; `proc` is the host's /proc.
 
     What is mounted after a container has begun reaches it only if its volumeMount has mountPropagation HostToContainer.
@@ -81,11 +81,11 @@ def namespaces(proc: Path) -> Iterator[list[Mount]]:
         yield mounts
 
 
-def _parse_line(line: str) -> Mount:
+def _parse_line(line: str) -> MountLine:
     fields = line.rstrip("\n").split(" ")
     # Optional fields end with a lone dash; the type of the file system follows it.
     dash = fields.index("-", 6)
-    return Mount(
+    return MountLine(
         id=int(fields[0]),
         device=fields[2],
         root=_unescape(fields[3]),

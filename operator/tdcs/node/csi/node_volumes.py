@@ -20,7 +20,7 @@ from tdcs.api import names
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume import Source, SourceNotReadyError, Volume, parse_target
+from tdcs.node.csi.volume import OpenSource, SourceNotReadyError, VolumeFolder, parse_target
 from tdcs.options import PORT, metrics_port, option
 
 _log: Final = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class NodeVolumes:
         """End the waiting of every publish: it is answered with what it waits for, and kubelet asks the next plugin."""
         self._stopping.set()
 
-    async def publish(self, *, volume: Volume, target: str) -> None:
+    async def publish(self, *, volume: VolumeFolder, target: str) -> None:
         """Show the volume read-only at `target`; a volume that is shown there already stays as it is, and keeps its
         version.
 
@@ -117,7 +117,7 @@ class NodeVolumes:
                 f"{advice}"
             ) from error
 
-    async def _wait_for_source(self, *, volume: Volume) -> Source:
+    async def _wait_for_source(self, *, volume: VolumeFolder) -> OpenSource:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.wait_seconds
         logged = False
@@ -134,7 +134,7 @@ class NodeVolumes:
                 await asyncio.wait_for(self._stopping.wait(), timeout=self._settings.poll_seconds)
 
 
-def _show(*, source: Source, target: str) -> None:
+def _show(*, source: OpenSource, target: str) -> None:
     shown = mountinfo.top(mounts=mountinfo.read(), point=target)
     if shown is not None:
         if shown.shows == source.shows and "ro" in shown.options:

@@ -25,7 +25,7 @@ class InvalidVolumeError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Volume:
+class VolumeFolder:
     """A folder of a cache cluster: the cluster's name, and the names on the way from its root to the
     folder. `tiers` are the node's folders of its blocks, that for the views first; none: the default one.
     """
@@ -40,7 +40,7 @@ class Volume:
         return "/" + "/".join(self.parts)
 
 
-def parse_volume(*, attributes: Mapping[str, str]) -> Volume:
+def parse_volume(*, attributes: Mapping[str, str]) -> VolumeFolder:
     """The volume that a PersistentVolume's `volumeAttributes` name; raises InvalidVolumeError."""
     cluster = attributes.get(names.VOLUME_CLUSTER, "")
     if ".." in cluster or not _CLUSTER.fullmatch(cluster):
@@ -57,7 +57,7 @@ def parse_volume(*, attributes: Mapping[str, str]) -> Volume:
             "of cache cluster "
             f"{cluster}; empty names, '.' and '..' are refused"
         )
-    return Volume(cluster=cluster, parts=parts, tiers=_tiers(attributes.get(names.VOLUME_TIERS, "")))
+    return VolumeFolder(cluster=cluster, parts=parts, tiers=_tiers(attributes.get(names.VOLUME_TIERS, "")))
 
 
 def _tiers(text: str) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class SourceNotReadyError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class OpenSource:
     """An open folder: `folder` is its descriptor (owned by the holder, see `close`), `shows` is what a
     mount of it shows.
     """

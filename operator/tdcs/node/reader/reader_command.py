@@ -12,7 +12,7 @@ from tdcs.node.reader import child_process
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.fuse_protocol import Unsupported
 from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
-from tdcs.node.reader.session_holder import Holder, HolderError, Session
+from tdcs.node.reader.session_holder import HolderError, Session, SessionHolder
 from tdcs.node.reader.settings import HolderSettings, ReaderSettings
 from tdcs.options import options_of
 
@@ -52,7 +52,7 @@ def hold(settings: HolderSettings) -> None:
         return child_process.start(lambda: serve(session))
 
     try:
-        Holder(
+        SessionHolder(
             point=place.point,
             path=place.socket,
             user=user,

@@ -55,7 +55,7 @@ class HolderError(Exception):
     """The holder cannot be reached, or has another session; the text says what to do."""
 
 
-class Holder:
+class SessionHolder:
     """The holder's process.
 
     Args:

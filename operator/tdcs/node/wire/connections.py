@@ -18,7 +18,7 @@ class _Caller:
     idle_since: float | None
 
 
-class Admission(NamedTuple, Generic[C]):
+class ConnectionPlace(NamedTuple, Generic[C]):
     """Whether a new connection has a place, and the connection that has to give its own up for that."""
 
     admitted: bool
@@ -43,15 +43,15 @@ class Connections(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         return iter(list(self._callers))
 
-    def admit(self, connection: C, *, host: str, now: float) -> Admission[C]:
+    def admit(self, connection: C, *, host: str, now: float) -> ConnectionPlace[C]:
         """Give a new connection a place, if it may have one."""
         ended = self._to_end(host) if len(self._callers) >= self._most else None
         if len(self._callers) >= self._most and ended is None:
-            return Admission(admitted=False)
+            return ConnectionPlace(admitted=False)
         if ended is not None:
             del self._callers[ended]
         self._callers[connection] = _Caller(host, now)
-        return Admission(admitted=True, ended=ended)
+        return ConnectionPlace(admitted=True, ended=ended)
 
     def answering(self, connection: C) -> None:
         if (caller := self._callers.get(connection)) is not None:

@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.decide.cache.eviction_order import FUTURE, HALF_LIFE, Candidate, lrfu, lru, next_use
+from tdcs.decide.cache.eviction_order import FUTURE, HALF_LIFE, EvictionCandidate, lrfu, lru, next_use
 
 POLICIES = (lru, lrfu, next_use)
 
 
 def test_each_policy_lets_its_own_one_go_first() -> None:
     found = [
-        Candidate(name="old but often", held_bytes=1, last_used=80, uses=[70, 74, 76, 80], next_use=0),
-        Candidate(name="new but once", held_bytes=1, last_used=90, uses=[90], next_use=7),
-        Candidate(name="newest, nobody waits", held_bytes=1, last_used=95, uses=[85, 90, 95]),
+        EvictionCandidate(
+            name="old but often", held_bytes=1, last_used=80, uses=[70, 74, 76, 80], next_use=0
+        ),
+        EvictionCandidate(name="new but once", held_bytes=1, last_used=90, uses=[90], next_use=7),
+        EvictionCandidate(name="newest, nobody waits", held_bytes=1, last_used=95, uses=[85, 90, 95]),
     ]
     day = HALF_LIFE / 20
     found = [
@@ -27,9 +29,9 @@ def test_each_policy_lets_its_own_one_go_first() -> None:
 
 def test_a_use_counts_half_after_a_half_life() -> None:
     # Two uses of long ago are worth one of a half-life later.
-    twice = Candidate(name="twice", held_bytes=1, uses=[0.0, 0.0])
+    twice = EvictionCandidate(name="twice", held_bytes=1, uses=[0.0, 0.0])
     assert lrfu(twice) == pytest.approx(HALF_LIFE)
-    once = Candidate(name="once", held_bytes=1, last_used=7.0)
+    once = EvictionCandidate(name="once", held_bytes=1, last_used=7.0)
     assert lrfu(once) == 7.0
 
 
@@ -37,14 +39,14 @@ def test_a_use_counts_half_after_a_half_life() -> None:
 def test_a_further_use_makes_a_dataset_worth_more_and_at_least_as_much_as_its_last_use(
     uses: list[float], more: float
 ) -> None:
-    before = lrfu(Candidate(name="x", held_bytes=1, uses=uses))
+    before = lrfu(EvictionCandidate(name="x", held_bytes=1, uses=uses))
     assert before >= max(uses)
-    assert lrfu(Candidate(name="x", held_bytes=1, uses=[*uses, more])) >= before - 1e-6
+    assert lrfu(EvictionCandidate(name="x", held_bytes=1, uses=[*uses, more])) >= before - 1e-6
 
 
 def test_the_dataset_that_is_needed_latest_leaves_first_and_the_next_one_last() -> None:
-    found = [Candidate(name=f"in {place}", held_bytes=1, next_use=place) for place in (1, 9, 4)]
-    found.append(Candidate(name="never", held_bytes=1, last_used=1e9))
+    found = [EvictionCandidate(name=f"in {place}", held_bytes=1, next_use=place) for place in (1, 9, 4)]
+    found.append(EvictionCandidate(name="never", held_bytes=1, last_used=1e9))
     assert [one.name for one in sorted(found, key=next_use)] == ["never", "in 9", "in 4", "in 1"]
 
 
@@ -52,6 +54,6 @@ def test_the_dataset_that_is_needed_latest_leaves_first_and_the_next_one_last() 
 def test_what_a_job_waits_for_stays_before_whatever_was_used_and_nobody_waits_for(
     last: float, place: int
 ) -> None:
-    waited = Candidate(name="a", held_bytes=1, next_use=place)
-    assert next_use(waited) > next_use(Candidate(name="b", held_bytes=1, last_used=last))
+    waited = EvictionCandidate(name="a", held_bytes=1, next_use=place)
+    assert next_use(waited) > next_use(EvictionCandidate(name="b", held_bytes=1, last_used=last))
     assert next_use(waited) <= FUTURE

@@ -12,7 +12,7 @@ from tdcs.api.sharing import Access, Eviction
 from tdcs.cli import crd_documents
 from tdcs.decide import dataset_conditions
 from tdcs.decide.cache import grant_message, wants
-from tdcs.decide.cache.grants import MountGrant, Tier
+from tdcs.decide.cache.grants import GrantTier, MountGrant
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.slot_nodes import PlacementInput, WantPlacement, place
 
@@ -43,7 +43,7 @@ def placed(
 
 def granted(mine: WantPlacement | None, *clones: WantPlacement, access: Access | None = None) -> Finding:
     return grant_message.granted(
-        grant=MountGrant(tier=Tier.ACTIVE, largest_cache=1000),
+        grant=MountGrant(tier=GrantTier.ACTIVE, largest_cache=1000),
         mine=mine,
         clones=clones,
         access=access or Access(max_concurrent_jobs=1, on_limit="Clone"),
@@ -119,7 +119,7 @@ def test_that_a_twin_keeps_it_is_said_of_a_dataset_that_lacks_nothing_else(
 ) -> None:
     (mine,) = placed(room=room, mode="Replicate", node_count=1)
     found = grant_message.granted(
-        grant=MountGrant(tier=Tier.ACTIVE, largest_cache=1000),
+        grant=MountGrant(tier=GrantTier.ACTIVE, largest_cache=1000),
         mine=mine,
         clones=(),
         access=Access(),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.decide.builders import candidate, totals_of
 
 from tdcs.api.dataset import PlacementMode
-from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant, Tier, grant
+from tdcs.decide.cache.grants import GrantInput, Grants, GrantTier, MountDemand, MountGrant, grant
 from tdcs.decide.cache.room_change import RoomChange
 from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone
 from tdcs.decide.place.slot_nodes import ReadingNodes
@@ -66,7 +66,7 @@ def test_what_is_used_stays_and_the_least_valuable_leaves_first() -> None:
     found = granted(
         mount("old", value=1),
         mount("new", value=2),
-        mount("read", tier=Tier.ACTIVE),
+        mount("read", tier=GrantTier.ACTIVE),
         room=500,
     )
     assert (held(found, "read"), held(found, "new"), held(found, "old")) == (1000, 1000, 0)
@@ -74,10 +74,10 @@ def test_what_is_used_stays_and_the_least_valuable_leaves_first() -> None:
 
 def test_a_pinned_one_chooses_before_those_that_are_read_and_these_before_those_that_are_waited_for() -> None:
     found = granted(
-        mount("waited", tier=Tier.WAITING),
-        mount("read", tier=Tier.ACTIVE),
-        mount("pinned", tier=Tier.PINNED),
-        mount("timed", tier=Tier.KEPT),
+        mount("waited", tier=GrantTier.WAITING),
+        mount("read", tier=GrantTier.ACTIVE),
+        mount("pinned", tier=GrantTier.PINNED),
+        mount("timed", tier=GrantTier.KEPT),
         mount("idle"),
         room=625,
     )
@@ -89,15 +89,15 @@ def test_a_pinned_one_chooses_before_those_that_are_read_and_these_before_those_
 def test_of_two_that_jobs_need_the_one_with_a_grant_keeps_it() -> None:
     before = {want("b").key: {"0": frozenset("abcd")}}
     found = granted(
-        mount("a", tier=Tier.ACTIVE, value=9),
-        mount("b", tier=Tier.ACTIVE, value=1, held_before=before),
+        mount("a", tier=GrantTier.ACTIVE, value=9),
+        mount("b", tier=GrantTier.ACTIVE, value=1, held_before=before),
         room=250,
     )
     assert (held(found, "a"), held(found, "b")) == (0, 1000)
 
 
 def test_one_that_is_due_leaves_although_there_is_room() -> None:
-    found = granted(mount("due", tier=Tier.DUE))
+    found = granted(mount("due", tier=GrantTier.DUE))
     assert found.mounts["/due"].evicted
     assert held(found, "due") == 0
 
@@ -105,9 +105,9 @@ def test_one_that_is_due_leaves_although_there_is_room() -> None:
 def test_what_reads_have_filled_stays_while_there_is_room_and_leaves_as_a_whole() -> None:
     filled = mount("filled", wants=(), filled={"a": 400}, value=9)
     assert not granted(filled, mount("other", size=1600)).mounts["/filled"].evicted
-    crowded = granted(filled, mount("other", size=2000, tier=Tier.ACTIVE))
+    crowded = granted(filled, mount("other", size=2000, tier=GrantTier.ACTIVE))
     assert crowded.mounts["/filled"].evicted
-    used = granted(replace(filled, tier=Tier.ACTIVE), mount("other", size=2000))
+    used = granted(replace(filled, tier=GrantTier.ACTIVE), mount("other", size=2000))
     assert not used.mounts["/filled"].evicted
     assert held(used, "other") <= 1600
 
@@ -143,7 +143,7 @@ def test_what_two_datasets_of_one_quota_have_on_the_same_nodes_costs_it_once() -
 
 
 def test_a_quota_that_is_made_smaller_evicts_nothing_that_is_pinned_and_there() -> None:
-    mine = mount("a", tier=Tier.PINNED, payers={want("a").key: ("team",)})
+    mine = mount("a", tier=GrantTier.PINNED, payers={want("a").key: ("team",)})
     there = replace(mine, candidates=tuple(candidate(name, held=250) for name in NODES))
     assert held(granted(there, team=100), "a") == 1000
     assert held(granted(mine, team=100), "a") == 100
@@ -153,11 +153,11 @@ def test_a_clone_lies_on_other_nodes_as_a_whole_or_not_at_all() -> None:
     base = want("a", node_count=2)
     clone = of_clone(base, namespace="n", name="a", copy="clone-1")
     assert clone.key == clone_key(namespace="n", name="a", copy="clone-1")
-    first, second = granted(mount("a", wants=[base, clone], tier=Tier.ACTIVE)).mounts["/a"].placements
+    first, second = granted(mount("a", wants=[base, clone], tier=GrantTier.ACTIVE)).mounts["/a"].placements
     assert not set(first.nodes) & set(second.nodes)
     assert second.wanted_bytes == 1000
     small = granted(
-        mount("a", wants=[base, clone], tier=Tier.ACTIVE), room={"a": 500, "b": 500, "c": 500, "d": 400}
+        mount("a", wants=[base, clone], tier=GrantTier.ACTIVE), room={"a": 500, "b": 500, "c": 500, "d": 400}
     )
     assert [one.wanted_bytes for one in small.mounts["/a"].placements] == [1000, 0]
 
@@ -165,7 +165,7 @@ def test_a_clone_lies_on_other_nodes_as_a_whole_or_not_at_all() -> None:
 MOUNT = st.fixed_dictionaries(
     {
         "size": st.integers(1, 40).map(lambda part: part * 100),
-        "tier": st.sampled_from(list(Tier)),
+        "tier": st.sampled_from(list(GrantTier)),
         "value": st.integers(0, 3),
         "count": st.none() | st.integers(1, 4),
         "mode": st.sampled_from(["Auto", "Partition", "Replicate"]),
@@ -294,9 +294,9 @@ def test_a_pass_after_another_one_places_only_what_asks_for_something_else_or_fi
     first = granted(*mounts)
     same = again(first, *mounts)
     assert all(same.mounts[path] is first.mounts[path] for path in first.mounts)
-    renewed = [replace(mounts[0], tier=Tier.ACTIVE), mount("b", value=1, wants=[want("b", bandwidth=5)])]
+    renewed = [replace(mounts[0], tier=GrantTier.ACTIVE), mount("b", value=1, wants=[want("b", bandwidth=5)])]
     after = again(first, *renewed)
-    assert after.mounts["/a"].tier is Tier.ACTIVE
+    assert after.mounts["/a"].tier is GrantTier.ACTIVE
     assert all(after.mounts[path].placements is first.mounts[path].placements for path in first.mounts)
     larger = again(first, mounts[0], replace(mount("b", size=900, value=1), manifest="b2"))
     assert larger.mounts["/a"] is first.mounts["/a"]
@@ -353,7 +353,7 @@ def test_mounts_that_find_what_they_found_are_granted_what_a_look_at_each_would_
         assert quick == thorough
 
 
-def needed(*wants: Want, tier: Tier = Tier.ACTIVE, **quotas: int) -> int:
+def needed(*wants: Want, tier: GrantTier = GrantTier.ACTIVE, **quotas: int) -> int:
     payers = {one.key: tuple(quotas) for one in wants}
     demand = mount("one", wants=wants, tier=tier, payers=payers)
     return granted(demand, room=5000, **quotas).needed["/one"]
@@ -362,7 +362,7 @@ def needed(*wants: Want, tier: Tier = Tier.ACTIVE, **quotas: int) -> int:
 def test_what_a_cache_needs_counts_each_copy_that_is_asked_for_and_no_idle_data() -> None:
     assert needed(want("one")) == 1000
     assert needed(want("one", copies=2)) == 2000
-    assert needed(want("one"), tier=Tier.IDLE) == needed(want("one"), tier=Tier.DUE) == 0
+    assert needed(want("one"), tier=GrantTier.IDLE) == needed(want("one"), tier=GrantTier.DUE) == 0
     everywhere = replace(want("one"), mode="Replicate")
     assert needed(everywhere) == 1000  # however many nodes there are
     assert needed(replace(everywhere, node_count=3)) == 3000
@@ -402,7 +402,9 @@ def test_a_worker_that_leaves_is_not_called_back_by_what_its_leaving_does_to_a_q
     everywhere = replace(want("all"), mode="Replicate")
     twice = want("two", copies=2)
     mounts = [
-        replace(mount(name, size=size, blocks=size, wants=[one], tier=Tier.ACTIVE), payers={one.key: ("q",)})
+        replace(
+            mount(name, size=size, blocks=size, wants=[one], tier=GrantTier.ACTIVE), payers={one.key: ("q",)}
+        )
         for name, size, one in (("all", 24, everywhere), ("two", 30, twice))
     ]
     found = Grants(mounts={}, free={}, quotas={})

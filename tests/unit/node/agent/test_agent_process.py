@@ -6,7 +6,7 @@ import pytest
 import xxhash
 
 from tdcs.api import names
-from tdcs.model.block_identity import Identity
+from tdcs.model.block_identity import BlockIdentity
 from tdcs.node.agent import agent_process
 from tdcs.node.agent.agent_process import NoEpochError, NoMasterError, ProcessSettings, prepare, run
 from tdcs.node.agent.disk.epoch import enter_epoch, read_epoch
@@ -56,7 +56,7 @@ async def test_a_master_that_is_away_is_not_waited_for_on_a_disk_whose_journal_i
     for block, content in ((17, b"spooled"), (18, b"registered"), (19, b"lent to the worker")):
         with disk.create(block) as partial:
             partial.write(memoryview(content), offset=0)
-            identity = Identity(b"m" * 16, block.to_bytes(16, "little"), 0)
+            identity = BlockIdentity(b"m" * 16, block.to_bytes(16, "little"), 0)
             disk.keep(
                 partial,
                 block=block,

@@ -15,7 +15,7 @@ import pytest
 import xxhash
 from tests.support.waiting import eventually
 
-from tdcs.model.block_identity import Identity, mount_key
+from tdcs.model.block_identity import BlockIdentity, mount_key
 from tdcs.node.agent import block_service
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.large_files import OpenedBlock
@@ -45,7 +45,7 @@ class Giver:
             self.disk.keep(
                 partial,
                 block=SMALL,
-                identity=Identity(mount_key("/datasets/one"), bytes(16), 0),
+                identity=BlockIdentity(mount_key("/datasets/one"), bytes(16), 0),
                 length=1000,
                 content_hash=found,
             )

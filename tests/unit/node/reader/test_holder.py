@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 from tdcs.node.reader import child_process, session, session_holder, supervisor
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
-from tdcs.node.reader.session_holder import Holder, Session
+from tdcs.node.reader.session_holder import Session, SessionHolder
 from tdcs.node.reader.settings import ReaderSettings
 from tdcs.node.reader.supervisor import Supervisor
 
@@ -70,7 +70,7 @@ def ended(
 ) -> None:
     """End a holder that has a session."""
     keepers = ReadersPresent(folder.keepers)
-    found = Holder(point=folder.point, path=folder.socket, kept=kept or keepers.any)
+    found = SessionHolder(point=folder.point, path=folder.socket, kept=kept or keepers.any)
     found._session = held
     if gives:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -194,7 +194,7 @@ def test_a_caller_that_says_nothing_does_not_keep_a_holder_from_its_end(
     pid = os.fork()
     if not pid:
         try:
-            Holder(point=folder.point, path=folder.socket, kept=lambda: False).run()
+            SessionHolder(point=folder.point, path=folder.socket, kept=lambda: False).run()
         finally:
             os._exit(0)
     for fd in session_holder.ask(path=folder.socket, patience=20):  # it runs

@@ -75,7 +75,7 @@ class ClaimTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
+class VolumeAndClaim:
     """The PersistentVolume and the claim of a Dataset, as a pass has read them; None where there is none."""
 
     volume: Object | None
@@ -87,7 +87,7 @@ class Volume:
         return self.claim is not None and volume_objects.is_lost(self.claim)
 
 
-async def find(*, context: Context, obj: Object) -> Volume | Problem:
+async def find(*, context: Context, obj: Object) -> VolumeAndClaim | Problem:
     """The volume of a Dataset and its claim; a problem when a stranger has the name of one.
 
     The other object is left as it is. The volume of an earlier Dataset of that name, perhaps of another tenant, is
@@ -103,7 +103,7 @@ async def find(*, context: Context, obj: Object) -> Volume | Problem:
     await _delete_volume(context, live)
     name = live["metadata"]["name"]
     if await context.api.get(PERSISTENT_VOLUMES, name=name) is None:
-        return Volume(volume=None, claim=claimed)
+        return VolumeAndClaim(volume=None, claim=claimed)
     text = f"the PersistentVolume {name} of an earlier Dataset of this name is being deleted"
     return Problem(reason="NameTaken", message=text, retry_after=RETRY_SOON)
 
@@ -112,7 +112,7 @@ async def provide(
     *,
     context: Context,
     obj: Object,
-    live: Volume,
+    live: VolumeAndClaim,
     times: ClaimTimes,
     cluster: str,
     path: str,
@@ -187,7 +187,7 @@ def _refused(error: KubeError, obj: Object) -> str:
 async def _provide(
     context: Context,
     obj: Object,
-    found: Volume,
+    found: VolumeAndClaim,
     times: ClaimTimes,
     *,
     cluster: str,
@@ -291,10 +291,10 @@ async def _let_go(context: Context, claim: Object) -> None:
     )
 
 
-async def _read(context: Context, obj: Object) -> Volume:
+async def _read(context: Context, obj: Object) -> VolumeAndClaim:
     namespace, name = object_key(obj)
     volume_name = names.volume_name(namespace=namespace, dataset=name)
-    return Volume(
+    return VolumeAndClaim(
         volume=await context.api.get(PERSISTENT_VOLUMES, name=volume_name),
         claim=await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace),
     )

@@ -11,7 +11,7 @@ from typing import Protocol
 from tdcs.api.trainingjob import Role
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
-from tdcs.decide.kueue.kueue_nodes import Placement
+from tdcs.decide.kueue.kueue_nodes import PodSetPlacement
 from tdcs.model.kube_objects import Object
 
 
@@ -25,7 +25,7 @@ class PodNodes:
         marks: annotations by which they use nodes that were asked for.
     """
 
-    placement: Placement | None = None
+    placement: PodSetPlacement | None = None
     leave: frozenset[str] = frozenset()
     marks: Mapping[str, str] = field(default_factory=dict)
 

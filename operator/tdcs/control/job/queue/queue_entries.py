@@ -17,7 +17,7 @@ from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.aging import aged
-from tdcs.decide.queue.copy_places import PlaceRequest, Places
+from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.node_requests import without_nodes_of_others
@@ -45,7 +45,7 @@ class Entries:
         self.made = queue_snapshot.existing_pods(stores, owners)
         self.quotas = queue_snapshot.quotas_by_namespace(stores)
         self.allowances = Allowances(stores.resource_quotas)
-        self.places = Places()
+        self.places = CopyPlaces()
         self.waiting: list[QueuedJob] = []
         self.running: list[QueuedJob] = []
         self.reserved: list[PodGroup] = []
@@ -161,9 +161,9 @@ class Collector:
             known=self._stores.datasets,
         )
 
-    def places_but(self, uid: str) -> Places:
+    def places_but(self, uid: str) -> CopyPlaces:
         """The places that all jobs have taken but one."""
-        found = Places()
+        found = CopyPlaces()
         for key, obj in self._stores.live_jobs().items():
             other = str(obj["metadata"].get("uid", ""))
             admitted = queue_snapshot.conditions_by_type(obj).get(names.ADMITTED) == "True"

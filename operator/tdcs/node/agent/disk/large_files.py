@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.api import names
-from tdcs.model.block_identity import Identity
+from tdcs.model.block_identity import BlockIdentity
 from tdcs.model.manifest_builder import own_block_after
 from tdcs.node import extents
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
@@ -163,7 +163,7 @@ class LargeFiles:
                 return None
             stored, number = self._places[block]
             file, row = stored.file, stored.rows[number]
-            identity = Identity(file.mount, file.file, number * file.extent)
+            identity = BlockIdentity(file.mount, file.file, number * file.extent)
             return FileFacts(identity, file.length_of(number), int(row["hash"]), int(row["era"]))
 
     def open(self, block: int) -> OpenedBlock | None:
@@ -224,7 +224,7 @@ class LargeFiles:
             header = Header(file, os.fstat(fd).st_ino)
         finally:
             os.close(fd)
-        self._facts.write(draft, FileFacts(Identity(file.mount, file.file, 0), file.length, 0))
+        self._facts.write(draft, FileFacts(BlockIdentity(file.mount, file.file, 0), file.length, 0))
         stored = _Stored(place.name, header, np.zeros(file.extents, dtype=ROW))
         # Its table first: no file is without one.
         self._write_table(stored)
@@ -352,7 +352,7 @@ class LargeFiles:
                 begin, end = number * file.extent, number * file.extent + file.length_of(number)
                 while begin < end:
                     begin += _copy_range(source, target, begin, min(end - begin, _COPIED_AT_ONCE))
-            self._facts.write(draft, FileFacts(Identity(file.mount, file.file, 0), file.length, 0))
+            self._facts.write(draft, FileFacts(BlockIdentity(file.mount, file.file, 0), file.length, 0))
             os.fsync(target)
             return os.fstat(target).st_ino
         finally:

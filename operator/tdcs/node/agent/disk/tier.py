@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.api import names
-from tdcs.model.block_identity import Identity
+from tdcs.model.block_identity import BlockIdentity
 from tdcs.node.agent.disk.file_names import Done, FileNames, WrittenFile
 from tdcs.node.agent.disk.large_files import LargeFiles, OpenedBlock
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
@@ -166,7 +166,7 @@ class Disk:
         partial: PartialFile,
         *,
         block: int,
-        identity: Identity,
+        identity: BlockIdentity,
         length: int,
         content_hash: int,
         done: Done,
@@ -212,7 +212,7 @@ class Disk:
         partial.handed_over = True
 
     def keep(
-        self, partial: PartialFile, *, block: int, identity: Identity, length: int, content_hash: int
+        self, partial: PartialFile, *, block: int, identity: BlockIdentity, length: int, content_hash: int
     ) -> None:
         """The same, and wait for it; raises DiskError when the block was removed instead, too."""
         ended, errors = threading.Event(), list[DiskError]()

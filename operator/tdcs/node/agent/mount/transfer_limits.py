@@ -78,7 +78,7 @@ class InFlight:
             del counts[owner]
 
 
-class Turn(NamedTuple):
+class TransferTurn(NamedTuple):
     """When bytes that were taken may be asked for: once so many have flowed."""
 
     at: float
@@ -146,19 +146,19 @@ class RateLimit:
             raise
         return stopped.is_set()
 
-    def take(self, length: int, *, demand: bool = False) -> Turn:
+    def take(self, length: int, *, demand: bool = False) -> TransferTurn:
         """Take `length` bytes; when they may be asked for (see `left`)."""
         with self._changed:
             self._refill()
             flowed = self._flowed if demand else self._flowed - self._demanded
             if self._rate is None:
-                return Turn(flowed, demand)
+                return TransferTurn(flowed, demand)
             # What is there pays for the beginning; the wait is for what others owe, as on a link of this rate.
-            turn = Turn(flowed - (self._demand_tokens if demand else self._tokens), demand)
+            turn = TransferTurn(flowed - (self._demand_tokens if demand else self._tokens), demand)
             self._spend(length, demand=demand)
             return turn
 
-    def left(self, turn: Turn) -> float:
+    def left(self, turn: TransferTurn) -> float:
         """Seconds to wait for a turn, at the rate of now."""
         with self._changed:
             self._refill()
@@ -167,7 +167,7 @@ class RateLimit:
                 return 0.0
             return (turn.at - flowed) / self._rate if self._rate else 60.0
 
-    def _give_back(self, length: int, turn: Turn) -> None:
+    def _give_back(self, length: int, turn: TransferTurn) -> None:
         with self._changed:
             if self._rate is not None:
                 self._spend(-length, demand=turn.demand)

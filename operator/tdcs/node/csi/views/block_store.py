@@ -33,7 +33,7 @@ from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import open_plain_folder
 from tdcs.model.block_identity import first_blocks
 from tdcs.model.manifest import Manifest
-from tdcs.node.csi.views.view_plan import Blocks, Inodes, Kind, Kinds
+from tdcs.node.csi.views.view_plan import FileKind, Inodes, Kinds, PlannedBlocks
 from tdcs.node.store_boot import boot_file, is_ready
 
 _log: Final = logging.getLogger(__name__)
@@ -86,18 +86,18 @@ class Store:
             return -1
         return hash(tuple(stamps)) & _POSITIVE if any(stamps) else 0
 
-    def scan(self, *, manifest: Manifest, kinds: Kinds) -> Blocks:
+    def scan(self, *, manifest: Manifest, kinds: Kinds) -> PlannedBlocks:
         """Where what holds all of each file is, and which files have refused blocks."""
         local = np.zeros(len(manifest), dtype=np.uint64)
         self.foreign = self._is_foreign()
         if self.foreign:
-            return Blocks(local, np.zeros(0, dtype=np.int64))
+            return PlannedBlocks(local, np.zeros(0, dtype=np.int64))
         for folder in self._linkable():
             identifiers, inodes = _entries(folder)
             blocks = manifest.blocks_at(identifiers)
             known = blocks >= 0
             files = manifest.files_of(blocks[known])
-            whole = kinds[files] == (Kind.PARTS if _has_whole_files(folder) else Kind.BLOCK)
+            whole = kinds[files] == (FileKind.PARTS if _has_whole_files(folder) else FileKind.BLOCK)
             whole &= blocks[known] == first_blocks(manifest, files)
             local[files[whole]] = inodes[known][whole]
         # After the blocks: what is refused meanwhile changes the stamp, which was taken before both.
@@ -105,7 +105,7 @@ class Store:
         blocks = manifest.blocks_at(refused)
         wrong = np.unique(manifest.files_of(blocks[blocks >= 0])).astype(np.int64)
         local[wrong] = 0
-        return Blocks(local, wrong)
+        return PlannedBlocks(local, wrong)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Folders]:

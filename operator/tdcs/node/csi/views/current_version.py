@@ -22,7 +22,7 @@ from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.mount_tables import Mounts
 from tdcs.node.csi.views.node_manifests import Manifests, load
 from tdcs.node.csi.views.view_folders import DatasetFolder, VersionFolder, dataset_folder, tiers_of
-from tdcs.node.csi.volume import MOUNTED, SourceNotReadyError, Volume
+from tdcs.node.csi.volume import MOUNTED, SourceNotReadyError, VolumeFolder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -67,10 +67,10 @@ class Versions:
         self._cache_root: Final = cache_root
         self._patience: Final = patience
         self._fresh_seconds: Final = fresh_seconds
-        self._running: Final[dict[Volume, asyncio.Task[Manifest]]] = {}
-        self._known: Final[dict[Volume, _Known]] = {}
+        self._running: Final[dict[VolumeFolder, asyncio.Task[Manifest]]] = {}
+        self._known: Final[dict[VolumeFolder, _Known]] = {}
 
-    async def current(self, *, volume: Volume) -> Manifest:
+    async def current(self, *, volume: VolumeFolder) -> Manifest:
         """The manifest of the current version, at most some seconds old when the master answers.
 
         When it does not, the newest version on the disk is the current one. Callers at the same time share one
@@ -83,7 +83,7 @@ class Versions:
             return known.manifest
         return await asyncio.shield(self._under_way(volume) or self._start(volume, listing=False))
 
-    async def renewed(self, *, volume: Volume, listing: bool) -> Manifest:
+    async def renewed(self, *, volume: VolumeFolder, listing: bool) -> Manifest:
         """The same, asked for now. Raises SourceNotReadyError when the master does not answer.
 
         Args:
@@ -106,12 +106,12 @@ class Versions:
         seen = _seen(folder.of(version))
         return None if seen is None else max(0.0, time.time() - seen)
 
-    def known_version(self, *, volume: Volume) -> str | None:
+    def known_version(self, *, volume: VolumeFolder) -> str | None:
         """The version that was the current one when the master was asked last, None when it was not asked."""
         known = self._known.get(volume)
         return None if known is None else known.manifest.digest
 
-    def forget(self, *, volume: Volume) -> None:
+    def forget(self, *, volume: VolumeFolder) -> None:
         self._known.pop(volume, None)
 
     async def mounts(self, *, cluster: str) -> Collection[str] | None:
@@ -122,7 +122,7 @@ class Versions:
         except (EngineError, TimeoutError):
             return None
 
-    def _start(self, volume: Volume, *, listing: bool) -> "asyncio.Task[Manifest]":
+    def _start(self, volume: VolumeFolder, *, listing: bool) -> "asyncio.Task[Manifest]":
         task = asyncio.create_task(self._find(volume, listing=listing))
         self._running[volume] = task
         task.add_done_callback(lambda done: self._ended(volume, done))
@@ -130,13 +130,13 @@ class Versions:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    def _under_way(self, volume: Volume) -> "asyncio.Task[Manifest] | None":
+    def _under_way(self, volume: VolumeFolder) -> "asyncio.Task[Manifest] | None":
         """The question that is being asked. One that has ended stays known until the event loop comes to say so; who
         waited for it again and again meanwhile would never let the loop come to that."""
         task = self._running.get(volume)
         return None if task is None or task.done() else task
 
-    def _ended(self, volume: Volume, task: "asyncio.Task[Manifest]") -> None:
+    def _ended(self, volume: VolumeFolder, task: "asyncio.Task[Manifest]") -> None:
         if self._running.get(volume) is task:
             del self._running[volume]
 
@@ -147,7 +147,7 @@ class Versions:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._manifests.close()
 
-    async def _find(self, volume: Volume, *, listing: bool) -> Manifest:
+    async def _find(self, volume: VolumeFolder, *, listing: bool) -> Manifest:
         folder = dataset_folder(cache_root=self._cache_root, volume=volume)
         try:
             return await self._ask(volume=volume, folder=folder, listing=listing)
@@ -176,7 +176,7 @@ class Versions:
                 f"{explain_disk(error, at=folder.path)}"
             ) from error
 
-    async def _ask(self, *, volume: Volume, folder: DatasetFolder, listing: bool) -> Manifest:
+    async def _ask(self, *, volume: VolumeFolder, folder: DatasetFolder, listing: bool) -> Manifest:
         engine = self._engine(volume.cluster)
         tier = tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)[0]
         # Before the master is asked: what it says of a newer cache must not count as said of the blocks that are here.
@@ -213,14 +213,14 @@ class Versions:
         self._known[volume] = _Known(manifest, begun, time.monotonic(), published, listed)
         return manifest
 
-    async def _published(self, volume: Volume) -> str | None:
+    async def _published(self, volume: VolumeFolder) -> str | None:
         with contextlib.suppress(EngineError, TimeoutError):  # a listing does without it
             async with asyncio.timeout(min(self._patience, _VERSIONS_SECONDS)):
                 return (await self._engine(volume.cluster).versions()).get(volume.path)
         return None
 
     async def _by_digest(
-        self, *, volume: Volume, folder: DatasetFolder, digest: str | None
+        self, *, volume: VolumeFolder, folder: DatasetFolder, digest: str | None
     ) -> Manifest | None:
         if digest is None or not is_digest(digest):
             return None

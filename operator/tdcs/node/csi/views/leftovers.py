@@ -15,7 +15,7 @@ from tdcs.node.csi.views.node_manifests import clear_drafts, load
 from tdcs.node.csi.views.overlay import parse_shown
 from tdcs.node.csi.views.view import clear, clear_gone
 from tdcs.node.csi.views.view_folders import SHOWN, TREE, DatasetFolder, VersionFolder, dataset_folders
-from tdcs.node.csi.volume import InvalidVolumeError, Volume, parse_volume
+from tdcs.node.csi.volume import InvalidVolumeError, VolumeFolder, parse_volume
 
 _log: Final = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ QUIET_SECONDS: Final = 60.0
 """A folder of a dataset in which nothing was made or removed for so long is about to get no version."""
 
 
-def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, str, Manifest | None]]:
+def on_disk(*, cache_root: str) -> Iterator[tuple[VolumeFolder, str, Manifest | None]]:
     """Dataset and version of each manifest below the caches' folders, and of those with a view the manifest itself."""
     for cluster, tiers, folder in dataset_folders(cache_root=cache_root):
         for version in folder.versions():
@@ -45,7 +45,7 @@ def clear_abandoned(
     cache_root: str,
     pods: str,
     known: Collection[str],
-    mounts: list[mountinfo.Mount],
+    mounts: list[mountinfo.MountLine],
 ) -> None:
     """Remove views that are not looked after and that no pod is shown (their links keep bytes on the disk); the folders
     of datasets that have no version here any more; and what is left of copies of manifests. Run it in a thread.

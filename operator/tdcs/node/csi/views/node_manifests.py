@@ -30,7 +30,7 @@ from tdcs.model.listing_limit import ManifestBound
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import DIGEST_LENGTH, BadManifestError
 from tdcs.node.csi.views.view_folders import MANIFEST, STAGING, DatasetFolder, VersionFolder, tiers_of
-from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume import VolumeFolder
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 
@@ -82,7 +82,7 @@ class Manifests:
         self._fetchers: Final[dict[Path, ManifestFetcher]] = {}
         self._threads: Final[dict[str, ThreadPoolExecutor]] = {}
 
-    async def of(self, *, volume: Volume, folder: DatasetFolder, digest: str) -> Manifest:
+    async def of(self, *, volume: VolumeFolder, folder: DatasetFolder, digest: str) -> Manifest:
         """The manifest of this digest.
 
         Raises ManifestUnavailableError when it is not to be had, OSError when the disk does not take it.
@@ -108,7 +108,7 @@ class Manifests:
             raise OSError(errno.EFBIG, str(error), version.manifest) from error
         return await self._in_turn(volume, _move, staging, version)
 
-    async def listed(self, *, volume: Volume, folder: DatasetFolder) -> Manifest:
+    async def listed(self, *, volume: VolumeFolder, folder: DatasetFolder) -> Manifest:
         """The manifest of a listing that begins now. Raises EngineError."""
         staging = self._staging(volume)
         listed = await self._lister(volume.cluster, staging).list(path=volume.path)
@@ -124,17 +124,19 @@ class Manifests:
         if self._session is not None:
             await self._session.close()
 
-    async def _in_turn(self, volume: Volume, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _in_turn(
+        self, volume: VolumeFolder, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Do this in the one thread of a cache: its files may be long, and keep no other cache's waiting."""
         if volume.cluster not in self._threads:
             self._threads[volume.cluster] = ThreadPoolExecutor(max_workers=1, thread_name_prefix="manifests")
         call = functools.partial(work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads[volume.cluster], call)
 
-    def _tiers(self, volume: Volume) -> list[str]:
+    def _tiers(self, volume: VolumeFolder) -> list[str]:
         return tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
 
-    def _staging(self, volume: Volume) -> ManifestFolder:
+    def _staging(self, volume: VolumeFolder) -> ManifestFolder:
         path = Path(self._tiers(volume)[0], names.VIEWS_FOLDER, STAGING)
         if path not in self._stagings:
             folder = ManifestFolder(path, confined=True)

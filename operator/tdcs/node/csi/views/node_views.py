@@ -23,9 +23,9 @@ from tdcs.node.csi.views.overlay import OverlaySupport, parse_shown
 from tdcs.node.csi.views.reader_client import ReaderClient
 from tdcs.node.csi.views.view import View, clear
 from tdcs.node.csi.views.view_folders import DatasetFolder, dataset_folder, key_of, remember, tiers_of
-from tdcs.node.csi.views.view_report import Report
+from tdcs.node.csi.views.view_report import ViewReport
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume import Source, SourceNotReadyError, Volume
+from tdcs.node.csi.volume import OpenSource, SourceNotReadyError, VolumeFolder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -60,14 +60,14 @@ class NodeViews:
             patience=settings.answer_seconds,
             fresh_seconds=settings.fresh_seconds,
         )
-        self._views: Final[dict[tuple[Volume, str], View]] = {}
-        self._kept: Final[set[tuple[Volume, str]]] = set()
+        self._views: Final[dict[tuple[VolumeFolder, str], View]] = {}
+        self._kept: Final[set[tuple[VolumeFolder, str]]] = set()
         """Versions of which nothing but the manifest is here, for the next pod."""
         self._missing: Final[dict[str, tuple[str, ...]]] = {}
         self._overlays: Final = OverlaySupport(wanted=settings.overlays)
-        self._ticks: Final[dict[tuple[Volume, str], asyncio.Task[None]]] = {}
+        self._ticks: Final[dict[tuple[VolumeFolder, str], asyncio.Task[None]]] = {}
 
-    async def open(self, *, volume: Volume) -> Source:
+    async def open(self, *, volume: VolumeFolder) -> OpenSource:
         """The current version of a volume's dataset as a source.
 
         Returns when each file can be read: natively when its block is here, else through the remote-read client.
@@ -88,7 +88,7 @@ class NodeViews:
                 f"{view} cannot be made on node {self._settings.node}: {explain_disk(error, at=view.folder.path)}"
             ) from error
 
-    async def _find_form(self, volume: Volume) -> None:
+    async def _find_form(self, volume: VolumeFolder) -> None:
         try:
             await self._overlays.look(self._folder(volume))
         except OSError as error:
@@ -104,7 +104,7 @@ class NodeViews:
             await view.complete()
         await self._client.bind(view)
 
-    def _note_tiers(self, volume: Volume) -> None:
+    def _note_tiers(self, volume: VolumeFolder) -> None:
         remember(cache_root=self._cache_root, volume=volume)
         missing = tuple(tier for tier in volume.tiers if not os.path.isdir(tier))
         if missing != self._missing.get(volume.cluster, ()):
@@ -116,7 +116,7 @@ class NodeViews:
                     *(tier, volume.cluster, self._settings.node),
                 )
 
-    def shows(self, *, volume: Volume, mounted: mountinfo.Mount) -> bool:
+    def shows(self, *, volume: VolumeFolder, mounted: mountinfo.MountLine) -> bool:
         """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
         found = parse_shown(mounted)
         dataset = os.path.dirname(found.version) if found is not None else ""
@@ -140,10 +140,10 @@ class NodeViews:
             await asyncio.gather(*(view.operations.close() for view in list(self._views.values())))
             await self._versions.close()
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ViewReport]:
         mounts = mountinfo.read()
         return [
-            Report(
+            ViewReport(
                 cluster=volume.cluster,
                 path=volume.path,
                 version=version,
@@ -155,10 +155,10 @@ class NodeViews:
             for (volume, version), view in sorted(self._views.items(), key=lambda item: item[1].folder.path)
         ]
 
-    def _folder(self, volume: Volume) -> DatasetFolder:
+    def _folder(self, volume: VolumeFolder) -> DatasetFolder:
         return dataset_folder(cache_root=self._cache_root, volume=volume)
 
-    def _view(self, *, volume: Volume, manifest: Manifest) -> View:
+    def _view(self, *, volume: VolumeFolder, manifest: Manifest) -> View:
         key = (volume, manifest.digest)
         if key not in self._views:
             self._views[key] = View(
@@ -174,7 +174,7 @@ class NodeViews:
             )
         return self._views[key]
 
-    def _used(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+    def _used(self, view: View, *, mounts: list[mountinfo.MountLine]) -> bool:
         return view.used(mounts=mounts, pods=self._pods)
 
     def _start_ticks(self) -> None:
@@ -192,7 +192,7 @@ class NodeViews:
             if task is None and not view.operations.busy and self._needs_care(view, mounts=mounts):
                 self._ticks[key] = asyncio.create_task(self._care(view))
 
-    def _needs_care(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+    def _needs_care(self, view: View, *, mounts: list[mountinfo.MountLine]) -> bool:
         return (
             view.due
             or view.refresh_due
@@ -202,7 +202,7 @@ class NodeViews:
             or self._is_needless(view, mounts=mounts)
         )
 
-    def _outdated(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+    def _outdated(self, view: View, *, mounts: list[mountinfo.MountLine]) -> bool:
         """Whether a view that pods use, or a part of it that a container has, leads to another file system than the
         client's of now."""
         client = self._client.mount(mounts=mounts)
@@ -212,7 +212,7 @@ class NodeViews:
             mounts=mounts, pods=self._pods, device=client.device
         )
 
-    def _is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+    def _is_needless(self, view: View, *, mounts: list[mountinfo.MountLine]) -> bool:
         """Whether what is shown of a view can be taken away for now."""
         return (
             view.client_device(mounts=mounts) is not None
@@ -335,7 +335,7 @@ class NodeViews:
         if not gone:
             self._kept.add((view.volume, view.folder.version))
 
-    async def _has_left(self, volume: Volume) -> bool:
+    async def _has_left(self, volume: VolumeFolder) -> bool:
         """Whether a dataset is known to be in its cache no more."""
         paths = await self._versions.mounts(cluster=volume.cluster)
         return paths is not None and volume.path not in paths

@@ -63,7 +63,7 @@ class Shown(NamedTuple):
         return f"{_MARK}@{self.device}@{self.version}"
 
 
-def parse_shown(mounted: mountinfo.Mount) -> Shown | None:
+def parse_shown(mounted: mountinfo.MountLine) -> Shown | None:
     """What a mount shows; None when it is no overlay of a view."""
     mark, _, rest = mounted.source.partition("@")
     if mounted.filesystem != "overlay" or mark != _MARK:
@@ -120,13 +120,13 @@ class ShownFolder:
         self._merged: Final = merged
         self._point: Final = point
 
-    def device(self, *, mounts: Iterable[mountinfo.Mount]) -> str | None:
+    def device(self, *, mounts: Iterable[mountinfo.MountLine]) -> str | None:
         """The client's device that what is shown now takes bytes from; None when nothing is mounted."""
         top = mountinfo.top(mounts=mounts, point=self._point)
         found = parse_shown(top) if top is not None else None
         return found.device if found is not None else None
 
-    def used(self, *, mounts: Iterable[mountinfo.Mount], pods: str) -> bool:
+    def used(self, *, mounts: Iterable[mountinfo.MountLine], pods: str) -> bool:
         """Whether something below the folder `pods` shows this version, over this device or an older one."""
         return any(
             found.version == self._version
@@ -162,18 +162,18 @@ class ShownFolder:
         if os.path.isdir(self._point):
             os.rmdir(self._point)
 
-    def all_current(self, *, device: str, proc: Path | None, mounts: Sequence[mountinfo.Mount]) -> bool:
+    def all_current(self, *, device: str, proc: Path | None, mounts: Sequence[mountinfo.MountLine]) -> bool:
         """Whether every pod that is shown the version takes bytes from this device of the client.
 
         Args:
             device: The client's of now.
             proc: The host's /proc, by which pods' own mounts are known; None when there is none.
         """
-        everywhere: Iterator[Sequence[mountinfo.Mount]]
+        everywhere: Iterator[Sequence[mountinfo.MountLine]]
         everywhere = mountinfo.namespaces(proc) if proc else iter([mounts])
         return all(self._current(each, device) for each in everywhere)
 
-    def _current(self, mounts: Sequence[mountinfo.Mount], device: str) -> bool:
+    def _current(self, mounts: Sequence[mountinfo.MountLine], device: str) -> bool:
         tops = {mounted.point: parse_shown(mounted) for mounted in mounts}
         return all(
             found.device == device

@@ -35,7 +35,7 @@ class ReaderClient:
         self._point: Final = settings.reader_root / names.READER_MOUNT
         self._pods: Final = os.path.realpath(settings.kubelet) + "/"
 
-    def mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
+    def mount(self, *, mounts: list[mountinfo.MountLine]) -> mountinfo.MountLine | None:
         """The client's own mount, None when it has none now."""
         return mountinfo.top(
             mounts=mounts, point=os.path.realpath(self._point.parent) + f"/{self._point.name}"

@@ -31,11 +31,11 @@ class Outdated:
     """Mounts of parts that lead to another file system than the client's of now: `renewable` ones, and others that
     lie in them."""
 
-    renewable: list[mountinfo.Mount] = field(default_factory=list)
-    nested: list[mountinfo.Mount] = field(default_factory=list)
+    renewable: list[mountinfo.MountLine] = field(default_factory=list)
+    nested: list[mountinfo.MountLine] = field(default_factory=list)
 
 
-def outdated(*, mounts: Iterable[mountinfo.Mount], pods: str, version: str, device: str) -> Outdated:
+def outdated(*, mounts: Iterable[mountinfo.MountLine], pods: str, version: str, device: str) -> Outdated:
     """The parts of a version that lead to another device than the client's.
 
     Args:
@@ -86,7 +86,7 @@ class Subpaths:
         self._left: dict[str, str] = {}
         """Those that were left as they are at the last trial, and why."""
 
-    def are_outdated(self, *, mounts: Iterable[mountinfo.Mount], pods: str, device: str) -> bool:
+    def are_outdated(self, *, mounts: Iterable[mountinfo.MountLine], pods: str, device: str) -> bool:
         """Whether one can be renewed."""
         return bool(outdated(mounts=mounts, pods=pods, version=self._version, device=device).renewable)
 
@@ -113,12 +113,12 @@ class Subpaths:
         self._left = left
         return renewed
 
-    def _outdated(self, *, pods: str, device: str, without: Iterable[str]) -> list[mountinfo.Mount]:
+    def _outdated(self, *, pods: str, device: str, without: Iterable[str]) -> list[mountinfo.MountLine]:
         found = outdated(mounts=mountinfo.read(), pods=pods, version=self._version, device=device)
         return [part for part in found.renewable if part.point not in without]
 
 
-def _show(*, whole: int, part: mountinfo.Mount) -> None:
+def _show(*, whole: int, part: mountinfo.MountLine) -> None:
     """Show a folder or file of the open folder `whole` where a container has it from an earlier mount."""
     opened = open_beneath(whole, os.fsencode(part.root.strip("/")), os.O_PATH | os.O_NOFOLLOW)
     try:

@@ -20,10 +20,10 @@ from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import ShownFolder
 from tdcs.node.csi.views.subpaths import Subpaths
 from tdcs.node.csi.views.view_folders import GONE, DatasetFolder, VersionFolder
-from tdcs.node.csi.views.view_plan import Blocks, Form, Inodes, is_native, plan
+from tdcs.node.csi.views.view_plan import Form, Inodes, PlannedBlocks, is_native, plan
 from tdcs.node.csi.views.view_report import Counts, Repairs
 from tdcs.node.csi.views.view_tree import NoTree, Tree
-from tdcs.node.csi.volume import Source, Volume, shown
+from tdcs.node.csi.volume import OpenSource, VolumeFolder, shown
 
 _log: Final = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ _REFRESH_SECONDS: Final = 5.0
 class _Scan:
     """The last look at the blocks of this node."""
 
-    blocks: Blocks
+    blocks: PlannedBlocks
     stamp: int = -1
     not_before: float = 0.0
 
@@ -113,7 +113,7 @@ class View:
     def __init__(
         self,
         *,
-        volume: Volume,
+        volume: VolumeFolder,
         folder: VersionFolder,
         manifest: Manifest,
         store: Store,
@@ -146,7 +146,7 @@ class View:
         self._subpaths: Final = Subpaths(version=folder.path, point=folder.shown)
         self._tree = self._new_tree()
         self._prepared = False
-        self._scan: Final = _Scan(Blocks.none(len(manifest)))
+        self._scan: Final = _Scan(PlannedBlocks.none(len(manifest)))
         self._summary = _NOTHING
         self._logged_at = 0.0
         self._replaced = False
@@ -307,24 +307,24 @@ class View:
             _summary, forms=self._tree.forms, local=self._scan.blocks.local, lengths=self.manifest.lengths
         )
 
-    def open(self) -> Source:
+    def open(self) -> OpenSource:
         """What pods are given, as the source of a volume; the caller closes it."""
         folder = open_plain_folder(os.fsencode(self.folder.shown))
         try:
-            return Source(folder=folder, shows=shown(folder=folder))
+            return OpenSource(folder=folder, shows=shown(folder=folder))
         except BaseException:
             os.close(folder)
             raise
 
-    def used(self, *, mounts: list[mountinfo.Mount], pods: str) -> bool:
+    def used(self, *, mounts: list[mountinfo.MountLine], pods: str) -> bool:
         """Whether something below the folder `pods` shows it."""
         return self.shown.used(mounts=mounts, pods=pods)
 
-    def client_device(self, *, mounts: list[mountinfo.Mount]) -> str | None:
+    def client_device(self, *, mounts: list[mountinfo.MountLine]) -> str | None:
         """Device of the client's file system that the view leads to now; None when to none."""
         return self.shown.device(mounts=mounts)
 
-    def outdated_parts(self, *, mounts: list[mountinfo.Mount], pods: str, device: str) -> bool:
+    def outdated_parts(self, *, mounts: list[mountinfo.MountLine], pods: str, device: str) -> bool:
         """Whether a container has a part of it (`subPath`) that leads to another file system than `device`."""
         return self._subpaths.are_outdated(mounts=mounts, pods=pods, device=device)
 

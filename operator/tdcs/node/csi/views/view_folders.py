@@ -26,7 +26,7 @@ from typing import Final
 from urllib.parse import quote
 
 from tdcs.api import names
-from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume import VolumeFolder
 
 TREE: Final = "tree"
 MANIFEST: Final = "manifest"
@@ -52,7 +52,7 @@ def tiers_of(*, cache_root: str, cluster: str, tiers: Sequence[str]) -> list[str
     return there or [os.path.realpath(os.path.join(cache_root, cluster))]
 
 
-def remember(*, cache_root: str, volume: Volume) -> None:
+def remember(*, cache_root: str, volume: VolumeFolder) -> None:
     """Note a cluster's tiers for the next process, which finds the views by them."""
     text, file = "".join(f"{tier}\n" for tier in volume.tiers), _note(cache_root, volume.cluster)
     if _read(file) == text:
@@ -91,7 +91,7 @@ def _entries(folder: str) -> list[str]:
         return []
 
 
-def key_of(*, volume: Volume) -> str:
+def key_of(*, volume: VolumeFolder) -> str:
     key = quote("/".join(volume.parts), safe="")
     if len(key) <= _LONGEST_KEY and not key.startswith("."):
         return key
@@ -155,7 +155,7 @@ class DatasetFolder:
         return [self.of(name) for name in _entries(self.path) if not name.startswith(".")]
 
 
-def dataset_folder(*, cache_root: str, volume: Volume) -> DatasetFolder:
+def dataset_folder(*, cache_root: str, volume: VolumeFolder) -> DatasetFolder:
     tier = tiers_of(cache_root=cache_root, cluster=volume.cluster, tiers=volume.tiers)[0]
     return DatasetFolder(path=os.path.join(tier, names.VIEWS_FOLDER, key_of(volume=volume)))
 

@@ -17,7 +17,7 @@ Kinds = npt.NDArray[np.uint8]
 Inodes = npt.NDArray[np.uint64]
 
 
-class Kind(IntEnum):
+class FileKind(IntEnum):
     """What a file can be in a view."""
 
     EMPTY = 0
@@ -42,7 +42,7 @@ class Form(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class PlannedBlocks:
     """What of a version's files is on this node.
 
     Attributes:
@@ -54,7 +54,7 @@ class Blocks:
     wrong: npt.NDArray[np.int64]
 
     @classmethod
-    def none(cls, files: int) -> "Blocks":
+    def none(cls, files: int) -> "PlannedBlocks":
         return cls(np.zeros(files, dtype=np.uint64), np.zeros(0, dtype=np.int64))
 
 
@@ -75,14 +75,14 @@ class Steps:
 
 def kinds_of(manifest: Manifest) -> Kinds:
     counts = np.diff(manifest.block_ends, prepend=np.uint32(0))
-    kinds = np.full(len(manifest), Kind.PARTS, dtype=np.uint8)
-    kinds[(counts == 0) & (manifest.lengths == 0)] = Kind.EMPTY
-    kinds[counts == 1] = Kind.BLOCK
+    kinds = np.full(len(manifest), FileKind.PARTS, dtype=np.uint8)
+    kinds[(counts == 0) & (manifest.lengths == 0)] = FileKind.EMPTY
+    kinds[counts == 1] = FileKind.BLOCK
     return kinds
 
 
 def plan(
-    *, kinds: Kinds, forms: npt.NDArray[np.uint8], linked: Inodes, blocks: Blocks, release: bool
+    *, kinds: Kinds, forms: npt.NDArray[np.uint8], linked: Inodes, blocks: PlannedBlocks, release: bool
 ) -> Steps:
     """The steps that are needed, in the order of the files; none when all is as it shall be.
 
@@ -100,8 +100,8 @@ def plan(
     kept = is_link.copy() if not release else np.zeros(len(kinds), dtype=np.bool_)
     kept[blocks.wrong] = False
     wanted = np.full(len(kinds), Form.REMOTE, dtype=np.uint8)
-    wanted[((kinds == Kind.BLOCK) | (kinds == Kind.PARTS)) & (here | kept)] = Form.LINK
-    wanted[kinds == Kind.EMPTY] = Form.EMPTY
+    wanted[((kinds == FileKind.BLOCK) | (kinds == FileKind.PARTS)) & (here | kept)] = Form.LINK
+    wanted[kinds == FileKind.EMPTY] = Form.EMPTY
     # A block that was removed and loaded again is another file: the old one would be kept twice.
     replaced = (wanted == Form.LINK) & here & (linked != local)
     files = np.flatnonzero((wanted != forms) | replaced)

@@ -28,7 +28,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ViewReport:
     cluster: str
     path: str
     version: str

@@ -20,7 +20,7 @@ from tdcs.model.file_times import UNKNOWN_TIME, time_of
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import make_placeholder, placeholder_number
-from tdcs.node.csi.views.view_plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
+from tdcs.node.csi.views.view_plan import FileKind, Form, Inodes, Kinds, Steps, kinds_of
 from tdcs.node.file_facts import is_other_file, is_whole_file
 
 _SECOND: Final = 1_000_000_000
@@ -132,7 +132,7 @@ class Tree:
                 writer.enter(folder, name)
                 time = time_of(self._manifest.tag(file))
                 if form == Form.LINK:
-                    number, whole = self._manifest.blocks_of(file).start, self.kinds[file] == Kind.PARTS
+                    number, whole = self._manifest.blocks_of(file).start, self.kinds[file] == FileKind.PARTS
                     block = int(self._manifest.block_ids[number])
 
                     def is_other(
@@ -174,7 +174,7 @@ class NoTree:
     """In the place of a tree, where pods are shown the remote-read client's own: every file is read through it."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self.kinds: Final[Kinds] = np.full(len(manifest), Kind.CLIENT, dtype=np.uint8)
+        self.kinds: Final[Kinds] = np.full(len(manifest), FileKind.CLIENT, dtype=np.uint8)
         self.forms: Final = np.full(len(manifest), Form.REMOTE, dtype=np.uint8)
         self.linked: Final[Inodes] = np.zeros(len(manifest), dtype=np.uint64)
 
@@ -198,9 +198,9 @@ def _form(*, entry: "os.DirEntry[str]", listing: int, file: int, kind: int, leng
         is not None
     ):
         return Form.REMOTE if number == file else Form.OTHER
-    if kind == Kind.EMPTY:
+    if kind == FileKind.EMPTY:
         return Form.EMPTY
-    return Form.LINK if kind in (Kind.BLOCK, Kind.PARTS) else Form.OTHER
+    return Form.LINK if kind in (FileKind.BLOCK, FileKind.PARTS) else Form.OTHER
 
 
 def _link(

@@ -13,8 +13,8 @@ from tdcs.api.sharing import Access, NamespaceSelector
 from tdcs.decide.cache.dataset_demand import use_of
 from tdcs.decide.cache.eviction_order import lrfu, lru, next_use
 from tdcs.decide.cache.eviction_times import mistake
-from tdcs.decide.cache.grants import Tier
-from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, DatasetUse, is_kept_by_twin, standing
+from tdcs.decide.cache.grants import GrantTier
+from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, UsersOfDataset, is_kept_by_twin, standing
 from tdcs.decide.cache.node_room import NodeSpace, has_to_wait, is_crowded, usable_on
 from tdcs.decide.place.wanted_clones import clones
 from tdcs.model.agent_state import AgentState, MountState
@@ -46,32 +46,32 @@ def claimant(
     return Claimant(
         dataset=Dataset.model_validate(dataset),
         created="2026-01-01T00:00:00Z",
-        use=DatasetUse(jobs=jobs, last_used=last_used),
+        use=UsersOfDataset(jobs=jobs, last_used=last_used),
         **more,
     )
 
 
-def tier(*claimants: Claimant) -> Tier:
+def tier(*claimants: Claimant) -> GrantTier:
     return standing(claimants, size=100, policies=POLICIES, now=NOW).tier
 
 
 def test_a_mount_stands_as_the_best_of_its_datasets() -> None:
-    assert tier(claimant()) is Tier.IDLE
-    assert tier(claimant(), claimant(waiting=1)) is Tier.WAITING
-    assert tier(claimant(active=1), claimant(waiting=1)) is Tier.ACTIVE
-    assert tier(claimant(active=1), claimant(policy="Pin")) is Tier.PINNED
+    assert tier(claimant()) is GrantTier.IDLE
+    assert tier(claimant(), claimant(waiting=1)) is GrantTier.WAITING
+    assert tier(claimant(active=1), claimant(waiting=1)) is GrantTier.ACTIVE
+    assert tier(claimant(active=1), claimant(policy="Pin")) is GrantTier.PINNED
 
 
 def test_a_timed_one_leaves_when_it_was_not_used_for_so_long_and_comes_back_when_a_job_asks() -> None:
-    assert tier(claimant(policy="Timed", ttl="2h")) is Tier.KEPT
+    assert tier(claimant(policy="Timed", ttl="2h")) is GrantTier.KEPT
     found = standing([claimant(policy="Timed", ttl="2h")], size=1, policies=POLICIES, now=NOW)
     assert found.seconds == 3600
-    assert tier(claimant(policy="Timed", ttl="30m")) is Tier.DUE
-    assert tier(claimant(policy="Timed", ttl="30m", last_used=NOW)) is Tier.KEPT
-    assert tier(claimant(policy="Timed", ttl="30m", active=1)) is Tier.ACTIVE
-    assert tier(claimant(policy="Timed", ttl="30m", waiting=1)) is Tier.WAITING
+    assert tier(claimant(policy="Timed", ttl="30m")) is GrantTier.DUE
+    assert tier(claimant(policy="Timed", ttl="30m", last_used=NOW)) is GrantTier.KEPT
+    assert tier(claimant(policy="Timed", ttl="30m", active=1)) is GrantTier.ACTIVE
+    assert tier(claimant(policy="Timed", ttl="30m", waiting=1)) is GrantTier.WAITING
     # Once it has left it stays away, although nothing of it has been loaded since.
-    assert tier(claimant(policy="Timed", ttl="2h", reason="Expired")) is Tier.DUE
+    assert tier(claimant(policy="Timed", ttl="2h", reason="Expired")) is GrantTier.DUE
 
 
 def test_a_dataset_whose_time_is_over_is_kept_by_a_twin_that_has_time_left_and_by_nothing_else() -> None:
@@ -90,28 +90,31 @@ def test_a_dataset_whose_time_is_over_is_kept_by_a_twin_that_has_time_left_and_b
 
 def test_a_cron_line_says_when_it_leaves_and_what_was_used_since_stays_until_the_next_time() -> None:
     # Loaded at 11:00, now it is 12:00.
-    assert tier(claimant(policy="Timed", schedule="30 11 * * *")) is Tier.DUE
-    assert tier(claimant(policy="Timed", schedule="30 11 * * *", active=1)) is Tier.ACTIVE
+    assert tier(claimant(policy="Timed", schedule="30 11 * * *")) is GrantTier.DUE
+    assert tier(claimant(policy="Timed", schedule="30 11 * * *", active=1)) is GrantTier.ACTIVE
     later = claimant(policy="Timed", schedule="30 11 * * *", last_used="2026-03-01T11:45:00Z")
     found = standing([later], size=1, policies=POLICIES, now=NOW)
-    assert (found.tier, found.seconds) == (Tier.KEPT, 23.5 * 3600)
-    assert tier(claimant(policy="Timed", schedule="30 11 * * *", reason="Expired", last_used=NOW)) is Tier.DUE
+    assert (found.tier, found.seconds) == (GrantTier.KEPT, 23.5 * 3600)
+    assert (
+        tier(claimant(policy="Timed", schedule="30 11 * * *", reason="Expired", last_used=NOW))
+        is GrantTier.DUE
+    )
 
 
 @pytest.mark.parametrize("line", ["0 0 30 2 *", "61 * * * *", "at night", "0 0 * * 5#6"])
 def test_of_a_line_that_never_fires_nothing_is_evicted(line: str) -> None:
-    assert tier(claimant(policy="Timed", schedule=line)) is Tier.PINNED
+    assert tier(claimant(policy="Timed", schedule=line)) is GrantTier.PINNED
     assert mistake(line)
 
 
 def test_its_time_begins_when_it_has_been_loaded_however_long_that_takes() -> None:
-    assert tier(claimant(policy="Timed", ttl="30m", loaded=NOW)) is Tier.KEPT
+    assert tier(claimant(policy="Timed", ttl="30m", loaded=NOW)) is GrantTier.KEPT
 
 
 @pytest.mark.parametrize("reason", ["FilesFailed", "CopiesWrong"])
-@pytest.mark.parametrize(("since", "expected"), [(EARLIER, Tier.DUE), (NOW, Tier.KEPT)])
+@pytest.mark.parametrize(("since", "expected"), [(EARLIER, GrantTier.DUE), (NOW, GrantTier.KEPT)])
 def test_what_can_be_loaded_in_part_only_has_its_time_from_then_on(
-    reason: str, since: str, expected: Tier
+    reason: str, since: str, expected: GrantTier
 ) -> None:
     loaded = Condition(type="Loaded", status="False", reason=reason, last_transition_time=since)
     ready = Condition(type="Ready", status="True", reason=reason, last_transition_time=since)
@@ -123,7 +126,7 @@ def test_what_can_be_loaded_in_part_only_has_its_time_from_then_on(
 
 def test_a_policy_that_is_not_installed_evicts_nothing_and_is_named() -> None:
     found = standing([claimant(policy="Magic")], size=1, policies=POLICIES, now=NOW)
-    assert (found.tier, found.unknown) == (Tier.PINNED, "Magic")
+    assert (found.tier, found.unknown) == (GrantTier.PINNED, "Magic")
 
 
 def test_with_next_use_the_first_in_the_queue_is_worth_most() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tdcs.control.dataset.installed_policies import installed_policies
-from tdcs.decide.cache.eviction_order import Candidate, lru
+from tdcs.decide.cache.eviction_order import EvictionCandidate, lru
 
 MODULE = """
 def largest(candidate):
@@ -42,7 +42,9 @@ def test_the_shipped_policies_are_there_and_those_of_an_installed_package(
     found = installed_policies()
     assert found.keys() == {"LRU", "LRFU", "NextUse", "Largest"}
     assert found["LRU"] is lru
-    small, large = (Candidate(name="", held_bytes=size, last_used=0.0, uses=[]) for size in (1.0, 9.0))
+    small, large = (
+        EvictionCandidate(name="", held_bytes=size, last_used=0.0, uses=[]) for size in (1.0, 9.0)
+    )
     assert found["Largest"](large) < found["Largest"](small)  # the largest leaves first
 
 
@@ -66,7 +68,9 @@ def test_a_policy_that_fails_goes_by_the_last_use_and_is_logged_once(
     monkeypatch.syspath_prepend(tmp_path)
     policy = installed_policies()["Wrong"]
     with caplog.at_level(logging.ERROR):
-        assert [policy(Candidate(name="", held_bytes=1.0, last_used=time)) for time in (3.0, 4.0)] == [
+        assert [
+            policy(EvictionCandidate(name="", held_bytes=1.0, last_used=time)) for time in (3.0, 4.0)
+        ] == [
             3.0,
             4.0,
         ]

@@ -19,7 +19,7 @@ from tests.unit.control.workers import WorkersCluster
 from tdcs.api import names
 from tdcs.api.conditions import EVICTED, NOT_ALL_FITS, is_true
 from tdcs.control.status_publisher import conditions_of
-from tdcs.decide.cache.grants import Grants, Tier
+from tdcs.decide.cache.grants import Grants, GrantTier
 from tdcs.decide.place.copy_nodes import Mode
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO, PlacedCopy, WantPlacement
 from tdcs.model import slots
@@ -190,7 +190,7 @@ class Walk:
         found = {True: 0, False: 0}
         for placed in self.grants().placed.values():
             payers = placed.demand.payers
-            found[placed.grant.tier is Tier.PINNED] += sum(
+            found[placed.grant.tier is GrantTier.PINNED] += sum(
                 sum(one.charges.values()) if payers.get(one.want.key) else sum(one.added_bytes.values())
                 for one in placed.grant.placements
                 if payers.get(one.want.key) or not known_to_pay
@@ -250,7 +250,7 @@ class Walk:
             soon = (
                 obj["spec"]["eviction"].get("ttl") == "1s"
                 and grant is not None
-                and grant.tier is Tier.KEPT
+                and grant.tier is GrantTier.KEPT
                 and is_true(conditions_of(obj), names.LOADED)
             )
             if not status.get("grant") or loads or soon:

@@ -13,7 +13,7 @@ from tests.unit.control.jobs import role
 from tdcs.api.readers import is_reader, parse_readers
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.cli.explain.explained_job import World, explain
+from tdcs.cli.explain.explained_job import JobWorld, explain
 from tdcs.control.job import job_children, job_status
 from tdcs.control.job.framework_rendezvous import environment
 from tdcs.decide.job import job_phase as decisions
@@ -108,7 +108,7 @@ def test_explain_says_of_a_worker_that_it_reads_no_data() -> None:
     obj["spec"]["datasets"][0]["readers"] = "0"
     pods = [worker(0, "a"), worker(1, "b")]
     found = explain(
-        World(job=obj, datasets=held(a=100), own_pods=pods, nodes=[node("a"), node("b")], pods=pods)
+        JobWorld(job=obj, datasets=held(a=100), own_pods=pods, nodes=[node("a"), node("b")], pods=pods)
     )
     assert "no node holds more" in found.pods[0].sentence
     assert "reads no data: any node is as good" in found.pods[1].sentence

@@ -11,7 +11,7 @@ from tests.unit.control.job.queue.test_schedule import enters, group, job, nodes
 from tests.unit.control.jobs import Jobs
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.copy_places import PlaceRequest, Places
+from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
 from tdcs.decide.queue.job_places import requests_of
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Reason
@@ -26,7 +26,7 @@ def request(name: str = "m", *, limit: int = 1, copies: int = 1) -> PlaceRequest
     return PlaceRequest(dataset=f"team/{name}", limit=limit, copies=copies)
 
 
-def queue(*waiting: QueuedJob, places: Places | None = None, gpus: int = 8, **more: Any) -> Schedule:
+def queue(*waiting: QueuedJob, places: CopyPlaces | None = None, gpus: int = 8, **more: Any) -> Schedule:
     free = nodes(gpus)
     return schedule(
         waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=nodes(8)), places=places, **more
@@ -51,7 +51,7 @@ def test_a_second_copy_has_places_of_its_own() -> None:
 
 
 def test_a_job_takes_one_place_at_each_of_its_datasets_however_often_it_mounts_them() -> None:
-    places = Places()
+    places = CopyPlaces()
     places.take(("team", "near"), (request("m"), request("m"), request("k")))
     found = queue(
         job("a", group(1), access=(request("m", limit=2),)),
@@ -86,14 +86,14 @@ def test_nodes_are_set_aside_for_one_of_another_namespace_without_its_name(names
 
 
 def test_a_job_says_how_many_wait_before_it_and_who_is_the_last_of_them() -> None:
-    busy = Places({"team/m": [("team", "x")]})
+    busy = CopyPlaces({"team/m": [("team", "x")]})
     jobs = [job(name, group(1), age=9 - i, access=(request(),)) for i, name in enumerate("abc")]
     found = queue(*jobs, places=busy)
     assert "2 are before it, the last of them team/b" in waiting_admission(found, "c").message
 
 
 def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> None:
-    busy = Places({"team/m": [("team", "x")]})
+    busy = CopyPlaces({"team/m": [("team", "x")]})
     found = queue(
         job("a", group(8), age=9, passed=1000, access=(request(),)), job("b", group(8)), places=busy
     )
@@ -104,7 +104,7 @@ def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> No
 def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_datasets() -> None:
     # It needs a place at two datasets; those that need one only would take turns before it for ever.
     both = job("both", group(1), age=9, passed=3, access=(request("m"), request("k")))
-    busy = Places({"team/k": [("team", "x")]})
+    busy = CopyPlaces({"team/k": [("team", "x")]})
     found = queue(both, job("single", group(1), access=(request("m"),)), places=busy, max_passes=3)
     assert enters(found) == "nobody"
     waits = waiting_admission(found, "single")
@@ -122,7 +122,7 @@ def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_dat
 def test_a_job_that_waits_for_gpus_for_long_keeps_one_place_and_not_all(readers: int, expected: str) -> None:
     big = job("big", group(1, 8), age=9, passed=3, access=(request(limit=3),))
     small = job("small", group(1), access=(request(limit=3),))
-    busy = Places({"team/m": [("team", str(number)) for number in range(readers)]})
+    busy = CopyPlaces({"team/m": [("team", str(number)) for number in range(readers)]})
     found = schedule(
         waiting=(big, small),
         reserved=(),
@@ -153,7 +153,7 @@ def test_never_more_jobs_than_places_and_no_place_is_left_empty(
         for i, (names, gpus, priority) in enumerate(jobs)
     ]
     free = nodes(100)
-    found = schedule(waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=free), places=Places())
+    found = schedule(waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=free), places=CopyPlaces())
     for name in "mk":
         readers = [
             one for one in found.admitted if any(each.dataset == f"team/{name}" for each in one.access)

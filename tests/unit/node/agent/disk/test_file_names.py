@@ -13,7 +13,7 @@ import pytest
 import xxhash
 from tests.support.waiting import eventually
 
-from tdcs.model.block_identity import Identity, mount_key
+from tdcs.model.block_identity import BlockIdentity, mount_key
 from tdcs.node.agent.disk import file_names
 from tdcs.node.agent.disk.file_names import FileNames
 from tdcs.node.agent.disk.partial_file import DiskError
@@ -59,7 +59,7 @@ def write(disk: Disk, block: int, errors: list[DiskError | None], content: bytes
         disk.keep_later(
             partial,
             block=block,
-            identity=Identity(mount_key("/datasets/one"), bytes(16), block),
+            identity=BlockIdentity(mount_key("/datasets/one"), bytes(16), block),
             length=len(content),
             content_hash=xxhash.xxh3_64_intdigest(content),
             done=errors.append,

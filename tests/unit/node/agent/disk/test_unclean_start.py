@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from tdcs.model.block_identity import Identity, mount_key
+from tdcs.model.block_identity import BlockIdentity, mount_key
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import Looked, make_ready
 from tdcs.node.file_facts import FileFacts
 from tdcs.node.store_boot import is_ready
 
 CONTENT = os.urandom(70_000)
-IDENTITY = Identity(mount_key("/datasets/one"), bytes(16), 0)
+IDENTITY = BlockIdentity(mount_key("/datasets/one"), bytes(16), 0)
 HOLE = bytes(4096) + CONTENT[4096:]
 
 

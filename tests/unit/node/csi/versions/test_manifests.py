@@ -26,10 +26,10 @@ from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_folders import STAGING, TREE
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume import SourceNotReadyError, Volume
+from tdcs.node.csi.volume import SourceNotReadyError, VolumeFolder
 
 URI = "s3://bucket/data"
-VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))
+VOLUME = VolumeFolder(cluster="default", parts=("datasets", "0123456789abcdef"))
 
 
 class CountingLister(LocalLister):

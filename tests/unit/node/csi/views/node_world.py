@@ -19,10 +19,10 @@ from tdcs.node.csi.views.reader_client import ReaderClient
 from tdcs.node.csi.views.view import View
 from tdcs.node.csi.views.view_folders import TREE
 from tdcs.node.csi.views.view_settings import ViewSettings
-from tdcs.node.csi.volume import Volume
+from tdcs.node.csi.volume import VolumeFolder
 
 URI = "s3://bucket/data"
-VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))
+VOLUME = VolumeFolder(cluster="default", parts=("datasets", "0123456789abcdef"))
 
 
 class ShowingClient(ReaderClient):
@@ -82,7 +82,7 @@ class World:
         )
         return ids
 
-    async def opened(self, volume: Volume = VOLUME) -> Path:
+    async def opened(self, volume: VolumeFolder = VOLUME) -> Path:
         """The tree of the version that a volume is given now."""
         source = await self.views.open(volume=volume)
         path = Path(os.readlink(f"/proc/self/fd/{source.folder}"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.node.csi.mountinfo import Mount
+from tdcs.node.csi.mountinfo import MountLine
 from tdcs.node.csi.views.leftovers import QUIET_SECONDS, clear_abandoned
 from tdcs.node.csi.views.view_folders import STAGING
 
@@ -69,7 +69,7 @@ def test_a_view_without_a_manifest_stays_while_a_pod_is_shown_it(folder: Path, s
     version, pods = folder / "0123", folder.parents[2] / "pods"
     (version / "shown").mkdir(parents=True)
     source = f"tdcs-view@0:9@{version if shown else folder / '4567'}"
-    mounted = Mount(
+    mounted = MountLine(
         id=1,
         device="0:9",
         root="/",

@@ -14,11 +14,11 @@ from tests.unit.node.csi.views.builders import PATH, needs_overlays
 from tests.unit.node.csi.views.node_world import VOLUME, World
 
 from tdcs.model.cache_engine import Source
-from tdcs.node.csi.volume import SourceNotReadyError, Volume
+from tdcs.node.csi.volume import SourceNotReadyError, VolumeFolder
 
 pytestmark = needs_overlays
 
-OTHER = Volume(cluster="default", parts=("datasets", "fedcba9876543210"))
+OTHER = VolumeFolder(cluster="default", parts=("datasets", "fedcba9876543210"))
 
 
 async def test_a_dataset_that_is_all_here_is_shown_by_links(world: World) -> None:

@@ -41,7 +41,7 @@ from tdcs.node.csi.views.overlay import (
 from tdcs.node.csi.views.view_folders import DatasetFolder
 from tdcs.node.csi.views.view_plan import Form, plan
 from tdcs.node.csi.views.view_tree import Tree
-from tdcs.node.csi.volume import Source
+from tdcs.node.csi.volume import OpenSource
 from tdcs.node.reader.serving.registration import write_atomically
 
 pytestmark = needs_overlays
@@ -374,7 +374,7 @@ async def test_a_volume_grows_and_shrinks_under_a_pod_while_every_file_stays_rea
     pod.mkdir(parents=True)
     try:
         source = await merging.views.open(volume=VOLUME)
-        assert isinstance(source, Source)
+        assert isinstance(source, OpenSource)
         bind_mount.attach(source=source.folder, target=str(pod))
         source.close()
         (name,) = reader.own.registered.names()

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.node.csi.views.view_plan import Blocks, Form, Kind, is_native, plan
+from tdcs.node.csi.views.view_plan import FileKind, Form, PlannedBlocks, is_native, plan
 
-LINKED = (Kind.BLOCK, Kind.PARTS)
+LINKED = (FileKind.BLOCK, FileKind.PARTS)
 INODES = st.integers(0, 4)
 
 
@@ -25,7 +25,7 @@ class Step:
 class World:
     """A view and the blocks of its node; 0 stands for no block."""
 
-    kinds: list[Kind]
+    kinds: list[FileKind]
     forms: list[Form]
     linked: list[int]
     local: list[int]
@@ -44,7 +44,7 @@ class World:
             kinds=np.array(self.kinds, dtype=np.uint8),
             forms=np.array(self.forms, dtype=np.uint8),
             linked=np.array(self.linked, dtype=np.uint64),
-            blocks=Blocks(
+            blocks=PlannedBlocks(
                 np.array(self.local, dtype=np.uint64), np.array(sorted(self.wrong), dtype=np.int64)
             ),
             release=release,
@@ -59,7 +59,9 @@ class World:
 def worlds(draw: st.DrawFn) -> World:
     files = draw(
         st.lists(
-            st.tuples(st.sampled_from(Kind), st.sampled_from(Form), st.integers(1, 4), INODES, st.booleans()),
+            st.tuples(
+                st.sampled_from(FileKind), st.sampled_from(Form), st.integers(1, 4), INODES, st.booleans()
+            ),
             max_size=12,
         )
     )
@@ -84,10 +86,10 @@ def test_every_file_is_there_afterwards_and_a_block_on_the_node_is_linked(
     after = world.after(release=release)
     for kind, form, linked, local in zip(after.kinds, after.forms, after.linked, after.local, strict=True):
         assert form is not Form.MISSING
-        assert (kind == Kind.EMPTY) == (form is Form.EMPTY)
+        assert (kind == FileKind.EMPTY) == (form is Form.EMPTY)
         if local:
             assert (form, linked) == (Form.LINK, local)
-        if kind == Kind.CLIENT:
+        if kind == FileKind.CLIENT:
             assert form is Form.REMOTE
 
 

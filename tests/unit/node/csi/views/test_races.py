@@ -12,7 +12,7 @@ from tests.unit.node.csi.views.node_world import World
 from tdcs.api import names
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.overlay import make_placeholder
-from tdcs.node.csi.views.view_plan import Blocks, Kinds
+from tdcs.node.csi.views.view_plan import Kinds, PlannedBlocks
 
 pytestmark = needs_overlays
 
@@ -41,7 +41,7 @@ async def test_a_block_that_comes_while_the_blocks_are_looked_at_is_not_missed(
     store = view._store
     look = store.scan
 
-    def scan(*, manifest: Manifest, kinds: Kinds) -> Blocks:
+    def scan(*, manifest: Manifest, kinds: Kinds) -> PlannedBlocks:
         found = look(manifest=manifest, kinds=kinds)
         put_blocks(world.tier, {ids["train/1.jpg"]: b"111"})
         age(world.tier / names.BLOCK_FOLDER, 50)

@@ -1,6 +1,6 @@
 """Which mounts of parts of a view (`subPath`) are renewed when the remote-read client was replaced."""
 
-from tdcs.node.csi.mountinfo import Mount
+from tdcs.node.csi.mountinfo import MountLine
 from tdcs.node.csi.views.overlay import Shown
 from tdcs.node.csi.views.subpaths import outdated
 
@@ -8,9 +8,9 @@ PODS = "/var/lib/kubelet/"
 SUBPATHS = f"{PODS}pods/{{pod}}/volume-subpaths/data/main/{{number}}"
 
 
-def mount(point: str, *, root: str, device: str = "0:1", version: str = "/v1") -> Mount:
+def mount(point: str, *, root: str, device: str = "0:1", version: str = "/v1") -> MountLine:
     """A mount of a view, over this device of the client."""
-    return Mount(
+    return MountLine(
         id=1,
         device="0:9",
         root=root,
@@ -21,13 +21,15 @@ def mount(point: str, *, root: str, device: str = "0:1", version: str = "/v1") -
     )
 
 
-def subpath(number: int, root: str, *, pod: str = "a", device: str = "0:1", version: str = "/v1") -> Mount:
+def subpath(
+    number: int, root: str, *, pod: str = "a", device: str = "0:1", version: str = "/v1"
+) -> MountLine:
     """kubelet's mount for a subPath."""
     point = SUBPATHS.format(pod=pod, number=number)
     return mount(point, root=root, device=device, version=version)
 
 
-def renewed(*mounts: Mount) -> tuple[set[str], set[str]]:
+def renewed(*mounts: MountLine) -> tuple[set[str], set[str]]:
     """The points of what is renewed, and of what lies in that."""
     found = outdated(mounts=mounts, pods=PODS, version="/v1", device="0:2")
     return {part.point for part in found.renewable}, {part.point for part in found.nested}
