@@ -48,6 +48,7 @@ class JobTurn:
             for none.
         nodes_came: when all of its pods had nodes, of one whose pods were released to ask for them.
         nodes_tries: how often nothing came of that since it last ran.
+        nodes_reason, nodes_message: why nothing came of it last; until it asks again.
         nodes_until: when it asks again, in seconds of the operator's clock; `nodes_next`: as a time of the API.
     """
 
@@ -74,6 +75,8 @@ class JobTurn:
     nodes_tries: int = 0
     nodes_until: float = 0.0
     nodes_next: str = ""
+    nodes_reason: str = ""
+    nodes_message: str = ""
 
     @property
     def awaits_nodes(self) -> bool:

@@ -70,7 +70,7 @@ class Gangs:
             waits = decisions.data(seen, now=now, runs=False)
             message = requeues.requeue(uid, short=lack)
             if lack.reason is Reason.NO_NODES:
-                self._queue.turns.rest_from_asking(uid)
+                self._queue.turns.rest_from_asking(uid, reason=lack.reason, message=message)
             return decisions.gave_back(reason=lack.reason, message=message, data=waits)
         if running(seen).status == "True":
             requeues.placed(uid)

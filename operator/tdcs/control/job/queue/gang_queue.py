@@ -7,7 +7,7 @@ passed is in the jobs' own statuses, so a restart loses nothing.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -383,7 +383,7 @@ class GangQueue:
         room = self._room.at(stores)
         collector = self._collector.at(stores, demands=self._demands.at(stores), room=room, turns=turns)
         started = self._clock()
-        entries, found = await asyncio.to_thread(self._decide, collector, room)
+        entries, found, asking = await asyncio.to_thread(self._decide, collector, room, turns)
         self._cost = self._clock() - started
         live = self._stores.live_jobs()
         keys = {str(obj["metadata"].get("uid", "")): key for key, obj in live.items()}
@@ -393,27 +393,39 @@ class GangQueue:
         self._demands.keep(keys)
         for key in entries.news:
             self._wake(key)
-        stale = {job.uid for job in found.admitted if self._is_stale(job, stores, live)}
+        stale = {job.uid for job in (*found.admitted, *asking) if self._is_stale(job, stores, live)}
         by = next((job for job in found.waiting if job.uid == found.holder and not job.runs), None)
         if by is not None and self._is_stale(by, stores, live):
             found = replace(found, victims={})
         self._take_in(found, keys=keys, stale=stale)
+        if self._provisioning != "Off":
+            self._ask_for_nodes(found, asking=asking, keys=keys, stale=stale)
         for uid, turn in self.turns:
             if not turn.awaits_place or uid not in keys:
                 continue
             if entries.places.full(self._collector.requests_of(live[keys[uid]])) is None:
                 self._wake(keys[uid])
 
-    def _decide(self, collector: Collector, room: queue_snapshot.NodeRoom) -> tuple[Entries, Schedule]:
-        """In a thread: the queue as it is in these copies, with every job admitted that fits."""
+    def _decide(
+        self, collector: Collector, room: queue_snapshot.NodeRoom, turns: Turns
+    ) -> tuple[Entries, Schedule, Sequence[QueuedJob]]:
+        """In a thread: the queue as it is in these copies, with every job admitted that fits, and those that ask for
+        nodes."""
         entries = collector.collect()
-        return entries, entries.schedule(
+        found = entries.schedule(
             room=room,
             max_passes=self._max_passes,
             fair=self._fair,
             preempts=self._preempts,
             aging=self._aging,
         )
+        if self._provisioning == "Off":
+            return entries, found, ()
+        resting = {uid for uid, turn in turns if turn.nodes_until > self._clock()}
+        # Those that were released wait in no queue any more, and count all the same.
+        released = sum(turn.awaits_nodes for _, turn in turns) if self._provisioning == "Release" else 0
+        most = max(node_requests.MOST_ASKING - released, 0)
+        return entries, found, node_requests.askers(found, resting=resting, most=most)
 
     def _is_stale(self, job: QueuedJob, stores: Stores, live: Mapping[Key, Object]) -> bool:
         """Whether what a job was admitted by is not so any more: it has changed or gone, or its place was taken."""
@@ -435,8 +447,6 @@ class GangQueue:
         """
         before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
         self._schedule = found
-        if self._provisioning != "Off":
-            self._ask_for_nodes(found, keys=keys)
         for uid, passed in found.passed.items():
             self._count(uid, keys=keys, passed=passed)
         for uid, message in found.victims.items():
@@ -471,26 +481,28 @@ class GangQueue:
             if moved or (asks and job.uid not in before):
                 self._wake(job.key)
 
-    def _ask_for_nodes(self, found: Schedule, *, keys: Mapping[str, Key]) -> None:
+    def _ask_for_nodes(
+        self,
+        found: Schedule,
+        *,
+        asking: Sequence[QueuedJob],
+        keys: Mapping[str, Key],
+        stale: Collection[str],
+    ) -> None:
         """Note which jobs ask for nodes from now on, and which do not any more; released ones may have their pods."""
-        release = self._provisioning == "Release"
-        turns = [(uid, turn) for uid, turn in self.turns if uid in keys]
-        resting = {uid for uid, turn in turns if turn.nodes_until > self._clock()}
-        released = sum(turn.awaits_nodes for _, turn in turns) if release else 0
-        asking = node_requests.askers(
-            found, resting=resting, most=max(node_requests.MOST_ASKING - released, 0)
-        )
-        uids = {job.uid for job in asking}
+        release, uids = self._provisioning == "Release", {job.uid for job in asking}
         for job in found.waiting:
             turn = self.turns.of(job.uid)
-            # One that waits and is admitted meanwhile keeps what it asked for until its pods run.
+            # One that waited and is admitted meanwhile keeps what it asked for until its pods run.
             if turn.nodes_since and job.uid not in uids and not job.runs and turn.admitted is None:
                 self._count(job.uid, keys=keys, nodes_since="", nodes_came="")
-        for job in asking:
-            turn = self.turns.of(job.uid)
-            if turn.nodes_since or job.uid not in keys or job.uid in self._withdrawn:
+        new = [job for job in asking if job.uid in keys and not self.turns.of(job.uid).nodes_since]
+        # What a released one takes of quotas and places is known to the next pass: the others come then.
+        self._again |= release and bool(new)
+        for job in new[:1] if release else new:
+            if job.uid in stale or job.uid in self._withdrawn:
                 continue
-            self._count(job.uid, keys=keys, nodes_since=self.turns.now(), nodes_came="")
+            self._count(job.uid, keys=keys, nodes_since=self.turns.now(), nodes_came="", nodes_reason="")
             if release:
                 workers = job.growth.base if job.growth is not None else None
                 self.turns.change(job.uid, admitted=job.pod_count, workers=workers, asks=False)

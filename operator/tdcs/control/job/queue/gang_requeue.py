@@ -116,7 +116,13 @@ class Requeues:
             self._turns.change(uid, lack="", passed=0, preempted_by="")
         if turn.nodes_since or turn.nodes_tries:
             self._turns.change(
-                uid, nodes_since="", nodes_came="", nodes_tries=0, nodes_until=0.0, nodes_next=""
+                uid,
+                nodes_since="",
+                nodes_came="",
+                nodes_tries=0,
+                nodes_until=0.0,
+                nodes_next="",
+                nodes_reason="",
             )
 
     def settled(self, uid: str) -> None:

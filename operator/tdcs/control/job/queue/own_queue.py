@@ -113,7 +113,7 @@ class OwnTurn:
         turn = gangs.turns.of(uid)
         return replace(
             decision,
-            nodes=self._nodes.finding if self._nodes is not None else released_finding(seen, turn, decision),
+            nodes=self._nodes.finding if self._nodes is not None else released_finding(seen, turn),
             copies=copies,
             passed=0 if decision.admitted else turn.passed,
             growth=growth,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding, is_true
 from tdcs.api.durations import seconds_between
+from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
 from tdcs.control.job.job_children import (
     CONSUME,
@@ -15,6 +16,7 @@ from tdcs.control.job.job_children import (
 )
 from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.job.observed_job import Observed
+from tdcs.decide.queue.node_findings import over_finding
 from tdcs.decide.queue.node_requests import OVER, RequestAnswer, RequestState, answer_of
 from tdcs.kube.apply import ForeignObjectError, belongs, digest_of, owner_reference
 from tdcs.kube.errors import ForbiddenError, InvalidError, NotFoundError
@@ -53,12 +55,8 @@ class ProvisioningRequests:
             if not is_true(seen.known.conditions, names.NODES_REQUESTED):
                 return Followed()
             await self._delete(obj, seen)
-            came = seen.was_admitted
-            text = "its pods have nodes" if came else "it needs no further nodes now"
-            return Followed(
-                finding=finding(names.NODES_REQUESTED, False, "NodesCame" if came else "NotNeeded", text)
-            )
-        asked = f"nodes for its {sum(map(seen.replicas, seen.spec.by_role()))} pods are asked for"
+            return Followed(finding=over_finding(seen, turn))
+        asked = f"nodes for its {sum(_pods(seen, role) for role in seen.spec.by_role())} pods are asked for"
         before = Followed(finding=finding(names.NODES_REQUESTED, True, RequestState.REQUESTED, asked))
         if not is_true(seen.known.conditions, names.NODES_REQUESTED):
             return before  # the status says it first: an operator that is killed in between finds the request again
@@ -147,7 +145,7 @@ class ProvisioningRequests:
         sets = [
             {
                 "podTemplateRef": {"name": names.role_job_name(job=name, role=role)},
-                "count": seen.replicas(role),
+                "count": _pods(seen, role),
             }
             for role in roles
         ]
@@ -173,10 +171,11 @@ class ProvisioningRequests:
     async def _over(self, obj: Object, seen: Observed, answer: RequestAnswer) -> Followed:
         """Nothing more comes of the request: the job asks again after a pause, and waits for room all the while."""
         await self._delete(obj, seen)
-        again = self._turns.rest_from_asking(str(obj["metadata"]["uid"]))
-        said = f"{answer.message.rstrip('.')}; " if answer.message else ""
-        text = f"{said}it asks again at {again}, and starts before if room comes"
-        return Followed(finding=finding(names.NODES_REQUESTED, False, answer.state, text))
+        uid = str(obj["metadata"]["uid"])
+        self._turns.rest_from_asking(
+            uid, reason=answer.state, message=answer.message.rstrip(".") or "no nodes came"
+        )
+        return Followed(finding=over_finding(seen, self._turns.of(uid)))
 
     async def _delete(self, obj: Object, seen: Observed) -> None:
         """Delete the request and its templates, where they are the job's own."""
@@ -194,6 +193,12 @@ class ProvisioningRequests:
                 )
         except (NotFoundError, ForbiddenError):
             return  # the definition is gone, or the rights are: the garbage collector deletes them with the job
+
+
+def _pods(seen: Observed, role: Role) -> int:
+    """How many pods of a role the job starts with: an elastic one with as few workers as it allows."""
+    elastic = seen.spec.elastic if role == "Worker" and seen.spec.is_elastic_gang else None
+    return seen.spec.by_role()[role].replicas if elastic is None else elastic.min_replicas
 
 
 def _name(job: str) -> str:

@@ -54,8 +54,8 @@ class Turns:
         left = self.of(uid).until - self.clock()
         return left if left > 0 else None
 
-    def rest_from_asking(self, uid: str) -> str:
-        """The job got no nodes, and asks for some again after a pause; gives when."""
+    def rest_from_asking(self, uid: str, *, reason: str, message: str) -> None:
+        """The job got no nodes, for this reason, and asks for some again after a pause."""
         tries = self.of(uid).nodes_tries + 1
         pause = pause_after(tries)
         again = time_after(self.now(), seconds=pause)
@@ -66,8 +66,9 @@ class Turns:
             nodes_tries=tries,
             nodes_until=self.clock() + pause,
             nodes_next=again,
+            nodes_reason=reason,
+            nodes_message=f"{message}; it asks again at {again}, and starts before if room comes",
         )
-        return again
 
     def asking_left(self, uid: str) -> float | None:
         """Seconds until a job that got no nodes asks again; None when it asks, or never has."""

@@ -4,22 +4,34 @@ import time
 from typing import Any
 
 import pytest
-from tests.unit.control.jobs import GPU, Jobs
+from tests.unit.control.job.admission.test_data_meetings import SIZE, pictures
+from tests.unit.control.jobs import GPU, Jobs, time_at
 
 from tdcs.control.context import WorkKey
 from tdcs.control.job.job_children import CONSUME
 from tdcs.kube.errors import NotFoundError
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import NODES, POD_TEMPLATES, PROVISIONING_REQUESTS, TRAINING_JOBS, Resource
+from tdcs.model.kube_resources import (
+    DATASETS,
+    NODES,
+    POD_TEMPLATES,
+    PROVISIONING_REQUESTS,
+    TRAINING_JOBS,
+    Resource,
+)
 
 NAME = ("n", "trainingjob-train")
 
 
 class Autoscaled(Jobs):
-    """Jobs whose operator asks for nodes, on a clock that tests put forward."""
+    """Jobs whose operator asks for nodes, on a clock that stands still until a test puts it forward."""
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(clock=lambda: time.monotonic() + self._ahead, **given)
+        super().__init__(clock=lambda: 1000.0 + self._ahead, **given)
+        self._began = time.time()
+
+    def now(self) -> str:
+        return time_at(self._began + self._ahead)
 
     async def add_node(self, name: str, *, gpus: int) -> None:
         node: Object = {
@@ -258,3 +270,47 @@ async def test_a_request_goes_when_the_job_is_suspended_and_follows_what_it_asks
         await jobs.change(runPolicy={"suspend": True})
         await jobs.until(lambda: jobs.request() is None)
         await jobs.until(lambda: jobs.asked() == ("False", "NotNeeded"))
+
+
+async def test_no_more_jobs_are_released_than_a_dataset_has_places_for() -> None:
+    async with Autoscaled(gpus={"a": 1}, provisioning="Release") as jobs:
+        pictures(jobs, held={"a": SIZE})
+        dataset = jobs.server.store(DATASETS)["n", "pictures"]
+        dataset["spec"]["access"] = {"maxConcurrentJobs": 1, "onLimit": "Suspend"}
+        reads = [{"name": "pictures", "mountPath": "/data"}]
+        await jobs.create("first", workers=2, datasets=reads)
+        await jobs.create("second", workers=2, datasets=reads)
+        await jobs.until(lambda: len(jobs.pods("first")) + len(jobs.pods("second")) >= 2)
+        released = "first" if jobs.pods("first") else "second"
+        other = "second" if released == "first" else "first"
+        await jobs.until(lambda: jobs.asked(released) == ("True", "PodsReleased"))
+        for _ in range(20):
+            await jobs.later(1)
+            await jobs.play()
+        assert jobs.asked(other) == (None, None)
+        assert not jobs.pods(other)
+
+
+async def test_an_elastic_gang_asks_for_as_few_workers_as_it_starts_with() -> None:
+    async with Autoscaled(gpus={"a": 1}, provisioning="ProvisioningRequest") as jobs:
+        await jobs.create(workers=100, framework="PyTorch", elastic={"minReplicas": 2, "maxReplicas": 100})
+        await jobs.until(jobs.request)
+        request = jobs.request()
+        assert request is not None
+        assert [each["count"] for each in request["spec"]["podSets"]] == [2]
+        assert "nodes for its 2 pods" in jobs.condition("NodesRequested")["message"]
+        await jobs.add_node("b", gpus=2)
+        await jobs.until(lambda: jobs.bound("train") == 3)
+
+
+async def test_an_elastic_gang_is_released_with_as_few_workers_as_it_starts_with() -> None:
+    async with Autoscaled(gpus={"a": 1}, provisioning="Release") as jobs:
+        await jobs.create(workers=5, framework="PyTorch", elastic={"minReplicas": 2, "maxReplicas": 5})
+        await jobs.until(lambda: len(jobs.pods("train")) == 2)
+        await jobs.until(lambda: jobs.asked() == ("True", "PodsReleased"))
+        await jobs.add_node("b", gpus=1)
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        await jobs.run("train")
+        await jobs.until_state("Running")
+        await jobs.add_node("c", gpus=3)
+        await jobs.until(lambda: jobs.bound("train") == 5)
