@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from tdcs.api import conditions
-from tdcs.api.conditions import HOLDING_UP_PODS, WARNINGS
+from tdcs.api.conditions import HOLDING_UP_PODS, RELOADING, WARNINGS
 from tdcs.decide.queue.pod_admission import Reason
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,6 +27,7 @@ AS_IT_SHALL_BE = frozenset(
         "Granted",
         "Loaded",
         "Mounted",
+        "NodesCame",
         "NotReachable",
         "Placed",
         "PodsReady",
@@ -41,6 +42,7 @@ FOLLOWS_FROM_ANOTHER = frozenset(
         "AllPodsRun",
         "Finished",
         "NotAdmitted",
+        "NotNeeded",
         "NotQueued",
         "Off",
         "Resumed",
@@ -49,6 +51,7 @@ FOLLOWS_FROM_ANOTHER = frozenset(
 
 PASSES_BY_ITSELF = frozenset(
     {
+        "AwaitsNodes",
         "CacheStarting",
         "CertificatesPending",
         "ClientsStarting",
@@ -60,6 +63,7 @@ PASSES_BY_ITSELF = frozenset(
         "MasterRestarting",
         "Mounting",
         "Planning",
+        "PodsReleased",
         "PodsStarting",
         "Reloading",
         "Scheduled",
@@ -201,3 +205,10 @@ def test_what_the_how_to_lists_as_wrong_with_a_dataset_calls_for_a_person() -> N
     listed = {word for row in rows for word in re.findall(r"`([A-Z]\w+)`", row)}
     assert {"EndpointNotAllowed", "InUse"} <= listed
     assert not listed - WARNINGS - PASSES_BY_ITSELF
+
+
+def test_every_reason_that_calls_for_a_person_is_found_by_its_symptom() -> None:
+    page = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text()
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)`", page))
+    assert named >= WARNINGS, sorted(WARNINGS - named)
+    assert named - WARNINGS <= {RELOADING}, "reasons that nothing gives"
