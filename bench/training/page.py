@@ -38,6 +38,16 @@ A worker and a parameter server in network namespaces of their own, on a link of
 planned order beside ten random ones (four at ratio 20). The published figures are of another framework and machine.
 What does not gain: ratios of 0.05 and 20, and ResNet32 at ratio 1.""",
     ),
+    "averaging": (
+        "Gradients by priority",
+        """\
+Two workers over gloo in network namespaces of their own: DistributedDataParallel as it is, and with its gradients sent
+in slices by first use (`tdcs_train.data_parallel`), in turns, with equal losses. Layers sleep for the times of a
+published profile, as those of an accelerator take no time of the processor, and have parameters in its proportions,
+32 MB together. The link's rate is such that averaging takes `averaging over computation` times the computation. What
+does not gain: links on which averaging takes half of the computation, and is hidden behind backward anyway; on those of
+several Gbit/s, where a slice travels for a millisecond, slices cost more than they gain (alexnet at 0.5).""",
+    ),
     "classes": (
         "Two workers on one link",
         """\
@@ -107,6 +117,7 @@ the first, in which all orders ran in turn. Those of ResNet32 at ratio 2 and of 
 second, in which the planned order ran once beside every random one. CNN+LSTM at ratio 0.05 was 0.8667 in the first and
 is 0.9884 in the second; the former row was replaced. ResNet32 was measured at ratio 2 after ratio 1 had given
 0.9945.""",
+    "averaging": "Measured on 2026-11-29, on a machine with much other work, which these workers preempt.",
     "classes": "Measured on 2026-11-23.",
     "links": f"One run on 2026-11-23, {OLD_PROTOCOL}.",
     "bubbles": """\

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
+
+from tdcs_train.model.errors import ModelError
 
 _METADATA = frozenset(
     getattr(torch.Tensor, name).__get__
@@ -71,3 +74,20 @@ class UseOfParameters(TorchFunctionMode):
                 self._look(value)
             elif isinstance(value, dict):
                 self._look(tuple(value.values()))
+
+
+def refuse_compiled(model: nn.Module) -> None:
+    """A compiled forward reads its parameters where nothing can wait for them."""
+    for name, module in model.named_modules():
+        by = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else ""
+        if (
+            type(module).__name__ == "OptimizedModule"
+            or getattr(module, "_compiled_call_impl", None) is not None
+        ):
+            by = "torch.compile"
+        if by:
+            which = f"its module {name}" if name else f"the model {type(module).__name__}"
+            raise ModelError(
+                f"{which} is compiled ({by}), and a compiled forward cannot wait for single parameters; "
+                f"use the model as it is before {by}"
+            )

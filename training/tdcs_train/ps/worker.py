@@ -22,7 +22,7 @@ from tdcs_train.peers.errors import PeerError
 from tdcs_train.ps.channel import Channel, Tensors, greet, greeting
 from tdcs_train.ps.parameters import SharedParameter, bytes_of, digest, shared_parameters, staging
 from tdcs_train.ps.transmissions import OrderKept, order_kept, together
-from tdcs_train.ps.use import UseOfParameters
+from tdcs_train.ps.use import UseOfParameters, refuse_compiled
 
 
 class ServedModel:
@@ -47,7 +47,7 @@ class ServedModel:
         self.model = model
         self.waited = 0.0
         """Seconds in which layers waited for their parameters."""
-        _refuse_compiled(model)
+        refuse_compiled(model)
         self._timeout = timeout
         self._shared = shared_parameters(model, servers=len(hosts), priorities=priorities)
         named = dict(model.named_parameters())
@@ -203,20 +203,3 @@ class ServedModel:
         self._channels[each.server].send(
             number, memory, priority=each.priority, priority_class=each.priority_class
         )
-
-
-def _refuse_compiled(model: nn.Module) -> None:
-    """A compiled forward reads its parameters where nothing can wait for them."""
-    for name, module in model.named_modules():
-        by = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else ""
-        if (
-            type(module).__name__ == "OptimizedModule"
-            or getattr(module, "_compiled_call_impl", None) is not None
-        ):
-            by = "torch.compile"
-        if by:
-            which = f"its module {name}" if name else f"the model {type(module).__name__}"
-            raise ModelError(
-                f"{which} is compiled ({by}), and a compiled forward cannot wait for single parameters; "
-                f"serve the model as it is before {by}"
-            )

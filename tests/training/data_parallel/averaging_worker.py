@@ -1,0 +1,183 @@
+"""Trains models with plain DistributedDataParallel and by priority; prints both losses and how far weights differ."""
+
+import copy
+import json
+import os
+from collections.abc import Callable
+
+import torch
+import torch.distributed as distributed
+from tests.training import models
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tdcs_train.data_parallel import PriorityAveraging
+from tdcs_train.data_parallel.exchange import WINDOW
+from tdcs_train.errors import InputError, ended_by_input_errors
+
+STEPS = 5
+
+
+class Attention(nn.Module):
+    """Its output projection is a module that is never called, and the head's weights are the embedding's.
+
+    Without biases: those of keys, as those before a normalisation, have gradients of rounding errors alone, which Adam
+    makes large.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(16, 8)
+        self.attention = nn.MultiheadAttention(8, 2, bias=False, batch_first=True)
+        self.head = nn.Linear(8, 16, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        values = self.embedding(tokens)
+        values, _ = self.attention(values, values, values)
+        return self.head(values).mean(dim=1)
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 40),
+        nn.Linear(40, 16),
+    )
+
+
+def sgd(values: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(values, lr=0.1, momentum=0.9, weight_decay=1e-3)
+
+
+def adam(values: list[nn.Parameter]) -> torch.optim.Optimizer:
+    half = len(values) // 2
+    return torch.optim.AdamW([{"params": values[:half]}, {"params": values[half:], "lr": 0.03}], lr=0.01)
+
+
+def batches(kind: str, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    chooser = torch.Generator().manual_seed(50 + rank)
+
+    def inputs() -> torch.Tensor:
+        if kind == "attention":
+            return torch.randint(16, (4, 6), generator=chooser)
+        return torch.randn(4, 1, 6, 6, generator=chooser)
+
+    return [(inputs(), torch.randint(16, (4,), generator=chooser)) for _ in range(STEPS)]
+
+
+def train(
+    kind: str,
+    make: Callable[[], nn.Module],
+    optimizer: Callable[..., torch.optim.Optimizer],
+    *,
+    priority: bool,
+) -> tuple[list[float], dict[str, torch.Tensor]]:
+    torch.manual_seed(3)
+    model = DistributedDataParallel(make())
+    updates = optimizer(list(model.parameters()))
+    rates = torch.optim.lr_scheduler.StepLR(updates, step_size=2, gamma=0.5)
+    losses = []
+    data = batches(kind, distributed.get_rank())
+    if not priority:
+        for inputs, labels in data:
+            loss = models.cross_entropy(model(inputs), labels)
+            loss.backward()
+            updates.step()
+            updates.zero_grad()
+            rates.step()
+            losses.append(float(loss.detach()))
+        return losses, copy.deepcopy(model.module.state_dict())
+    with PriorityAveraging(model, updates, slice_bytes=256) as averaging:
+        for inputs, labels in data:
+            loss = models.cross_entropy(model(inputs), labels)
+            loss.backward()
+            averaging.step()
+            rates.step()
+            losses.append(float(loss.detach()))
+        return losses, copy.deepcopy(model.module.state_dict())
+
+
+def urgent_first() -> dict[str, object]:
+    """The order in which slices go that become ready while nothing may be sent."""
+    torch.manual_seed(3)
+    model = DistributedDataParallel(convolutions(), bucket_cap_mb=0.001)
+    with PriorityAveraging(model, sgd(list(model.parameters())), slice_bytes=256) as averaging:
+        data = batches("convolutions", distributed.get_rank())
+        models.cross_entropy(model(data[0][0]), data[0][1]).backward()
+        averaging.step()
+        exchange = averaging.exchange
+        assert exchange is not None
+        loss = models.cross_entropy(model(data[1][0]), data[1][1])
+        # The thread has taken one place already, for the slice that it will be told next.
+        for _ in range(WINDOW - 1):
+            exchange._window.acquire()
+        distributed.barrier()
+        loss.backward()
+        averaging.step()
+        distributed.barrier()
+        for _ in range(WINDOW - 1):
+            exchange._window.release()
+        averaging.wait()
+        return {"order": list(exchange.order), "groups": averaging.groups}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    for kind, make in (("convolutions", convolutions), ("attention", Attention)):
+        for optimizer in (sgd, adam):
+            plain, wanted = train(kind, make, optimizer, priority=False)
+            losses, found = train(kind, make, optimizer, priority=True)
+            difference = max(float((wanted[name] - found[name]).abs().max()) for name in wanted)
+            print(json.dumps({"plain": plain, "priority": losses, "difference": difference}), flush=True)
+    print(json.dumps(urgent_first()), flush=True)
+    distributed.destroy_process_group()
+
+
+def refused() -> dict[str, str]:
+    """What is said of models and scripts that cannot be trained by priority."""
+    said = {}
+    inner = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    unused = DistributedDataParallel(inner, find_unused_parameters=True)
+    try:
+        PriorityAveraging(unused, sgd(list(inner.parameters())))
+    except InputError as error:
+        said["unused"] = str(error)
+    model = DistributedDataParallel(copy.deepcopy(inner))
+    try:
+        with PriorityAveraging(model, sgd(list(model.parameters()))) as averaging:
+            for _ in range(2):
+                model(torch.ones(1, 2)).sum().backward()
+                if averaging.groups:
+                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    model(torch.ones(1, 2))
+                averaging.step()
+    except InputError as error:
+        said["clipped"] = str(error)
+    return said
+
+
+def killed() -> None:
+    """One worker ends in the middle of training."""
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    with ended_by_input_errors(), PriorityAveraging(model, sgd(list(model.parameters()))) as averaging:
+        for number in range(4):
+            if number == 2 and distributed.get_rank() == 1:
+                os._exit(9)
+            model(torch.ones(1, 2)).sum().backward()
+            averaging.step()
+
+
+if __name__ == "__main__":
+    if "KILLED" in os.environ:
+        torch.set_num_threads(1)
+        distributed.init_process_group("gloo")
+        print(json.dumps(refused()), flush=True)
+        distributed.barrier()
+        killed()
+    else:
+        main()
