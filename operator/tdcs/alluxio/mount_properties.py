@@ -21,7 +21,7 @@ from tdcs.api.source_uri import (
 )
 from tdcs.model.cache_engine import Credentials, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE
-from tdcs.model.file_selection import EXCLUDE, INCLUDE
+from tdcs.model.file_selection import EXCLUDE, INCLUDE, WITHIN
 from tdcs.model.source_paths import canonical_uri, store_of
 
 DIGEST_PROPERTY = "tdcs.source.digest"
@@ -56,7 +56,7 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
             remedy="Use a CacheCluster with engine Native",
         )
     known = () if is_folder(uri) else _S3_OPTIONS
-    unknown = sorted(set(source.options) - {*known, INCLUDE, EXCLUDE})
+    unknown = sorted(set(source.options) - {*known, INCLUDE, EXCLUDE, WITHIN})
     if unknown:
         raise SourceError(
             attempted=f"read the options of {uri}",

@@ -16,10 +16,10 @@ from tdcs.api.base import (
     rules,
 )
 from tdcs.api.conditions import Conditions
-from tdcs.api.dataset_source import SourceSpec
+from tdcs.api.dataset_source import ONE_HOME, SourceSpec
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Amount, Bandwidth, Selection, StartTime
-from tdcs.api.sharing import ACCESS_RULES, EVICTION_RULES, Access, Eviction
+from tdcs.api.sharing import ACCESS_RULES, EVICTION_RULES, Access, Eviction, SharedWith
 
 PlacementMode = Literal["Auto", "Partition", "Replicate"]
 DatasetState = Literal[
@@ -92,6 +92,17 @@ class DatasetSpec(Model):
         SourceSpec,
         Field(
             json_schema_extra=rules(
+                rule("has(self.uri) != has(self.datasetRef)", ONE_HOME, field=".uri"),
+                rule(
+                    "!has(self.datasetRef) || (!has(self.secretRef) && !has(self.options.endpoint) && "
+                    "!has(self.options.region) && !has(self.options.pathStyle) && "
+                    "!has(self.options.requesterPays) && !has(self.options.index) && "
+                    "!has(self.options.revision) && (!has(self.options.files) || size(self.options.files) == 0) && "
+                    "(!has(self.include) || size(self.include) == 0) && !has(self.exclude))",
+                    "with datasetRef the source, its keys, options, include and exclude are those of the other "
+                    "Dataset: remove them",
+                    field=".datasetRef",
+                ),
                 rule(
                     "!has(self.options.requesterPays) || !self.options.requesterPays || has(self.secretRef)",
                     "with options.requesterPays the account of the keys pays: name a Secret of the Dataset's namespace "
@@ -100,15 +111,15 @@ class DatasetSpec(Model):
                     reason="FieldValueRequired",
                 ),
                 rule(
-                    "!self.uri.startsWith('file://') || (!has(self.secretRef) && "
+                    "!has(self.uri) || !self.uri.startsWith('file://') || (!has(self.secretRef) && "
                     "!has(self.options.endpoint) && !has(self.options.region) && !has(self.options.pathStyle) && "
                     "!has(self.options.requesterPays))",
                     "a file source has neither secretRef nor options: remove them",
                 ),
                 rule(
-                    "!self.uri.matches('^(https?|hf)://') || (!has(self.options.region) && "
+                    "!has(self.uri) || !self.uri.matches('^(https?|hf)://') || (!has(self.options.region) && "
                     "!has(self.options.pathStyle) && !has(self.options.requesterPays) && "
-                    "(self.uri.startsWith('hf') || !has(self.options.endpoint)))",
+                    "!has(self.uri) || (self.uri.startsWith('hf') || !has(self.options.endpoint)))",
                     "region, pathStyle and requesterPays are options of s3 sources, and endpoint one of s3 and hf "
                     "sources: remove them",
                     field=".options",
@@ -125,7 +136,8 @@ class DatasetSpec(Model):
                     field=".options",
                 ),
                 rule(
-                    "self.uri == oldSelf.uri",
+                    "has(self.uri) == has(oldSelf.uri) && (!has(self.uri) || self.uri == oldSelf.uri) && "
+                    "(!has(self.datasetRef) || self.datasetRef == oldSelf.datasetRef)",
                     "cannot be changed, because volumes and cached blocks belong to it: "
                     "create another Dataset for another source",
                     field=".uri",
@@ -168,6 +180,11 @@ class DatasetSpec(Model):
     """How many jobs may read it at once."""
     eviction: Eviction = defaulted(Eviction, **rules(*EVICTION_RULES))
     """When it leaves the cache."""
+    shared_with: Annotated[
+        list[SharedWith], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = Field(default=[])
+    """Namespaces whose Datasets may read this source with its keys, by spec.source.datasetRef. What is taken out of it
+    is revoked: Datasets that read by it are withdrawn, and no new pod gets their volumes."""
     claim_size: Amount | None = None
     """The size that the PersistentVolumeClaim asks for and its volume has, such as 1Mi where a ResourceQuota or a
     LimitRange would refuse the size of the data; left out: the size of the data. It limits nothing, and counts when the

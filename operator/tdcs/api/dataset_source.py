@@ -4,9 +4,10 @@ import re
 from typing import Annotated, Final
 
 from pathspec import GitIgnoreSpec
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from tdcs.api.base import (
+    LABEL_PATTERN,
     Model,
     defaulted,
     own_namespace_rule,
@@ -30,7 +31,7 @@ _URI_RULES = rules(
     ),
     rule(
         "!self.startsWith('hf://') || self.matches('^hf://((datasets|models|spaces)/)?[A-Za-z0-9][A-Za-z0-9._-]*/"
-        "[A-Za-z0-9][A-Za-z0-9._-]*(/[^@]*)?$')",
+        "[A-Za-z0-9][A-Za-z0-9._-]*(/[^@]*)?$') && !self.matches('^hf://(datasets|models|spaces)/[^/]*/?$')",
         "a repository of the Hugging Face Hub is named as hf://datasets/owner/name[/folder], or hf://owner/name for a "
         "model; its revision stands in options.revision",
     ),
@@ -206,16 +207,34 @@ class SecretRef(Model):
     sources token, or username and password."""
 
 
+ONE_HOME: Final = (
+    "needs either uri, or datasetRef for the source of another namespace's Dataset, and not both"
+)
+
+
+class DatasetRef(Model):
+    """A Dataset of another namespace."""
+
+    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]
+    """Its namespace."""
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Its name."""
+
+
 class SourceSpec(Model):
     """Where the data is at home."""
 
     uri: Annotated[
         str, AfterValidator(_checked_uri), Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)
-    ]
+    ] = Field(default_factory=str)
     """Bucket and prefix, as s3://bucket/prefix; a folder of a web server, as https://host/folder; a repository of the
     Hugging Face Hub, as hf://datasets/owner/name; or a folder that every cache node sees at the same place (NFS, say),
     as file:///folder. http, https and hf need a CacheCluster with engine Native. The CacheCluster's sources and
     sourceFolders say which of them the namespace may use. It cannot be changed later."""
+    dataset_ref: DatasetRef | None = None
+    """Instead of uri: the Dataset of another namespace whose source this one reads, with its keys, where its
+    spec.sharedWith names this namespace. Both share what is cached; this one has its own placement and pays with its
+    namespace's quota. It cannot be changed later."""
     options: SourceOptions = defaulted(SourceOptions)
     """How the object store is reached. They cannot be changed later."""
     include: Annotated[
@@ -261,6 +280,12 @@ class SourceSpec(Model):
     it has lost more, or all, that version stays (SourceShrunk) until the source has been the same for an hour, or for
     a day when it is empty, or until the annotation tdcs.io/accept-loss has the digest that the condition names. 100:
     whatever the source has is taken over at once. Of several Datasets of a source the least counts."""
+
+    @model_validator(mode="after")
+    def _has_one_home(self) -> "SourceSpec":
+        if bool(self.uri) == (self.dataset_ref is not None):
+            raise ValueError(ONE_HOME)
+        return self
 
     @property
     def endpoint(self) -> str | None:

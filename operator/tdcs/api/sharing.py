@@ -222,6 +222,39 @@ class CacheQuota(Model):
 ANY_ENDPOINT: Final = "*"
 """Any store that is not inside the cluster, nor on a loopback or link-local address."""
 
+
+def _checked_path(path: str) -> str:
+    if any(piece in ("", ".", "..") for piece in path.rstrip("/").split("/")):
+        raise ValueError(
+            f"path {path!r} leads out of the source: write a folder or file below it, such as train"
+        )
+    return path
+
+
+class SharedWith(Model):
+    """Namespaces that may read a Dataset's source through Datasets of their own."""
+
+    namespaces: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]],
+        Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default=[])
+    """Their names."""
+    namespace_selector: NamespaceSelector | None = None
+    """And those with these labels; an empty selector means every namespace, and left out it is none."""
+    # Without CEL rules on the items: the API server bounds what the rules of lists in lists may cost.
+    paths: Annotated[
+        list[
+            Annotated[
+                str,
+                Field(min_length=1, max_length=512, pattern=r"^[^/\\\x00-\x1f][^\\\x00-\x1f]*$"),
+                AfterValidator(_checked_path),
+            ]
+        ],
+        Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default=[])
+    """Folders or files of the source that they get, relative to it; empty: all of it."""
+
+
 SourceFolder = Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(PATH_RULE))]
 _RuleFolder = Annotated[
     str, Field(min_length=2, max_length=256, pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$")

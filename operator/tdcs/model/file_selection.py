@@ -16,6 +16,8 @@ from tdcs.api.source_uri import FILER_FOLDERS, is_folder
 INCLUDE: Final = "include"
 EXCLUDE: Final = "exclude"
 """Among the options of a source: patterns, one a line."""
+WITHIN: Final = "within"
+"""Among the options of a source: granted paths, one a line."""
 _FOLDERS_KEPT: Final = 4096
 
 
@@ -25,17 +27,24 @@ class FileSelection(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         include: what is taken; empty: all.
         exclude: what is left out of that.
+        within: paths of folders and files outside of which nothing is taken, whatever the patterns say; empty: all.
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
 
     def matcher(self) -> Callable[[bytes], bool]:
         """Says of a path whether it is taken. Not thread-safe: it remembers folders."""
         takes = _matching(self.include) if self.include else None
         leaves = _matching(self.exclude) if self.exclude else None
 
+        granted = tuple(path.encode("utf-8", "surrogateescape") for path in self.within)
+        below = tuple(path + b"/" for path in granted)
+
         def is_taken(path: bytes) -> bool:
+            if granted and path not in granted and not path.startswith(below):
+                return False
             return (takes is None or takes(path)) and not (leaves is not None and leaves(path))
 
         return is_taken
@@ -53,7 +62,9 @@ def selection_of(uri: str, options: Mapping[str, str]) -> FileSelection:
     else:
         exclude = tuple(line for line in excluded.split("\n") if line)
     return FileSelection(
-        include=tuple(line for line in options.get(INCLUDE, "").split("\n") if line), exclude=exclude
+        include=tuple(line for line in options.get(INCLUDE, "").split("\n") if line),
+        exclude=exclude,
+        within=tuple(line for line in options.get(WITHIN, "").split("\n") if line),
     )
 
 

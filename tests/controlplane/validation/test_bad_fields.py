@@ -27,6 +27,27 @@ BAD = [
         {"uri": "https://host/data", "options": {"index": "list", "files": ["a"]}},
         "remove one of the two",
     ),
+    ("Dataset", "spec.source", {"options": {}}, "needs either uri, or datasetRef"),
+    (
+        "Dataset",
+        "spec.source",
+        {"uri": "s3://bucket/data", "datasetRef": {"namespace": "a", "name": "b"}},
+        "needs either uri, or datasetRef",
+    ),
+    (
+        "Dataset",
+        "spec.source",
+        {"datasetRef": {"namespace": "a", "name": "b"}, "secretRef": {"name": "keys"}},
+        "are those of the other Dataset: remove them",
+    ),
+    (
+        "Dataset",
+        "spec.source",
+        {"datasetRef": {"namespace": "a", "name": "b"}, "options": {"region": "x"}},
+        "are those of the other Dataset: remove them",
+    ),
+    ("Dataset", "spec.sharedWith", [{"namespaces": ["Team B"]}], "should match"),
+    ("Dataset", "spec.sharedWith", [{"namespaces": ["b"], "paths": ["/train"]}], "should match"),
     (
         "Dataset",
         "spec.source",

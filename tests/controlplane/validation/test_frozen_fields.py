@@ -16,6 +16,12 @@ FROZEN = [
     ("CacheCluster", "spec.engine", "Native", "cannot be changed: create another CacheCluster"),
     ("Dataset", "spec.source.uri", "s3://other/prefix", "create another Dataset for another source"),
     ("Dataset", "spec.source.options.region", "mars", "create another Dataset"),
+    (
+        "Dataset",
+        "spec.source",
+        {"datasetRef": {"namespace": "a", "name": "b"}},
+        "create another Dataset for another source",
+    ),
     ("Dataset", "spec.cacheClusterRef.name", "other", "create another Dataset"),
     ("Preload", "spec.paths", ["val"], "delete the Preload and create it anew"),
     ("Preload", "spec.nodes", ["a"], "delete the Preload and create it anew"),

@@ -161,7 +161,8 @@ class MemoryEngine:
         finally:
             self._attempted.pop(path, None)
         self.state.add_mount(path=path, uri=uri)
-        self.state.mounts[path].credentials, self.state.mounts[path].store = source.credentials, store
+        mount = self.state.mounts[path]
+        mount.credentials, mount.store, mount.options = source.credentials, store, source.options
 
     async def unmount(self, *, path: str) -> None:
         await self._announce(Operation(name="unmount", path=path))

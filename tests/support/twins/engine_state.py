@@ -34,6 +34,7 @@ class MemoryMount:
     mount_id: int
     credentials: Credentials | None = None
     store: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
     known: dict[str, tuple[int, tuple[Block, ...]]] | None = None
 
 

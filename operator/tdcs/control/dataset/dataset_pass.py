@@ -12,13 +12,14 @@ from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.access.store_endpoints import Endpoints
 from tdcs.control.dataset.access.volume_origins import MountedSource, VolumeOrigins
 from tdcs.control.dataset.dataset_publisher import Publisher
-from tdcs.control.dataset.mount import mount_readers
+from tdcs.control.dataset.mount import mount_readers, used_sources
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.orphaned_mounts import Orphans
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.decide.cache import mount_identity
 from tdcs.decide.may_read import HostAnswer, SourceUse, may_read, missing_cluster, pinned_address, unmountable
 from tdcs.decide.problem import Problem, Refusal
+from tdcs.decide.shared_source import UsedSource
 from tdcs.model.cache_engine import Source
 from tdcs.model.kube_objects import Object
 
@@ -57,6 +58,8 @@ class DatasetPass:
 
     Attributes:
         key, obj, dataset: the Dataset, as the API server has it.
+        keys_of: the namespace whose keys and rules count: its own, or that of the Dataset whose source it reads.
+        within: what of that source it was granted; empty: all.
         address: of its store, where requests must go to no other; empty: they go to the store's name.
         ca_bundle: authorities of its store, by the rule that names it.
         redirects: endpoints to which its store may redirect readers, by the rules that name them.
@@ -72,6 +75,8 @@ class DatasetPass:
     key: WorkKey
     obj: Object
     dataset: Dataset
+    keys_of: str = ""
+    within: tuple[str, ...] = ()
     address: str = ""
     ca_bundle: str = ""
     redirects: tuple[str, ...] = ()
@@ -141,6 +146,7 @@ class PassSteps:
         for step in (
             self._know_incarnation,
             self._find_cluster,
+            self._find_source,
             self._end_if_revoked,
             self._judge_source,
             self._find_volume,
@@ -179,7 +185,17 @@ class PassSteps:
 
     async def _find_cluster(self, found: DatasetPass) -> End | None:
         cluster = self._context.stores.cache_cluster(found.cluster)
-        cause = missing_cluster(cluster, name=found.cluster, new=found.is_new) or unmountable(
+        cause = missing_cluster(cluster, name=found.cluster, new=found.is_new)
+        return Blocked(cause) if cause is not None else None
+
+    async def _find_source(self, found: DatasetPass) -> End | None:
+        """Its own, or that of another namespace's Dataset, which counts as its own from here on."""
+        used = used_sources.find(found.dataset, namespace=found.key.namespace, stores=self._context.stores)
+        if isinstance(used, Refusal):
+            return Withdrawn(used) if used.permanent else Blocked(used)
+        found.keys_of, found.within = used.namespace, used.within
+        found.dataset = used_sources.with_source(found.dataset, used)
+        cause = unmountable(
             found.dataset.spec,
             self._world.spec_of(found.cluster),
             exports=self._context.settings.alluxio_export,
@@ -220,9 +236,7 @@ class PassSteps:
     async def _read_keys(self, found: DatasetPass) -> None:
         """While the source is in doubt nothing is mounted, listed or assigned to be read."""
         spec = found.dataset.spec
-        keys = await credentials.read_credentials(
-            context=self._context, namespace=found.key.namespace, spec=spec
-        )
+        keys = await credentials.read_credentials(context=self._context, namespace=found.keys_of, spec=spec)
         found.trouble = found.doubt or (keys if isinstance(keys, Refusal) else None)
         if not isinstance(keys, Refusal) and found.doubt is None:
             found.origin = mount_identity.source_of(
@@ -231,6 +245,7 @@ class PassSteps:
                 address=found.address,
                 ca_bundle=found.ca_bundle,
                 redirects=found.redirects,
+                within=found.within,
             )
 
     async def _judge_volume(self, found: DatasetPass) -> End | None:
@@ -280,15 +295,17 @@ class PassSteps:
         status = found.dataset.status
         if not found.is_new and status is not None and status.mount_path == found.mount_path:
             return None
-        found.obj, found.dataset = await self._publisher.mounting(found.obj, found.mount_path)
+        source = found.dataset.spec.source
+        found.obj, written = await self._publisher.mounting(found.obj, found.mount_path, uri=source.uri)
+        used = UsedSource(spec=source, namespace=found.keys_of, within=found.within)
+        found.dataset = used_sources.with_source(written, used)
         has_mounted_meanwhile = not found.joins and self._is_joining(found)
         return Later(LOCKED_RETRY) if has_mounted_meanwhile else None
 
     def _use_of(self, found: DatasetPass) -> SourceUse:
-        namespace = self._context.stores.namespaces.get(("", found.key.namespace))
         return SourceUse(
-            namespace=found.key.namespace,
-            labels=None if namespace is None else (namespace.get("metadata") or {}).get("labels") or {},
+            namespace=found.keys_of,
+            labels=used_sources.labels_of(found.keys_of, stores=self._context.stores),
             spec=found.dataset.spec,
             rules=self._world.spec_of(found.cluster),
             serves=found.serves,
@@ -301,7 +318,7 @@ class PassSteps:
             found.key,
             uid=found.obj["metadata"]["uid"],
             path=found.claimed,
-            spec=mount_identity.source_of(spec=found.dataset.spec, credentials=None),
+            spec=mount_identity.source_of(spec=found.dataset.spec, credentials=None, within=found.within),
             source=found.origin,
             mounted=MountedSource(
                 source=mount.mounting.source if mount is not None else None,

@@ -321,11 +321,11 @@ class Publisher:
             )
         return took if took is not None else status.load_seconds if status is not None else None
 
-    async def mounting(self, obj: Object, path: str) -> tuple[Object, Dataset]:
+    async def mounting(self, obj: Object, path: str, *, uri: str) -> tuple[Object, Dataset]:
         """Write the path into the status before anything is mounted there, so that a deletion always finds it."""
         wanted = dataset_status.with_data(DatasetStatus(state="Mounting", mount_path=path), held=Holdings())
         wanted = dataset_status.with_use(wanted, self._use_of(obj))
-        obj = await self._write(obj, wanted, dataset_conditions.mounting(str(obj["spec"]["source"]["uri"])))
+        obj = await self._write(obj, wanted, dataset_conditions.mounting(uri))
         return obj, Dataset.model_validate(obj)
 
     async def blocked(self, obj: Object, cause: Problem) -> float | None:

@@ -147,6 +147,9 @@ class EventHandlers:
             if stage_of(before) != stage_of(after) or grown_nodes(before) != grown_nodes(after):
                 for name in {*datasets_of(before), *datasets_of(obj)}:
                     self._add(DATASETS, (key[0], name))
+        if resource is DATASETS and (deleted or before is None or asked(before) != asked(obj)):
+            # It may share its source no more, or now.
+            self._sharers(key)
         if resource is DATASETS:
             self._dataset_changed(key, only_loads=standing(before) == standing(None if deleted else obj))
             if places(before) != places(None if deleted else obj):
@@ -200,8 +203,8 @@ class EventHandlers:
         if labels == self._namespaces_seen.get(key[1], ...):
             return
         self._namespaces_seen[key[1]] = labels
-        for namespace, name in self._views[DATASETS]:
-            if namespace == key[1]:
+        for (namespace, name), dataset in self._views[DATASETS].items():
+            if namespace == key[1] or reference_of(dataset)[0] == key[1]:
                 self._add(DATASETS, (namespace, name))
 
     def on_priority_class(self, _: Key, __: Object | None) -> None:
@@ -254,6 +257,12 @@ class EventHandlers:
             if not only_loads or stage_of(job) == "Waiting":
                 self._add(TRAINING_JOBS, key)
 
+    def _sharers(self, owner: Key) -> None:
+        """The Datasets that read the source of this one look."""
+        for key, dataset in self._views[DATASETS].items():
+            if reference_of(dataset) == owner:
+                self._add(DATASETS, key)
+
     def _cluster_changed(self, cluster: Key) -> None:
         for key, dataset in self._views[DATASETS].items():
             if (self._namespace, names.cache_cluster_of(dataset)) == cluster:
@@ -261,3 +270,9 @@ class EventHandlers:
 
     def _add(self, resource: Resource, key: Key) -> None:
         self._queue.add(WorkKey(resource, *key))
+
+
+def reference_of(dataset: Object) -> Key:
+    """Namespace and name of the Dataset whose source one reads; empty texts where it has a source of its own."""
+    reference = (dataset["spec"].get("source") or {}).get("datasetRef") or {}
+    return str(reference.get("namespace", "")), str(reference.get("name", ""))

@@ -7,7 +7,7 @@ from tdcs.api import names
 from tdcs.api.dataset import DatasetSpec
 from tdcs.api.source_uri import is_web
 from tdcs.model.cache_engine import Credentials, Source
-from tdcs.model.file_selection import EXCLUDE, INCLUDE
+from tdcs.model.file_selection import EXCLUDE, INCLUDE, WITHIN
 from tdcs.model.source_paths import canonical_uri
 from tdcs.model.web_address import FILES, INDEX, REVISION
 
@@ -23,12 +23,14 @@ def source_of(
     address: str = "",
     ca_bundle: str = "",
     redirects: tuple[str, ...] = (),
+    within: tuple[str, ...] = (),
 ) -> Source:
     """The engine's view of a Dataset's source.
 
     Args:
         address: the only one at which its store is to be asked.
         ca_bundle: authorities that are trusted for its store.
+        within: what of it is granted; empty: all.
         redirects: endpoints to which its store may redirect readers; of a web source alone.
     """
     options = spec.source.options
@@ -38,6 +40,7 @@ def source_of(
         "pathStyle": None if options.path_style is None else str(options.path_style).lower(),
         "requesterPays": "true" if options.requester_pays else None,
         INCLUDE: "\n".join(spec.source.include) or None,
+        WITHIN: "\n".join(within) or None,
         INDEX: options.index,
         FILES: "\n".join(options.files) or None,
         REVISION: options.revision,

@@ -123,3 +123,47 @@ def test_of_a_job_that_has_ended_a_view_keeps_no_template() -> None:
     assert kept["status"] == {"conditions": ended["status"]["conditions"], "observedGeneration": 3}
     runs = job("b", "Admitted")
     assert kept_job(runs) is runs
+
+
+async def test_what_an_owner_shares_or_takes_back_wakes_those_that_read_by_it() -> None:
+    queue: KeyedQueue[WorkKey] = KeyedQueue()
+
+    def reader(namespace: str, name: str) -> Object:
+        reference = {"namespace": namespace, "name": name}
+        return {"metadata": {"generation": 1}, "spec": {"source": {"datasetRef": reference}}}
+
+    datasets = {
+        ("n", "pictures"): pictures(),
+        ("b", "reads"): reader("n", "pictures"),
+        ("b", "reads-another"): reader("n", "tables"),
+        ("c", "reads"): reader("elsewhere", "pictures"),
+    }
+    gangs: Any = Gangs()
+    views: Any = {CACHE_CLUSTERS: {}, DATASETS: datasets, PRELOADS: {}, TRAINING_JOBS: JobIndex()}
+    handlers = EventHandlers(
+        views=views,
+        queue=queue,
+        namespace="tdcs-system",
+        gangs=gangs,
+        usage=Usage(),
+        pod_addresses=PodAddresses(),
+    )
+
+    async def woken() -> set[tuple[str, str]]:
+        found = set()
+        while len(queue):
+            key = await queue.get()
+            found.add((key.namespace, key.name))
+            queue.done(key)
+        return found
+
+    changed = pictures()
+    changed["metadata"]["generation"] = 7
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), changed, before=pictures(), deleted=False)
+    assert await woken() == {("n", "pictures"), ("b", "reads")}
+    handlers.on_custom_resource(
+        DATASETS, ("n", "pictures"), pictures(loadedRatio=0.5), before=pictures(), deleted=False
+    )
+    assert await woken() == set()
+    handlers.on_namespace(("", "n"), {"metadata": {"labels": {"org": "vision"}}})
+    assert await woken() == {("n", "pictures"), ("b", "reads"), ("b", "reads-another")}

@@ -11,11 +11,13 @@ from tdcs.api.dataset import Dataset, Kept
 from tdcs.api.preload import Preload
 from tdcs.api.source_uri import canonical_source_uri, is_folder
 from tdcs.control.context import Stores, WorkKey
+from tdcs.control.dataset.mount import used_sources
 from tdcs.control.job_index import indexed
 from tdcs.decide.cache import wants
 from tdcs.decide.cache.dataset_demand import grown_nodes
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.dataset_copies import FIRST_COPY
+from tdcs.decide.problem import Refusal
 from tdcs.model.cache_engine import Source
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, PRELOADS
@@ -70,6 +72,10 @@ def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Read
             dataset = Dataset.model_validate(obj)
         except ValidationError:
             continue  # its own pass says so
+        used = used_sources.find(dataset, namespace=key.namespace, stores=stores)
+        if isinstance(used, Refusal):
+            continue  # its own pass takes it out
+        dataset = used_sources.with_source(dataset, used)
         # By the spec, too: whoever could write a status would else have its wishes for another's data.
         same = canonical_source_uri(dataset.spec.source.uri) == canonical_source_uri(
             me.dataset.spec.source.uri

@@ -1,0 +1,38 @@
+"""The source that a Dataset reads, which may be that of another namespace's Dataset. Reads the live views."""
+
+from pydantic import ValidationError
+
+from tdcs.api.dataset import Dataset
+from tdcs.control.context import Stores
+from tdcs.decide.problem import Refusal
+from tdcs.decide.shared_source import UsedSource, used_source
+from tdcs.model.kube_objects import Object
+
+
+def find(dataset: Dataset, *, namespace: str, stores: Stores) -> UsedSource | Refusal:
+    """The source of a Dataset of a namespace, or why it may not have it."""
+    reference, owner = dataset.spec.source.dataset_ref, None
+    if reference is not None:
+        owner = _live(stores.datasets.get((reference.namespace, reference.name)))
+    return used_source(dataset, namespace=namespace, labels=labels_of(namespace, stores=stores), owner=owner)
+
+
+def with_source(dataset: Dataset, used: UsedSource) -> Dataset:
+    """The Dataset as if the source that it reads stood in its own spec."""
+    spec = dataset.spec.model_copy(update={"source": used.spec})
+    return dataset.model_copy(update={"spec": spec})
+
+
+def labels_of(namespace: str, *, stores: Stores) -> dict[str, str] | None:
+    """Labels of a namespace; None while they are not known."""
+    found = stores.namespaces.get(("", namespace))
+    return None if found is None else (found.get("metadata") or {}).get("labels") or {}
+
+
+def _live(owner: Object | None) -> Dataset | None:
+    if owner is None or owner["metadata"].get("deletionTimestamp"):
+        return None
+    try:
+        return Dataset.model_validate(owner)
+    except ValidationError:
+        return None  # its own pass says so
