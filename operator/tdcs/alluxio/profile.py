@@ -263,14 +263,18 @@ def _sizes(options: Sequence[str]) -> dict[str, int]:
     return found
 
 
+_ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
+)
+
+
 def render_properties(properties: Mapping[str, str]) -> str:
     """The text of a Java properties file."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in sorted(properties.items()))
 
 
 def _escaped(text: str) -> str:
-    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
-    body = "".join(escapes.get(character, character) for character in text)
+    body = text.translate(_ESCAPES)
     return body.replace(" ", "\\ ", 1) if body.startswith(" ") else body
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
@@ -122,8 +121,8 @@ def belongs(live: Object, owner: Object) -> bool:
 
 def covers(live: Any, wanted: Any) -> bool:
     """Whether everything in `wanted` is in `live` with the same value; lists must be of the same length."""
-    if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(
             key in live and covers(live[key], value) for key, value in wanted.items()
         )
     if isinstance(wanted, list):

@@ -20,7 +20,7 @@ from tdcs_train.plan.options import Level, Options
 from tdcs_train.plan.pipeline_plan import Parallelism, PipelinePlan, document, plan_pipeline
 from tdcs_train.plan.stage import in_flight_bound, warmup_counts
 
-GRAPHS = int(os.environ.get("TDCS_PLANNED_GRAPHS", "200"))
+GRAPHS = int(os.environ.get("TDCS_PLANNED_GRAPHS", "100"))
 Seconds = Callable[[int, int], float]
 
 

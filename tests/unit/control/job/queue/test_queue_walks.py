@@ -5,12 +5,15 @@ from collections import Counter
 from tests.support import virtual_time
 from tests.unit.control.job.queue.queue_walks import walk
 
-WALKS, STEPS = 15, 20
+SEEDS = (0, 3, 7, 8, 9, 12, 13)
+"""Seven that kill, drain, evict, stop a queue and preempt."""
+
+STEPS = 20
 
 
 def test_random_walks_of_the_queue_leave_no_job_behind() -> None:
     met: Counter[str] = Counter()
-    for seed in range(WALKS):
+    for seed in SEEDS:
         met.update(virtual_time.run(walk(seed, steps=STEPS)))
     # Else they have not been where things go wrong.
     assert met["kill"] >= 5, met
