@@ -52,7 +52,7 @@ CALLS: Sequence[tuple[str, str, str, Mapping[str, Any], frozenset[Role]]] = (
         {"alluxioPath": "/evil", "ufsPath": "/etc"},
         frozenset({Role.OPERATOR}),
     ),
-    ("delete", FILE_SYSTEM, "Remove", {"path": "/datasets"}, frozenset()),
+    ("delete", FILE_SYSTEM, "Remove", {"path": "/datasets"}, frozenset({Role.OPERATOR})),
     ("configure", CONFIGURATION, "UpdateConfiguration", {"properties": {"a": "b"}}, frozenset()),
     ("workers", BLOCK_MASTER, "GetWorkerInfoList", {}, frozenset({Role.FUSE})),
 )

@@ -17,7 +17,6 @@ from tdcs.alluxio.master import ESCAPE, worker_name
 from tdcs.alluxio.rpc import FILE_SYSTEM, Rpc, RpcFailureError
 
 _SHORT: Final = 30.0
-_LONG: Final = 900.0
 
 _TAG: Final = "tdcs"
 _MUST_CACHE: Final = 1
@@ -133,32 +132,8 @@ class ExportedFiles:
             raise
         return str(answer.path)
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Have the master forget a file, or a folder with all below it; one that is not there is fine."""
-        options = {"recursive": recursive, "alluxioOnly": True, "unchecked": True}
-        try:
-            await self._call("Remove", deadline=_LONG, path=path, options=options)
-        except RpcFailureError as failure:
-            if failure.code is not grpc.StatusCode.NOT_FOUND:
-                raise
-
-    async def folders(self, path: str) -> list[str]:
-        """Paths of the folders in a folder; none when it is not there."""
-        options = {"loadMetadataType": _METADATA_NEVER, "commonOptions": {"syncIntervalMs": -1}}
-        found: list[str] = []
-        try:
-            stream = self._master.stream(
-                service=FILE_SYSTEM, method="ListStatus", deadline=_LONG, path=path, options=options
-            )
-            async for answer in stream:
-                found += [info.path for info in answer.fileInfos if info.folder]
-        except RpcFailureError as failure:
-            if failure.code is not grpc.StatusCode.NOT_FOUND:
-                raise
-        return found
-
-    async def _call(self, method: str, *, deadline: float = _SHORT, **fields: Any) -> Any:
-        return await self._master.unary(service=FILE_SYSTEM, method=method, deadline=deadline, **fields)
+    async def _call(self, method: str, **fields: Any) -> Any:
+        return await self._master.unary(service=FILE_SYSTEM, method=method, deadline=_SHORT, **fields)
 
 
 _LAST_IN_CONTAINER: Final = (1 << 24) - 1

@@ -35,7 +35,7 @@ async def agents(alluxio_home: Path, tmp_path: Path) -> AsyncIterator[AgentClust
 
 
 # Starts of JVMs.
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_under_load(
     agents: AgentCluster, s3: S3Server
 ) -> None:
@@ -96,21 +96,22 @@ async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_u
         await until_exported(TWO)
         await agents.give(TWO, version, source=None, parts=(), drop=ALL_SLOTS)
 
-        async def gone() -> bool:
-            found = [await files.find(f"{path}/{for_alluxio(name)}") for name in FILES]
-            return not any(found)
+        sweep = ExportSweep(master=master, root=names.ENGINE_DATASETS_ROOT, mounts=nothing)
+        paths = {f"{path}/{for_alluxio(name)}" for name in FILES}
 
-        await eventually_async(gone, deadline=120, describe=agents.describe)
+        async def emptied() -> bool:
+            return {each async for each in sweep.without_places(path)} == paths
+
+        await eventually_async(emptied, deadline=120, describe=agents.describe)
         assert not cluster.block_files(ONE)
         assert not cluster.block_files(TWO)
+        assert await sweep.sweep_files() == [], "workers that are away would look the same"
+        assert set(await sweep.sweep_files()) == paths
+        assert await files.find(min(paths)) is None
 
-        async def nothing() -> list[str]:
-            return []
-
-        assert await files.folders(names.ENGINE_DATASETS_ROOT) == [path]
-        sweep = ExportSweep(files=files, root=names.ENGINE_DATASETS_ROOT, mounts=nothing)
+        assert await sweep.folders() == [path]
         assert await sweep.sweep() == [path]
-        assert await files.folders(names.ENGINE_DATASETS_ROOT) == []
+        assert await sweep.folders() == []
 
 
 @asynccontextmanager
@@ -121,6 +122,11 @@ async def master_of(target: str) -> AsyncIterator[Rpc]:
         yield rpc
     finally:
         await rpc.close()
+
+
+async def nothing() -> list[str]:
+    """What is mounted when no Dataset is left."""
+    return []
 
 
 async def cat(file: Path) -> bytes:

@@ -12,7 +12,6 @@ from aiohttp import web
 
 from tdcs.alluxio import AlluxioEngine
 from tdcs.alluxio.export_sweep import ExportSweep
-from tdcs.alluxio.exported_files import ExportedFiles
 from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
 from tdcs.control.cache_registry import PATIENCE, Cache, CachePool, ClusterObjects
@@ -122,7 +121,7 @@ def cluster_caches(
 
 
 async def _sweep_exports(engine: Engine, master: Rpc) -> None:
-    sweep = ExportSweep(files=ExportedFiles(master), root=names.ENGINE_DATASETS_ROOT, mounts=engine.mounts)
+    sweep = ExportSweep(master=master, root=names.ENGINE_DATASETS_ROOT, mounts=engine.mounts)
     try:
         await sweep.run()
     finally:

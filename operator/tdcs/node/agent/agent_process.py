@@ -200,7 +200,6 @@ async def _work(agent: Agent, settings: ProcessSettings, identify: TrustFolder |
     beside: Coroutine[Any, Any, None]
     if agent.settings.journal == names.OWN_BLOCK_IDS:
         beside = Exporter(
-            node=settings.node,
             disk=agent.disk,
             files=ExportedFiles(master),
             worker=worker,

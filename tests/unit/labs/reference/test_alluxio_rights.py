@@ -15,8 +15,8 @@ from tdcs_labs.reference.alluxio_rights import alluxio_rights
 
 FOLDER = Path(alluxio.__file__).parent
 CODE: Mapping[Role, tuple[str, ...]] = {
-    Role.OPERATOR: ("master.py", "worker_blocks.py"),
-    Role.AGENT: ("worker_blocks.py",),
+    Role.OPERATOR: ("master.py", "worker_blocks.py", "export_sweep.py"),
+    Role.AGENT: ("worker_blocks.py", "exported_files.py"),
 }
 """The modules with all that processes of our own call; the reader calls a part of the first."""
 
@@ -117,7 +117,7 @@ def test_who_has_nothing_to_change_may_call_no_method_that_does(role: Role) -> N
     ] == []
 
 
-def test_the_operator_alone_changes_names_mounts_and_settings() -> None:
+def test_the_operator_alone_changes_mounts_and_settings_and_removes_what_agents_make() -> None:
     changing = {
         (method, role)
         for method, allowed in alluxio_rights().items()
@@ -125,4 +125,6 @@ def test_the_operator_alone_changes_names_mounts_and_settings() -> None:
         if method.partition("/")[0] in (rpc.FILE_SYSTEM, rpc.CONFIGURATION)
         and not method.rpartition("/")[2].startswith(("Get", "List"))
     }
-    assert {role for _, role in changing} == {Role.OPERATOR}
+    assert {role for _, role in changing} == {Role.OPERATOR, Role.AGENT}
+    made = {method.rpartition("/")[2] for method, role in changing if role is Role.AGENT}
+    assert made == {"CreateFile", "CompleteFile"}, "files below no mount: those are read-only"

@@ -31,7 +31,6 @@ from tdcs.model.manifest_format import decoded
 from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.mount_work import MountWork
-from tdcs.node.agent.transfer.registrar import SETTLED_SECONDS
 
 _log: Final = logging.getLogger(__name__)
 
@@ -72,13 +71,11 @@ class Exporter:
     """The exports of one agent. All in one event loop.
 
     Args:
-        node: as Alluxio names the worker.
         journal: asks the master for its journal's identity; raises RpcFailureError.
         mounts: of the agent.
         rests: whether others leave a processor free.
     """
 
-    node: str
     disk: Disk
     files: ExportedFiles
     worker: WorkerBlocks
@@ -89,8 +86,6 @@ class Exporter:
     exported: int = 0
     """Files that this process has exported."""
     _failures: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
-    _emptied: list[tuple[float, int]] = field(default_factory=list, init=False)
-    """Blocks that were removed, and when the master knows of that."""
     _ask_at: float = field(default=-math.inf, init=False)
     _quiet_until: float = field(default=-math.inf, init=False)
     _unproved: set[int] | None = field(default=None, init=False)
@@ -121,8 +116,6 @@ class Exporter:
         """Export, and take back, some of what is to be; whether there was something."""
         if self.clock() >= self._ask_at:
             await self._enter_journal(await self._asked())
-        if self._known:
-            await self._forget_emptied()
         if not self._due():
             return False
         spooled, lent = await asyncio.to_thread(self._look)
@@ -281,7 +274,10 @@ class Exporter:
     # Taking back.
 
     async def _take_back(self, block: int) -> None:
-        """Remove a block of the worker's whose file lies here no more."""
+        """Remove a block of the worker's whose file lies here no more.
+
+        A file that no worker has any more is removed by the operator (`ExportSweep`): no agent may do that.
+        """
         try:
             await self.worker.remove(block)
         except OpenBlockError:
@@ -289,20 +285,6 @@ class Exporter:
         except (UnknownBlockError, RpcFailureError):
             with suppress(FileNotFoundError):  # room is to be had without the worker
                 os.unlink(f"{self.disk.lent}/{block}")
-        self._emptied.append((self.clock() + SETTLED_SECONDS, block))
-
-    async def _forget_emptied(self) -> None:
-        """Have the master forget files that no worker has any more, once it knows of the removals."""
-        now = self.clock()
-        for each in [each for each in self._emptied if each[0] <= now][:_AT_ONCE]:
-            block = each[1]
-            path = await self.files.path_of(block)
-            found = await self.files.find(path) if path is not None else None
-            if path is not None and found is not None and found.block == block:
-                others = found.workers - {self.node}
-                if not others:
-                    await self.files.remove(path)
-            self._emptied.remove(each)
 
     async def _asked(self) -> str:
         """The master's journal; empty when it does not say."""
@@ -325,7 +307,6 @@ class Exporter:
             return
         _, lent = await asyncio.to_thread(self._look)
         await self._each(self._take_back, list(lent))
-        self._emptied.clear()  # by ids of the journal before
         self._failures.clear()
         self._unproved = set()
         self._seen = None
