@@ -42,11 +42,10 @@ from tdcs.decide.job.ended_mark import (
 from tdcs.decide.job.gpu_warning import NO_GPUS_ASKED, gpu_warning
 from tdcs.decide.job.job_headline import running
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
-from tdcs.decide.job.job_restart import JobRestart, restart_of
+from tdcs.decide.job.job_restart import JobRestart, restart_of, restart_pause
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.job.observed_job import Observed
-from tdcs.decide.job.restart_pause import restart_pause
 from tdcs.decide.job.template_mounts import mount_problem
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import Reason
