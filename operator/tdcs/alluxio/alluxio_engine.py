@@ -328,12 +328,7 @@ class AlluxioEngine:
     async def _require_mount(self, *, path: str, attempted: str, whole: bool = True) -> None:
         mounts = await self._master.mount_table()
         if path not in mounts and (whole or not any(inside(inner=path, outer=mounted) for mounted in mounts)):
-            raise NoSuchPathError(
-                attempted=attempted,
-                reason="nothing is mounted there",
-                remedy="Mount the source first",
-                path=path,
-            )
+            raise NoSuchPathError.not_mounted(path=path, attempted=attempted)
 
     @contextmanager
     def _errors(

@@ -40,11 +40,9 @@ class OperatorClient:
         """The answer to a question, as far as `largest` bytes. Of several operators behind the name those that stand by
         may refuse, so each is asked, for so many seconds, until one answers; raises OSError, the last one's."""
         failed = OSError(f"{self._host} has no address")
-        for *_, address in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM):
+        for host, port in self._addresses():
             try:
-                return self._ask(
-                    "GET", str(address[0]), int(address[1]), path, None, seconds=seconds, largest=largest
-                )
+                return self._ask("GET", host, port, path, None, seconds=seconds, largest=largest)
             except OSError as error:
                 failed = error
         raise failed
@@ -58,9 +56,9 @@ class OperatorClient:
         """
         refused: RequestRefusedError | None = None
         silent: OSError | None = None
-        for *_, address in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM):
+        for host, port in self._addresses():
             try:
-                self._ask("POST", str(address[0]), int(address[1]), path, body, seconds=seconds, largest=1)
+                self._ask("POST", host, port, path, body, seconds=seconds, largest=1)
             except RequestRefusedError as error:
                 refused = error
             except OSError as error:
@@ -68,6 +66,11 @@ class OperatorClient:
             else:
                 return
         raise silent or refused or OSError(f"{self._host} has no address")
+
+    def _addresses(self) -> list[tuple[str, int]]:
+        """Those of the operators behind the name."""
+        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        return [(str(address[0]), int(address[1])) for *_, address in found]
 
     def _ask(
         self,

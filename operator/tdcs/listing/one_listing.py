@@ -36,12 +36,7 @@ async def list_mount(
     begun = time.monotonic()
     source = (await engine.mounts()).get(path)
     if source is None:
-        raise NoSuchPathError(
-            attempted=f"list {path}",
-            reason="nothing is mounted there",
-            remedy="Mount the source first",
-            path=path,
-        )
+        raise NoSuchPathError.not_mounted(path=path, attempted=f"list {path}")
     builder = ManifestBuilder(path=path, source=source, scratch=folder.scratch, is_taken=selection.matcher())
     count = LimitCount(limit, what=source, path=path)
     with _disk_errors(path=path, folder=folder):

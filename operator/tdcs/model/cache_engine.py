@@ -207,6 +207,16 @@ class LimitExceededError(EngineError):
 class NoSuchPathError(EngineError):
     """The path is not mounted or does not exist."""
 
+    @classmethod
+    def not_mounted(cls, *, path: str, attempted: str) -> NoSuchPathError:
+        """Nothing is mounted at a path of which that was attempted."""
+        return cls(
+            attempted=attempted,
+            reason="nothing is mounted there",
+            remedy="Mount the source first",
+            path=path,
+        )
+
 
 class NoSuchWorkerError(EngineError):
     """No live worker of that name."""

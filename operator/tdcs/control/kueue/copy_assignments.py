@@ -13,7 +13,7 @@ from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.job.data_verdict import KnownDataset
 from tdcs.decide.kueue.kueue_workload import CheckedWorkload, copies_read, is_finished
 from tdcs.decide.place.data_location import chosen_from
-from tdcs.decide.queue.pod_admission import choose_copy
+from tdcs.decide.queue.pod_admission import copy_to_read
 from tdcs.model.kube_objects import Object
 
 CopyKey = tuple[str, str, str]
@@ -108,4 +108,4 @@ def _choose(namespace: str, name: str, dataset: Dataset, *, readers: Mapping[Cop
     """A copy of a Dataset with the fewest readers."""
     active = {copy: readers.get((namespace, name, copy), 0) for copy in chosen_from(dataset)}
     limit = dataset.spec.access.max_concurrent_jobs or 0
-    return choose_copy(active=active, limit=limit) or min(active, key=lambda copy: (active[copy], copy))
+    return copy_to_read(active=active, limit=limit)

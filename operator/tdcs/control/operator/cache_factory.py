@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import aiohttp
 from aiohttp import web
@@ -83,7 +84,7 @@ def cluster_caches(
                 identify=identify,
                 source_of=engine.source_of,
                 asks_sources=list_buckets,
-                nodes=lambda: {node: state.url for node, state in agents.states().items() if state.url},
+                nodes=partial(_urls_of, agents),
                 expected=lambda: expected(cluster),
             ),
             connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
@@ -160,7 +161,7 @@ def native_cache(
             secrets=lambda _path: engine.secrets,
             identify=identify,
             source_of=engine.source_of,
-            nodes=lambda: {node: state.url for node, state in agents.states().items() if state.url},
+            nodes=partial(_urls_of, agents),
             expected=lambda: len(agent_hosts(objects, cluster=cluster, namespace=namespace)),
             blocks="Own",
             cut=EXTENTS,
@@ -236,3 +237,8 @@ async def serve_manifests(
         yield
     finally:
         await runner.cleanup()
+
+
+def _urls_of(agents: Agents) -> dict[str, str]:
+    """Where the agents that have one are reached, by node."""
+    return {node: state.url for node, state in agents.states().items() if state.url}

@@ -317,12 +317,7 @@ class NativeEngine:
 
     async def set_version(self, *, path: str, version: str) -> None:
         if not await self._table.set_version(path, version):
-            raise NoSuchPathError(
-                attempted=f"publish the version of {path}",
-                reason="nothing is mounted there",
-                remedy="Mount the source first",
-                path=path,
-            )
+            raise NoSuchPathError.not_mounted(path=path, attempted=f"publish the version of {path}")
 
     async def journal(self) -> str:
         return names.OWN_BLOCK_IDS

@@ -279,6 +279,13 @@ def nodes_to_set_aside(
     return order[:enough]
 
 
+def copy_to_read(*, active: Mapping[str, int], room: Mapping[str, int] | None = None, limit: int = 0) -> str:
+    """The copy of a job for which a place was counted: that of `choose_copy`, and, should places be uneven for a
+    moment, the copy with the fewest readers."""
+    chosen = choose_copy(active=active, room=room, limit=limit)
+    return chosen if chosen is not None else min(active, key=lambda copy: (active[copy], copy))
+
+
 def choose_copy(
     *, active: Mapping[str, int], room: Mapping[str, int] | None = None, limit: int = 0
 ) -> str | None:

@@ -11,7 +11,7 @@ from tdcs.control.status_publisher import conditions_of
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.data_location import chosen_from
 from tdcs.decide.place.dataset_copies import FIRST_COPY
-from tdcs.decide.queue.pod_admission import choose_copy
+from tdcs.decide.queue.pod_admission import copy_to_read
 from tdcs.model.kube_objects import Object
 
 
@@ -55,7 +55,7 @@ class CopyChoices:
         metadata = obj["metadata"]
         readers = self._readers(dataset=name, namespace=metadata["namespace"], but=metadata["uid"])
         active = {copy: len(readers.get(copy, ())) for copy in copies}
-        choice = choose_copy(
+        return copy_to_read(
             active=active,
             limit=(dataset.spec.access.max_concurrent_jobs if dataset is not None else None) or 0,
             room=self._room(
@@ -66,8 +66,6 @@ class CopyChoices:
                 },
             ),
         )
-        # The queue has counted the places. Should they be uneven for a moment, the copy with the fewest readers it is.
-        return choice or min(active, key=lambda copy: (active[copy], copy))
 
     def _readers(self, *, dataset: str, namespace: str, but: str) -> dict[str, list[str]]:
         """The uids of the jobs that read each copy of a Dataset."""
