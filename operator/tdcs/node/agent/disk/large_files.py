@@ -123,6 +123,10 @@ class LargeFiles:
                 if stored.header.frozen and not stored.whole:
                     self._thaw_later(stored)
 
+    def is_prepared(self) -> bool:
+        """Whether there are the folders in which files are written."""
+        return all(map(os.path.isdir, (self._partial, self.parts, self.whole, self.tables)))
+
     def _read(self, name: int) -> _Stored | None:
         """What a table says, if it is of the file beside it."""
         path = extents.table_path(self._tier, name)
@@ -283,10 +287,15 @@ class LargeFiles:
             stored, number = self._places[block]
             row = stored.rows[number].copy()
             row["turns"] += 1
-            self._write_row(stored, number, row)  # before its bytes go: whoever reads looks again
-            stored.rows[number] = row
-            del self._places[block]
-            self._free(stored, number)
+            try:
+                self._write_row(stored, number, row)  # before its bytes go: whoever reads looks again
+                stored.rows[number] = row
+                del self._places[block]
+                self._free(stored, number)
+            except FileNotFoundError:  # somebody has removed the file, or its table
+                if self._files.get(stored.name) is stored:
+                    self._forget(stored)
+                    self._unlink(stored.name)
             return True
 
     def _free(self, stored: _Stored, number: int) -> None:

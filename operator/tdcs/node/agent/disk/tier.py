@@ -148,6 +148,12 @@ class Disk:
             DiskError: The disk is full, or refuses.
         """
         if place is not None:
+            if not self.large.is_prepared():  # the disk was wiped
+                try:
+                    self.prepare()
+                    self.mark.restore()
+                except OSError as error:
+                    raise disk_error(error) from error
             return self.large.begin(place)
         path = f"{self._partial}{block}.{next(self._numbers)}"
         try:

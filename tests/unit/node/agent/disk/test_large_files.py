@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -215,6 +216,27 @@ def test_a_file_that_somebody_removes_is_not_here_any_more(node: Node) -> None:
     node.parts.unlink()
     assert node.disk.open(node.ids[1]) is None
     assert node.disk.ids_at(Place.SPOOL).tolist() == []
+    node.write_all()
+    assert node.whole.read_bytes() == CONTENT
+
+
+def test_a_disk_that_was_wiped_takes_blocks_again(node: Node) -> None:
+    node.write_all((1, 2, 3))
+    shutil.rmtree(node.tier)
+    node.write_all((4, 5))
+    assert node.given() == [4, 5]
+
+
+@pytest.mark.parametrize("removed", ["table", "file", "both"])
+def test_a_block_whose_file_somebody_has_removed_can_be_dropped(node: Node, removed: str) -> None:
+    node.write_all((1, 2, 3))
+    if removed in {"table", "both"}:
+        (node.disk.large.tables / str(node.ids[0])).unlink()
+    if removed in {"file", "both"}:
+        node.parts.unlink()
+    for block in (1, 2, 3):
+        node.disk.unspool(node.ids[block])
+    assert node.given() == []
     node.write_all()
     assert node.whole.read_bytes() == CONTENT
 
