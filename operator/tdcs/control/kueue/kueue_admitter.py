@@ -15,7 +15,7 @@ from tdcs.control.context import Context
 from tdcs.control.job.queue.admitter import PodNodes
 from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang_queue import GangQueue
-from tdcs.control.job.queue.pod_demand import PodDemands
+from tdcs.control.job.queue.pod_demand import PodDemands, class_of
 from tdcs.control.kueue import own_workload
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
@@ -210,7 +210,7 @@ class KueueAdmitter:
         """Of the WorkloadPriorityClass that the job's label names, else of its PriorityClass."""
         named = (obj["metadata"].get("labels") or {}).get(own_workload.PRIORITY)
         if not named:
-            return self._demands.priority(seen.spec)
+            return self._demands.priority(class_of(seen.spec))
         found = await self._api.get(WORKLOAD_PRIORITY_CLASSES, name=named)
         return int((found or {}).get("value") or 0)
 

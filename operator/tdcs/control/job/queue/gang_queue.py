@@ -176,7 +176,7 @@ class GangQueue:
         if turn.unreadable:
             return Admission(admitted=False, data_ready=True, reason=Reason.INVALID, message=turn.unreadable)
         demand = self._demands.of(obj)
-        missing = self._demands.missing_class(demand.spec) if demand is not None else ""
+        missing = self._demands.missing_class(demand.priority_class) if demand is not None else ""
         if missing:
             return Admission(admitted=False, data_ready=True, reason=Reason.NO_PRIORITY, message=missing)
         waiting = self._schedule.waiting if self._schedule is not None else ()
@@ -298,7 +298,7 @@ class GangQueue:
             for uid in uids:
                 other = self._demands.of(by_uid[uid]) if uid in by_uid else None
                 if other is not None:
-                    replicas = self._collector.replicas(by_uid[uid], other.spec)
+                    replicas = self._collector.replicas(by_uid[uid], other)
                     reserved = queue_snapshot.pod_groups(
                         other, replicas=replicas, room=self._room, present=placed.get(uid, {})
                     )
@@ -311,7 +311,7 @@ class GangQueue:
         demand = self._demands.of(obj)
         if demand is None:
             return {}
-        replicas = self._collector.replicas(obj, demand.spec)
+        replicas = self._collector.replicas(obj, demand)
         groups = [
             PodGroup(
                 count=min(_readers(demand.spec, role), replicas[role]),

@@ -21,6 +21,7 @@ class PodDemand:
 
     Attributes:
         grace: seconds that its pods may take to end.
+        priority_class: the PriorityClass that it names, or its workers' template; empty: none.
     """
 
     generation: int
@@ -32,6 +33,7 @@ class PodDemand:
     requests: Mapping[Role, Amounts]
     charges: Mapping[Role, Amounts]
     grace: float
+    priority_class: str
 
 
 class PodDemands:
@@ -82,6 +84,7 @@ class PodDemands:
                 requests={
                     role: pod_requests(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
                 },
+                priority_class=class_of(spec),
                 grace=max((_grace(pod) for pod in pods.values()), default=0.0),
                 charges={
                     role: quota_amounts(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
@@ -89,10 +92,9 @@ class PodDemands:
             )
         return known
 
-    def priority(self, spec: TrainingJobSpec) -> int:
-        """The value of the job's PriorityClass, or of the one that is everybody's."""
+    def priority(self, name: str) -> int:
+        """The value of a job's PriorityClass, or, without a name, of the one that is everybody's."""
         classes = self._stores.priority_classes
-        name = class_of(spec)
         if name:
             return int((classes.get(("", name)) or {}).get("value", 0))
         return max(
@@ -100,14 +102,13 @@ class PodDemands:
             default=0,
         )
 
-    def may_preempt(self, spec: TrainingJobSpec) -> bool:
+    def may_preempt(self, name: str) -> bool:
         """Whether the PriorityClass that the job names lets it take the place of others."""
-        found = self._stores.priority_classes.get(("", class_of(spec))) or {}
+        found = self._stores.priority_classes.get(("", name)) or {}
         return found.get("preemptionPolicy") == "PreemptLowerPriority"
 
-    def missing_class(self, spec: TrainingJobSpec) -> str:
+    def missing_class(self, name: str) -> str:
         """That the PriorityClass which the job names does not exist; empty when it does."""
-        name = class_of(spec)
         if not name or ("", name) in self._stores.priority_classes:
             return ""
         return f"there is no PriorityClass {name}; create it, or correct spec.scheduling.priorityClassName"

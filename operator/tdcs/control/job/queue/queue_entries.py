@@ -59,10 +59,7 @@ class Entries:
         self.holder, self.aside = "", frozenset[str]()
         self.weights = share_weights(stores.namespaces)
         self.asking: dict[str, str] = {}
-        self.created = {
-            name: str(node["metadata"].get("creationTimestamp") or "")
-            for (_, name), node in stores.nodes.items()
-        }
+        self._nodes = stores.nodes
 
     def schedule(
         self,
@@ -89,7 +86,11 @@ class Entries:
             )
         waiting: Sequence[QueuedJob] = self.waiting
         if self.asking:
-            waiting = without_nodes_of_others(waiting, asking=self.asking, created=self.created)
+            created = {
+                name: str(node["metadata"].get("creationTimestamp") or "")
+                for (_, name), node in self._nodes.items()
+            }
+            waiting = without_nodes_of_others(waiting, asking=self.asking, created=created)
         return schedule(
             waiting=aged(waiting, period=aging),
             occupants=self.occupants,
@@ -200,13 +201,15 @@ class Collector:
             if demand is not None or metadata.get("deletionTimestamp"):
                 self._occupies(entries, key, uid, leaves=demand is None or demand.grace <= LONGEST_GRACE)
             return
+        priority = self._demands.priority(demand.priority_class)
+        missing_class = self._demands.missing_class(demand.priority_class)
         spec, quotas = demand.spec, entries.quotas.get(key[0], ())
         admitted = conditions.get(names.ADMITTED) == "True"
         if admitted and turn.admitted is not None:
             turn = turns.change(uid, admitted=None)  # from now on its status says so
         if admitted and turn.workers is not None and turn.workers <= (_admitted_workers(obj) or 0):
             turn = turns.change(uid, workers=None)
-        replicas = self.replicas(obj, spec)
+        replicas = self.replicas(obj, demand)
         places = self.requests_of(obj)
         by_kueue = bool(local_queue(obj, kueue=self._kueue))
         is_stopped = stop_policy(self._stores.namespaces, key[0]) is not StopPolicy.NONE
@@ -230,7 +233,7 @@ class Collector:
             groups = queue_snapshot.pod_groups(demand, replicas=gang, room=self._room, present={})
             present = {}
             ready = turn.asks or pauses or conditions.get(names.DATA_READY) == "True"
-            ready = ready and not self._demands.missing_class(spec)
+            ready = ready and not missing_class
         else:
             self._occupies(entries, key, uid, leaves=demand.grace <= LONGEST_GRACE)
             return
@@ -240,12 +243,12 @@ class Collector:
                 key,
                 uid,
                 leaves=(not runs or bool(turn.yields)) and demand.grace <= LONGEST_GRACE,
-                priority=self._demands.priority(spec),
+                priority=priority,
                 # One without a gang would have its pods made again at once.
                 may_yield=runs
                 and spec.scheduling.gang
                 and demand.grace <= LONGEST_GRACE
-                and not self._demands.missing_class(spec)  # nobody knows how important it is
+                and not missing_class  # nobody knows how important it is
                 and not by_kueue
                 and not (obj.get("status") or {}).get("queueName"),
                 reload_seconds=self._reload_seconds(obj),
@@ -261,7 +264,7 @@ class Collector:
         job = QueuedJob(
             key=key,
             uid=uid,
-            priority=self._demands.priority(spec),
+            priority=priority,
             submitted=seconds_between(
                 queue_snapshot.EPOCH, metadata.get("creationTimestamp", queue_snapshot.EPOCH)
             ),
@@ -279,7 +282,9 @@ class Collector:
                 started=None, deadline=spec.run_policy.active_deadline_seconds, grace=demand.grace, now=0.0
             ),
             # One whose pods found no place in what others left ends nobody's work again before it has run.
-            may_preempt=spec.scheduling.gang and not turn.attempts and self._demands.may_preempt(spec),
+            may_preempt=spec.scheduling.gang
+            and not turn.attempts
+            and self._demands.may_preempt(demand.priority_class),
             growth=None
             if pauses or by_kueue or is_stopped
             else self._growth(demand, replicas["Worker"], entries, key),
@@ -314,12 +319,11 @@ class Collector:
         return float(max((each for each in loads if isinstance(each, int)), default=0))
 
     def _growth(self, demand: PodDemand, workers: int, entries: "Entries", key: Key) -> Growth | None:
-        spec = demand.spec
-        worker = spec.worker
+        spec, worker = demand.spec, demand.roles["Worker"]
         missing = worker.replicas - workers
         if not spec.is_elastic_gang or missing <= 0:
             return None
-        nodes = self._room.eligible(worker.template["spec"])
+        nodes = self._room.eligible(worker.template["spec"], sign=demand.signatures["Worker"])
         quotas = entries.quotas.get(key[0], ())
         return Growth(
             base=workers,
@@ -327,9 +331,10 @@ class Collector:
             charges=queue_snapshot.quota_charges(quotas, demand, replicas={"Worker": 1}, present={}),
         )
 
-    def replicas(self, obj: Object, spec: TrainingJobSpec) -> dict[Role, int]:
+    def replicas(self, obj: Object, demand: PodDemand) -> dict[Role, int]:
         """How many pods of each role a job has been admitted with, or asks for to begin with."""
-        found = {role: each.replicas for role, each in spec.by_role().items()}
+        spec, roles = demand.spec, demand.roles
+        found = {role: each.replicas for role, each in roles.items()}
         if spec.is_elastic_gang and spec.elastic is not None:
             uid = obj["metadata"].get("uid", "")
             admitted = queue_snapshot.conditions_by_type(obj).get(names.ADMITTED) == "True"

@@ -49,7 +49,7 @@ def preview(*, stores: Stores, uid: str, kueue: bool = False) -> Preview:
         )
         return Preview(admission=_no(Reason.IN_KUEUE, text), free=free)
     demand = demands.of(obj)
-    if demand is not None and (missing := demands.missing_class(demand.spec)):
+    if demand is not None and (missing := demands.missing_class(demand.priority_class)):
         return Preview(admission=_no(Reason.NO_PRIORITY, missing), free=free)
     if any(job.uid == uid for job in found.waiting):
         return Preview(admission=waiting_admission(found, uid), free=free)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Stores
-from tdcs.control.job.queue.pod_demand import PodDemand, class_of
+from tdcs.control.job.queue.pod_demand import PodDemand
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import job_pod_of, owner_of
 from tdcs.decide.place.gang_fit import PodGroup
@@ -236,7 +236,7 @@ def quota_charges(
         )
         for role, each in demand.roles.items()
     ]
-    return charges_of(quotas=quotas, pods=pods, priority_class=class_of(demand.spec))
+    return charges_of(quotas=quotas, pods=pods, priority_class=demand.priority_class)
 
 
 def conditions_by_type(obj: Object) -> dict[str, str]:
