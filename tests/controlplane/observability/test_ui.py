@@ -249,7 +249,7 @@ async def test_every_size_of_page_shows_problems_first_and_clips_nothing(
                 await browser.press("Enter")
                 await browser.until("!document.querySelector('#detail').hidden")
                 if width > 800:
-                    await browser.until(IN_VIEW, seconds=10)
+                    await browser.until(IN_VIEW)
                 assert await browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
                 assert await browser.evaluate(CLIPPED) == [], width
                 shot = await browser.screenshot()
