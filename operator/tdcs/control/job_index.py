@@ -58,7 +58,7 @@ class JobIndex(dict[Key, Object]):
 
     def __setitem__(self, key: Key, job: Object) -> None:
         super().__setitem__(key, job)
-        self._forget(key)
+        self._drop_from_index(key)
         if not has_ended(job):
             self.live[key] = job
             self._reads[key] = reads = tuple((key[0], name) for name in dict.fromkeys(datasets_of(job)))
@@ -67,13 +67,13 @@ class JobIndex(dict[Key, Object]):
 
     def __delitem__(self, key: Key) -> None:
         super().__delitem__(key)
-        self._forget(key)
+        self._drop_from_index(key)
 
     def pop(self, key: Key, *default: Any) -> Any:
         """As of a dict."""
         if key not in self:
             return super().pop(key, *default)
-        self._forget(key)
+        self._drop_from_index(key)
         return super().pop(key)
 
     def copy(self) -> "JobIndex":
@@ -89,7 +89,7 @@ class JobIndex(dict[Key, Object]):
         """The jobs that name a Dataset, and have not ended."""
         return {key: self.live[key] for key in self._readers.get(dataset, ())}
 
-    def _forget(self, key: Key) -> None:
+    def _drop_from_index(self, key: Key) -> None:
         self.live.pop(key, None)
         for dataset in self._reads.pop(key, ()):
             readers = self._readers[dataset]

@@ -117,7 +117,7 @@ class FactsStore:
         """Whether some files have no attributes."""
         return os.path.exists(self._index)
 
-    def forget_all_but(self, inodes: set[int]) -> None:
+    def keep_only(self, inodes: set[int]) -> None:
         """Drop from the index what it says of files that there are no more. Raises OSError."""
         with self._lock:
             self._refresh()

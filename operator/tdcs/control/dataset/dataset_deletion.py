@@ -58,7 +58,7 @@ async def release(*, world: World, obj: Object, mount: Mount | None, patient: bo
     waiting = await dataset_volume.delete(context=world.context, obj=obj, meanwhile=meanwhile)
     if mount is None or (patient and waiting is not None):
         return waiting
-    mount.mounting.forget_user(WorkKey(DATASETS, *object_key(obj)), uid=str(obj["metadata"]["uid"]))
+    mount.mounting.drop_user(WorkKey(DATASETS, *object_key(obj)), uid=str(obj["metadata"]["uid"]))
     if not shared:
         left = await _unmounted(world, mount)
         return left if left is not None else waiting

@@ -219,9 +219,9 @@ class KueueAdmitter:
         job may choose another copy."""
         for role, job in seen.jobs.items():
             if job.suspended and job.start_time and not job.finished:
-                await self._forget_start(seen, role)
+                await self._clear_start_time(seen, role)
 
-    async def _forget_start(self, seen: Observed, role: Role) -> None:
+    async def _clear_start_time(self, seen: Observed, role: Role) -> None:
         name = names.role_job_name(job=seen.name, role=role)
         await self._api.merge_status(
             JOBS, name=name, namespace=seen.namespace, patch={"status": {"startTime": None}}

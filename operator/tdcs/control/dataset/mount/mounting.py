@@ -269,7 +269,7 @@ class Mounting:
         for work in self._works():
             await work.cancel()
 
-    def forget_user(self, key: WorkKey, *, uid: str) -> None:
+    def drop_user(self, key: WorkKey, *, uid: str) -> None:
         if self._maker == uid:
             self._maker = None
         for each in (self._marks, self._present, self._failures, self._refusals):

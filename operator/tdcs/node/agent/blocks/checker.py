@@ -81,7 +81,7 @@ class Checker:
         run = self._runs.get(mount.path)
         if check is None:
             self._runs.pop(mount.path, None)
-            self._forget(mount)
+            self._release_refused(mount)
         elif run is None or run.check != check:
             self._runs[mount.path] = CheckRun(check=check)
 
@@ -99,7 +99,7 @@ class Checker:
         """Begin what is to be compared now; whether a comparison of this mount is not done."""
         run = self._runs.get(mount.path)
         if run is None and mount.wanted is not None and mount.wanted.check is None:
-            self._forget(mount)
+            self._release_refused(mount)
         if run is None or run.done or asyncio.get_running_loop().time() < run.until:
             return False
         if (
@@ -113,7 +113,7 @@ class Checker:
             start(f"check {next(self._numbers)} of {mount.path}", self._run(mount, mount.ledger, run))
         return True
 
-    def _forget(self, mount: MountWork) -> None:
+    def _release_refused(self, mount: MountWork) -> None:
         """Let refused blocks be brought again, as far as no wrong copy lies here any more."""
         if self._noting.locked():  # `start` comes back to it
             return

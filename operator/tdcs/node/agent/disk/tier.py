@@ -371,7 +371,7 @@ class Disk:
         for folder in self._folders.values():
             with suppress(FileNotFoundError), os.scandir(folder) as entries:
                 inodes.update(entry.inode() for entry in entries)
-        self.facts.forget_all_but(inodes)
+        self.facts.keep_only(inodes)
 
     def remove(self, place: Place, names: Iterable[int]) -> list[int]:
         """Remove files that the last look has found in a folder; those that are gone. What was named since stays."""

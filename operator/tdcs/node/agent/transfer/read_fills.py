@@ -252,18 +252,18 @@ class ReadFills:
         except BaseException:
             self._give_up(parts)
             raise
-        self._forget(parts)
+        self._close_fill(parts)
 
     def _give_up(self, parts: _Parts) -> None:
         """Remove what has come; `ended` is set, so that nothing more is written."""
-        self._forget(parts)
+        self._close_fill(parts)
         try:
             parts.cleanup.close()
         except OSError as error:
             _log.warning("an unfinished block cannot be removed: %s", error)
         self._release(parts.mount, parts.ledger, parts.number, length=parts.length)
 
-    def _forget(self, parts: _Parts) -> None:
+    def _close_fill(self, parts: _Parts) -> None:
         with self._lock:
             self._open.pop((parts.mount.path, int(parts.ledger.manifest.block_ids[parts.number])), None)
 

@@ -76,14 +76,14 @@ def clear_abandoned(
             clear_gone(folder)
         except OSError as error:
             _log.warning("what was deleted in %s before cannot be removed: %s", folder.path, error)
-        _forget(folder)
+        _remove_if_empty(folder)
 
 
 def _is_made(version: VersionFolder) -> bool:
     return not {TREE, SHOWN}.isdisjoint(version.entries())
 
 
-def _forget(folder: DatasetFolder) -> None:
+def _remove_if_empty(folder: DatasetFolder) -> None:
     above, key = os.path.split(folder.path)
     # Not empty: it has a version. Not there, or no plain folder: it is not ours.
     with contextlib.suppress(OSError), plain_folder(folder.path) as dataset:

@@ -177,11 +177,11 @@ class View:
             await self._follow_blocks()
         except OSError:
             # What is on the disk is not known any more: learn it anew.
-            self._forget()
+            self._start_over()
             self._scan.not_before = time.monotonic() + _FAILED_SECONDS
             raise
 
-    def _forget(self) -> None:
+    def _start_over(self) -> None:
         self._prepared, self._tree, self._scan.stamp = False, self._new_tree(), -1
         self._summary = _NOTHING
 
@@ -348,7 +348,7 @@ class View:
         below = self.folder.path + "/"
         if any(mounted.point.startswith(below) for mounted in mountinfo.read()):
             raise OSError(f"something is mounted below {self.folder.path}")
-        self._forget()
+        self._start_over()
         path = self.folder.tree if keep_manifest else self.folder.path
         await asyncio.to_thread(_remove, path)
 

@@ -28,12 +28,14 @@ class PageCache:
 
     def forget(self, node: int, *, offset: int, length: int) -> None:
         """Begin to do so. The kernel waits until what is being read of that part is answered: so threads do it."""
-        self._threads.submit(self._forget, fuse_protocol.invalidation(node, offset=offset, length=length))
+        self._threads.submit(
+            self._write_invalidation, fuse_protocol.invalidation(node, offset=offset, length=length)
+        )
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _forget(self, said: bytes) -> None:
+    def _write_invalidation(self, said: bytes) -> None:
         try:
             os.write(self._session, said)
         except OSError as error:
