@@ -4,6 +4,7 @@ import copy
 import json
 import os
 from collections.abc import Callable
+from unittest import mock
 
 import torch
 import torch.distributed as distributed
@@ -12,7 +13,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tdcs_train.data_parallel import PriorityAveraging
-from tdcs_train.data_parallel.exchange import WINDOW
 from tdcs_train.errors import InputError, ended_by_input_errors
 
 STEPS = 5
@@ -102,7 +102,7 @@ def train(
 
 
 def urgent_first() -> dict[str, object]:
-    """The order in which slices go that become ready while nothing may be sent."""
+    """The order in which slices go of which all are ready, beside that in which backward made them."""
     torch.manual_seed(3)
     model = DistributedDataParallel(convolutions(), bucket_cap_mb=0.001)
     with PriorityAveraging(model, sgd(list(model.parameters())), slice_bytes=256) as averaging:
@@ -112,17 +112,13 @@ def urgent_first() -> dict[str, object]:
         exchange = averaging.exchange
         assert exchange is not None
         loss = models.cross_entropy(model(data[1][0]), data[1][1])
-        # The thread has taken one place already, for the slice that it will be told next.
-        for _ in range(WINDOW - 1):
-            exchange._window.acquire()
-        distributed.barrier()
-        loss.backward()
-        averaging.step()
-        distributed.barrier()
-        for _ in range(WINDOW - 1):
-            exchange._window.release()
+        offered: list[int] = []
+        with mock.patch.object(exchange, "offer", offered.extend):
+            loss.backward()
+            averaging.step()
+        exchange.offer(offered)
         averaging.wait()
-        return {"order": list(exchange.order), "groups": averaging.groups}
+        return {"offered": offered, "sent": list(exchange.order), "groups": averaging.groups}
 
 
 def main() -> None:
