@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from tests.controlplane.job_world import GPUS, JobWorld, held_node, jobs
 from tests.controlplane.operator_world import message_of, reason_of
-from tests.support.kube import Object, condition
+from tests.support.kube import KubeRequestError, Object, UnknownKindError, condition
+from tests.support.waiting import eventually
 
 __all__ = ["jobs"]
 
@@ -58,6 +59,13 @@ DEFINITION: Object = {
 @pytest.fixture
 def definition(jobs: JobWorld) -> Iterator[None]:
     jobs.kube.apply(DEFINITION)
+    # An operator that asks before the API server serves the kind asks again only a minute later.
+    eventually(
+        lambda: jobs.kube.list("ProvisioningRequest", namespace=jobs.namespace) is not None,
+        deadline=120,
+        describe=lambda: str(jobs.kube.get("CustomResourceDefinition", DEFINITION["metadata"]["name"])),
+        retry_on=(KubeRequestError, UnknownKindError),
+    )
     yield
     jobs.kube.delete("CustomResourceDefinition", DEFINITION["metadata"]["name"])
 
