@@ -22,10 +22,14 @@ from tdcs.model.kube_resources import (
 Key = tuple[str, str]
 T = TypeVar("T")
 
+PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def copied(obj: T) -> T:
     """A copy of what JSON can carry, at a tenth of what `copy.deepcopy` costs."""
-    if isinstance(obj, Mapping):
+    if type(obj) in PLAIN:  # most values are, and whether one is a Mapping takes long to ask
+        return obj
+    if isinstance(obj, dict | Mapping):
         return cast(T, {name: copied(value) for name, value in obj.items()})
     if isinstance(obj, list | tuple):
         return cast(T, [copied(value) for value in obj])
