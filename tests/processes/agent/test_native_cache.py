@@ -229,7 +229,8 @@ async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio
         source={"uri": f"file://{world.folder}/shared/data", "secretRef": None},
         placement={"mode": "Partition", "nodeCount": 2},
     )
-    await cluster.until_state("Ready", "folder")
+    # The agents have just been killed, and a listing that finds one of them alone is tried again by and by.
+    await cluster.until(lambda: cluster.status("folder").get("state") == "Ready", deadline=240)
     await world.reads(*NODES, name="folder")
     await server.delete(DATASETS, name="folder", namespace="n")
     await cluster.until(lambda: len(world.mounts) == 1)
