@@ -249,6 +249,7 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         "NodesDidNotCome",
         "NodesDoNotFit",
         "NotAllPodsPlaced",
+        "NotShared",
         "Preempted",
         "RecoveryTimeout",
         "StartTimeout",

@@ -137,8 +137,9 @@ def test_a_store_inside_the_cluster_must_be_named(endpoint: str) -> None:
     assert refused.refusal is not None
     assert "a rule in spec.sources that names" in refused.refusal.message
     named = [{"name": "named", "endpoints": [endpoint]}]
+    canonical = canonical_endpoint(endpoint)
     assert judged(endpoint=endpoint, rules=named) == SourceVerdict(
-        host=canonical_endpoint(endpoint).host, named=True
+        host=canonical.host, named=True, redirects=(str(canonical),)
     )
     assert reason(judged(endpoint=endpoint, rules=[{"name": "any", "endpoints": ["*"]}]))
 

@@ -151,6 +151,7 @@ class Ledger:
             paths: np.logical_or.reduce([masks[one.name] for one in assignment.parts if one.paths == paths])
             for paths in self._sums
         }
+        refused_here = rows.numbers[(rows.flags & (FAILED | SOURCE)) == (FAILED | SOURCE)]
         rows.flags[:] &= np.uint16(~ASSIGNED & 0xFFFF)
         stays = (rows.flags & (STAYS | FAILED | LATER)) != 0
         for paths, sums in self._sums.items():
@@ -177,8 +178,8 @@ class Ledger:
         own = read & slots.mask_of(assignment.origin)[places]
         rows.flags[:] |= read * np.uint16(PEERS)
         rows.flags[:] ^= own * np.uint16(PEERS | SOURCE)
-        # What could not be had may be on its way from another node that can read it.
-        again = (rows.flags & (FAILED | PEERS)) == (FAILED | PEERS)
+        # What this node could not read at the source may be on its way from another one that can.
+        again = ((rows.flags & PEERS) != 0) & np.isin(rows.numbers, refused_here)
         rows.flags[again] &= np.uint16(~LATER & 0xFFFF)
         self._dropped = slots.mask_of(assignment.drop)
         self._failures.keep((rows.flags & WANTED) != 0)
