@@ -83,7 +83,7 @@ def test_changes_at_the_source_are_seen_and_the_claim_has_the_size_of_the_data(w
         world.wait(lambda: world.dataset()["status"]["totalFiles"] == 2)
         world.wait(lambda: sum(held(world).values()) == 3 * FILE_BYTES)
         assert world.dataset()["status"]["lastSourceCheckTime"] > first["lastSourceCheckTime"]
-        assert world.wait_ready()["status"]["loadedRatio"] == 1
+        world.wait(lambda: world.wait_ready()["status"]["loadedRatio"] == 1)
 
 
 def test_a_claim_that_lost_its_volume_is_bound_to_a_new_one_while_a_pod_uses_it(world: World) -> None:

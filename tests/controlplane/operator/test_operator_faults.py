@@ -40,7 +40,7 @@ def test_an_api_server_that_restarts_is_no_reason_to_stop(own_control_plane: Own
 def test_a_cache_that_is_away_is_told_and_used_again_when_it_is_back(world: World) -> None:
     world.create_cluster()
     world.create_dataset()
-    with world.operator():
+    with world.operator(outage_seconds=1.0):
         world.wait_ready()
         world.engine.available = False
         world.wait(

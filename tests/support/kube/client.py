@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -31,6 +31,18 @@ FIELD_MANAGER = "tdcs-tests"
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
+
+
+# A server that has just learned a definition asks readers to come again.
+_RETRIES: Final = urllib3.Retry(
+    connect=0,
+    read=0,
+    redirect=False,
+    status=30,
+    status_forcelist=(429,),
+    allowed_methods=("GET",),
+    raise_on_status=False,
+)
 
 
 class KubeRequestError(Exception):
@@ -268,7 +280,7 @@ class Kube:
             body=None if json is None else _encode(json),
             headers=headers | self._headers,
             timeout=self._timeout,
-            retries=False,
+            retries=_RETRIES,
         )
         if answer.status >= 300:
             raise KubeRequestError(
