@@ -205,6 +205,8 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
         parts: progress of each part of the assignment.
         failures: files that cannot be had for now, by the reason's code. All decisions are made by these counts.
         failing: slots with blocks that cannot be had here for now.
+        failing_here: those of them with blocks that another node may have all the same: this one's way to the source
+            fails, and not what the source has.
         source_away: whether the source gives this agent no answer.
         no_room: whether what is to be brought finds no room here.
         failed: some of the files that cannot be had, for people: how many are named depends on what else the agent has
@@ -225,6 +227,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[PartState, ...] = ()
     failures: dict[FailureCode, FailureCount] = {}
     failing: Bitmap = NO_SLOTS
+    failing_here: Bitmap = NO_SLOTS
     source_away: bool = False
     no_room: bool = False
     failed: tuple[FileFailure, ...] = ()

@@ -243,13 +243,14 @@ class MemoryAgents(TwinWork):
         now = time.monotonic()
         while mount.moved and now - mount.moved[0][0] > RATE_SECONDS:
             mount.moved.popleft()
-        failing = np.zeros(manifest.blocks, dtype=np.bool_)
+        failing, failing_here = np.zeros((2, manifest.blocks), dtype=np.bool_)
         failed: dict[str, TwinFailure] = {}
         for path, one in sorted(mount.failed.items()):
             file = manifest.file_at(path.encode("utf-8", "surrogateescape"))
             if file is not None:
                 numbers = manifest.blocks_of(file)
                 failing[numbers.start : numbers.stop] = True
+                failing_here[numbers.start : numbers.stop] = one.code in {"Unreadable", "SourceAway"}
                 if one.code != "Wrong" and held[numbers.start : numbers.stop].all():
                     continue  # it has just come
             failed[path] = one
@@ -265,6 +266,9 @@ class MemoryAgents(TwinWork):
             failures=failure_counts(mount, failed, held),
             failing=slots.of_mask(
                 np.bincount(manifest.block_slots[failing & ~held], minlength=slots.SLOTS) > 0
+            ),
+            failing_here=slots.of_mask(
+                np.bincount(manifest.block_slots[failing_here & ~held], minlength=slots.SLOTS) > 0
             ),
             source_away=any(one.code == "SourceAway" for one in failed.values()),
             no_room=any(one.code == "NoRoom" for one in failed.values()),

@@ -5,7 +5,8 @@
 - A slot is dropped on a node only when it is complete on every node that shall hold it, or when no Dataset wants it.
   In the first case it stays until readers have heard where it lies now: they would else read it from the source.
 - Slots that lie on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
-- What the one node that shall hold a slot cannot read, another one reads for it: one node's error decides nothing.
+- What the one node that shall hold a slot cannot read by a fault that may be its own, another one reads for it, until
+  that one cannot either: one node's error decides nothing, and the source's is not read again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,9 @@ MOVES = "moves"
 
 AGAIN = "read again"
 """Name of the part of slots that a node reads for another one, which cannot have some of them."""
+
+AGAIN_TOO = "failed again"
+"""Name of the part of slots that a second node could not read either: what it has of them stays, and no more comes."""
 
 FILL_STEPS = 64
 """What reads may fill of a cache is a multiple of one such part of it, so that assignments stay while it fills."""
@@ -91,8 +95,11 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
                     _add(nodes[name], part)
     for name, moved in _moves(given, nodes).items():
         _add(nodes[name], Part(name=MOVES, slots=slots.of_mask(moved), pull="Peers"))
-    for name, slots_again in _second_readers(given, nodes).items():
+    again, ended = _second_readers(given, nodes)
+    for name, slots_again in again.items():
         _add(nodes[name], Part(name=AGAIN, slots=slots.of_mask(slots_again), pull="All"))
+    for name, slots_ended in ended.items():
+        _add(nodes[name], Part(name=AGAIN_TOO, slots=slots.of_mask(slots_ended), pull="Nothing"))
     wanted, settled = _settled(given, nodes)
     unheard = {
         name for name in given.expected & nodes.keys() if nodes[name].view.state.manifest != given.manifest
@@ -321,41 +328,54 @@ def _moves(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, 
     return {name: slots.mask_of(each) for name, each in given_away.items()}
 
 
-def _second_readers(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, Mask]:
-    """Which nodes read slots for the only one that shall hold them and cannot have some of them, and give them to it.
+def _second_readers(
+    given: AssignmentInput, nodes: Mapping[str, AgentNode]
+) -> tuple[dict[str, Mask], dict[str, Mask]]:
+    """Which nodes read slots for the only one that shall hold them and cannot have some of them by a fault that may be
+    its own, and give them to it; and which could not read them either.
 
-    It stays so until they have them, and these stay where they are until that one has them. A node that cannot read
-    them either says that it is the source's fault.
+    The first stays so until they have them, and these stay where they are until that one has them. What a second node
+    cannot read is the source's fault: nobody reads it again. It stays assigned there, for its agent would else forget
+    that it has failed, and be asked once more.
     """
     if given.source is None or not nodes:
-        return {}
+        return {}, {}
     pulling = np.sum([node.pulled for node in nodes.values()], axis=0)
     lying = np.logical_or.reduce([node.complete for node in nodes.values()])
-    found: dict[str, Mask] = {}
+    failing = {name: slots.mask_of(node.view.state.failing) for name, node in nodes.items()}
+    again: dict[str, Mask] = {}
+    ended: dict[str, Mask] = {}
+
+    def add(to: dict[str, Mask], name: str, some: Mask) -> None:
+        if some.any():
+            to[name] = to[name] | some if name in to else some
+
     for name, node in nodes.items():
-        failing = node.pulled & slots.mask_of(node.view.state.failing) & (pulling == 1) & ~lying
-        if not failing.any():
+        own = node.pulled & slots.mask_of(node.view.state.failing_here) & (pulling == 1) & ~lying
+        if not own.any():
             continue
         others = {
             each: other
             for each, other in nodes.items()
             if each != name and not (other.view.draining or other.view.waits or other.view.crowded)
         }
+        for each in others:
+            add(ended, each, own & failing[each])
+        own &= np.sum(list(failing.values()), axis=0) == 1
+        taken = {each: other.pulled | again.get(each, False) for each, other in others.items()}
         read_there = partition_within(
             mount=f"{given.mount} {AGAIN}",
-            chosen=slots.of_mask(failing),
+            chosen=slots.of_mask(own),
             sizes=given.totals.sizes,
             weights={each: other.view.capacity for each, other in others.items()},
             limits={
-                each: max(
-                    other.view.room - slots.bytes_in(slots.of_mask(other.pulled), given.totals.sizes), 0
-                )
+                each: max(other.view.room - slots.bytes_in(slots.of_mask(taken[each]), given.totals.sizes), 0)
                 for each, other in others.items()
             },
         )
         for each, some in read_there.items():
-            found[each] = found.get(each, np.zeros(slots.SLOTS, dtype=bool)) | slots.mask_of(some)
-    return {each: mask for each, mask in found.items() if mask.any()}
+            add(again, each, slots.mask_of(some))
+    return again, ended
 
 
 def _lacks(placement: WantPlacement, nodes: Mapping[str, AgentNode]) -> bool:

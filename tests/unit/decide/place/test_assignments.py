@@ -23,7 +23,15 @@ from tests.unit.decide.builders import (
 
 from tdcs.decide.cache.load_order import Subset
 from tdcs.decide.cache.wants import Want
-from tdcs.decide.place.agent_assignments import AGAIN, FILL_STEPS, MANIFEST_TAKERS, MOVES, RELAYS, assign
+from tdcs.decide.place.agent_assignments import (
+    AGAIN,
+    AGAIN_TOO,
+    FILL_STEPS,
+    MANIFEST_TAKERS,
+    MOVES,
+    RELAYS,
+    assign,
+)
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.slot_sources import ORIGINS, PEERS
 from tdcs.model import slots
@@ -434,7 +442,7 @@ def test_what_the_only_node_of_a_slot_cannot_read_another_one_reads_for_it() -> 
         assignment_input(
             SIZES,
             placements,
-            agent("a", failing=failing, present=ALL),
+            agent("a", failing=failing, failing_here=failing, present=ALL),
             agent("b"),
             agent("c"),
             source=SOURCE,
@@ -451,7 +459,13 @@ def test_what_the_only_node_of_a_slot_cannot_read_another_one_reads_for_it() -> 
     read = slots.members(again[reader][0].slots).tolist()
     has = agent(reader, complete=read)
     still = assign(
-        assignment_input(SIZES, placements, agent("a", failing=failing, present=ALL), has, source=SOURCE)
+        assignment_input(
+            SIZES,
+            placements,
+            agent("a", failing=failing, failing_here=failing, present=ALL),
+            has,
+            source=SOURCE,
+        )
     )
     assert not set(read) & drops(still).get(reader, set())
     assert [peer.node for peer in still["a"].peers] == [reader]
@@ -471,14 +485,58 @@ def test_what_the_only_node_of_a_slot_cannot_read_another_one_reads_for_it() -> 
     ids=["nobody", "no room", "draining", "crowded"],
 )
 def test_nobody_reads_again_for_another_node_who_has_no_place_for_it(others: list[Any]) -> None:
-    failing = agent("a", failing=slots.bitmap([7]), present=ALL)
+    bad = slots.bitmap([7])
+    failing = agent("a", failing=bad, failing_here=bad, present=ALL)
     found = assign(assignment_input(SIZES, replicated("a"), failing, *others, source=SOURCE))
     assert not any(part.name == AGAIN for one in found.values() for part in one.parts)
     assert 7 in origins(found)["a"]
 
 
+def test_what_the_source_lacks_is_read_by_no_second_node() -> None:
+    nodes = [agent("a", failing=EVERY, present=ALL), agent("b"), agent("c")]
+    found = assign(assignment_input(SIZES, replicated("a"), *nodes, source=SOURCE))
+    assert not any(part.name == AGAIN for one in found.values() for part in one.parts)
+    assert origins(found)["a"] == set(ALL)
+
+
+def test_what_a_second_node_cannot_read_either_goes_back_to_the_first_and_to_no_third_one() -> None:
+    bad, beside = slots.bitmap([7]), slots.bitmap([7, 8])
+    nodes = [
+        agent("a", failing=beside, failing_here=beside, present=ALL),
+        agent("b", failing=bad, present=[7]),
+        agent("c"),
+    ]
+    found = assign(assignment_input(SIZES, replicated("a"), *nodes, source=SOURCE))
+    parts = {
+        (name, part.name, part.pull): slots.members(part.slots).tolist()
+        for name, one in found.items()
+        for part in one.parts
+    }
+    again = [held for (_, name, _), held in parts.items() if name == AGAIN]
+    assert again == [[8]]
+    assert 7 in origins(found)["a"]
+    # Its agent goes on saying that it has failed, and brings no more of it: else it would be asked once more.
+    assert parts["b", AGAIN_TOO, "Nothing"] == [7]
+    assert 7 not in drops(found).get("b", set())
+
+
+def test_a_node_reads_for_several_others_no_more_than_it_has_room_for() -> None:
+    want = Want(key="x", mode="Partition", nodes=("a", "b"))
+    placements = placed(SIZES, want)
+    held = placements[0].copies[0].nodes
+    nodes = [
+        agent(name, failing=held[name], failing_here=held[name], present=slots.members(held[name]).tolist())
+        for name in "ab"
+    ]
+    room = 1500
+    nodes = [*(replace(each, room=0) for each in nodes), replace(agent("c"), room=room)]
+    found = assign(assignment_input(SIZES, placements, *nodes, source=SOURCE))
+    (part,) = found["c"].parts
+    assert 0 < slots.bytes_in(part.slots, SIZES.sizes) <= room
+
+
 def test_what_several_nodes_cannot_read_is_the_sources_fault_and_is_read_by_no_third_one() -> None:
     bad = slots.bitmap([7])
-    nodes = [agent("a", failing=bad), agent("b", failing=bad), agent("c")]
+    nodes = [*(agent(node, failing=bad, failing_here=bad) for node in "ab"), agent("c")]
     found = assign(assignment_input(SIZES, replicated("a", "b"), *nodes, source=SOURCE))
     assert not any(part.name == AGAIN for one in found.values() for part in one.parts)

@@ -29,6 +29,7 @@ def failing(number: int) -> MountState:
         complete=ALL_SLOTS,
         present=ALL_SLOTS,
         failing=ALL_SLOTS,
+        failing_here=ALL_SLOTS,
         failures={"BadName": FailureCount(files=1_000, bytes=1 << 50)},
         failed=FAILURES,
         check=CheckState(id="c", wrong=FAILURES, wrong_count=50),

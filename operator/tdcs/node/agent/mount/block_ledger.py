@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from tdcs.model import slots
-from tdcs.model.agent_state import Assignment, MountState, Part
+from tdcs.model.agent_state import NO_SLOTS, Assignment, MountState, Part
 from tdcs.model.block_identity import same_blocks
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
@@ -594,6 +594,7 @@ class Ledger:
             parts=tuple(self._sums[part.paths].state(part) for part in self._parts.values()),
             failures=failures,
             failing=slots.of_mask(self._counts.of(kinds.FAILING) > 0),
+            failing_here=self._failures.of_this_node() if failures else NO_SLOTS,
             failed=named,
             busy=self.left(),
         )

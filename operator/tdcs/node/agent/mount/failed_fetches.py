@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from tdcs.model import slots
 from tdcs.model.agent_state import FailureCode, FailureCount, FileFailure
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.backoff import MOST_SECONDS, pause
@@ -54,6 +55,8 @@ _CODES: Final[tuple[FailureCode, ...]] = (
     "SourceAway",
 )
 _WRONG_CODE: Final = _CODES.index("Wrong")
+_OF_ONE_NODE: Final = [_CODES.index("Unreadable"), _CODES.index("SourceAway")]
+"""What the way of one node to the source may have caused."""
 _LISTED_ANEW: Final = [_CODES.index("Missing"), _CODES.index("Changed")]
 _MOST_ATTEMPTS: Final = 255
 _WRONG: Final = "the copy here differs from the source, also when it was loaded again"
@@ -226,6 +229,14 @@ class BlockFailures:
                 row = self._rows.add(number)
                 self._mark(row, Failure(code=one.code, reason=one.reason))
                 self._rows.attempts[row] = min(one.attempts, _MOST_ATTEMPTS)
+
+    def of_this_node(self) -> bytes:
+        """Slots with blocks that cannot be had here, and that another node may have all the same."""
+        rows, found = self._rows, np.zeros(slots.SLOTS, dtype=np.bool_)
+        failing = rows_of_kind(rows, FAILING)
+        own = np.isin(rows.codes[failing], _OF_ONE_NODE) & ((rows.flags[failing] & REFUSED) == 0)
+        found[rows.slots[failing][own]] = True
+        return slots.of_mask(found)
 
     def files(
         self, path: Callable[[int], str]

@@ -171,6 +171,28 @@ def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: in
         check(ledger, naive, assignment)
 
 
+def test_what_the_way_to_the_source_may_have_caused_is_told_from_what_the_source_lacks() -> None:
+    manifest = manifest_of(60)
+    ledger = Ledger(manifest)
+    ledger.assign(
+        Assignment(
+            mount=manifest.path,
+            version=1,
+            manifest=manifest.digest,
+            parts=(Part(name="x", slots=ALL_SLOTS),),
+            origin=ALL_SLOTS,
+        )
+    )
+    by_code = dict(zip(("Unreadable", "SourceAway", "Missing", "Changed", "Denied"), range(5), strict=True))
+    for code, block in by_code.items():
+        ledger.claim([block])
+        ledger.failed(block, Failure(code=code, reason="it fails"), now=1.0)  # type: ignore[arg-type]
+    state = ledger.state()
+    own = {int(manifest.block_slots[by_code[code]]) for code in ("Unreadable", "SourceAway")}
+    assert set(slots.members(state.failing_here).tolist()) == own
+    assert set(slots.members(state.failing).tolist()) >= own
+
+
 def test_a_new_version_takes_over_what_lies_here_and_what_failed() -> None:
     before, manifest = Ledger(manifest_of(60)), manifest_of(90)
     before.observe(spooled=np.arange(0, 30), registered=np.arange(20, 50))
