@@ -55,9 +55,10 @@ def _look_through(disk: Disk, *, since: int) -> Looked:
                     compared += right is not None
                     if right is False:
                         removed += 1
+                        _disown(folder / name)
                         with suppress(FileNotFoundError):
                             os.unlink(folder / name)
-    large, gone = disk.large.drop_wrong(since=since)
+    large, gone = _look_through_large(disk, since=since)
     compared, removed = compared + large, removed + gone
     if compared:
         _log.warning(
@@ -66,6 +67,59 @@ def _look_through(disk: Disk, *, since: int) -> Looked:
             *(disk.tier, compared, time.monotonic() - began, removed),
         )
     return Looked(compared, removed)
+
+
+def _look_through_large(disk: Disk, *, since: int) -> tuple[int, int]:
+    """The same for blocks that lie with others in one file each; how many were compared, and dropped."""
+    compared = dropped = 0
+    for block in disk.large.ids():
+        facts, opened = disk.large.facts_of(block), None
+        if facts is None or facts.era < since:
+            continue
+        compared += 1
+        try:
+            opened = disk.large.open(block)
+            right = opened is not None and (
+                hash_of(opened.fd, offset=opened.base, length=opened.length) == facts.content_hash
+            )
+            if opened is not None and not right:
+                _lengthen(opened.fd)
+        except OSError as error:
+            _log.warning("block %d cannot be read: %s", block, error.strerror)
+            right = False
+        finally:
+            if opened is not None:
+                os.close(opened.fd)
+        if not right:
+            dropped += disk.large.drop(block)
+    return compared, dropped
+
+
+def _disown(file: Path) -> None:
+    """Have a wrong file say so before its name goes: views link it, and see that its length is not their file's."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _set_length(fd, 0)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        _log.warning("views may go on showing %s, which is wrong: %s", file, error.strerror)
+
+
+def _lengthen(fd: int) -> None:
+    """The same for a file of which other blocks are right, and are copied from it."""
+    try:
+        _set_length(fd, os.fstat(fd).st_size + 1)
+    except OSError as error:
+        _log.warning("views may go on showing a file that has a wrong block: %s", error.strerror)
+
+
+def _set_length(fd: int, length: int) -> None:
+    """Change the length of an open file that has other names, too. Raises OSError."""
+    if os.fstat(fd).st_nlink > 1:
+        os.fchmod(fd, 0o644)
+        os.truncate(f"/proc/self/fd/{fd}", length)
 
 
 def _names(folder: Path) -> Iterator[list[str]]:

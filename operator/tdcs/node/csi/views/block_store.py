@@ -34,7 +34,7 @@ from tdcs.engine.confined_path import open_plain_folder
 from tdcs.model.block_identity import first_blocks
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.view_plan import FileKind, Inodes, Kinds, PlannedBlocks
-from tdcs.node.store_boot import boot_file, is_ready
+from tdcs.node.store_boot import boot_file, is_doubtful, is_ready
 
 _log: Final = logging.getLogger(__name__)
 
@@ -88,10 +88,11 @@ class Store:
 
     def scan(self, *, manifest: Manifest, kinds: Kinds) -> PlannedBlocks:
         """Where what holds all of each file is, and which files have refused blocks."""
-        local = np.zeros(len(manifest), dtype=np.uint64)
+        doubtful = any(map(is_doubtful, self._tiers))
         self.foreign = self._is_foreign()
         if self.foreign:
-            return PlannedBlocks(local, np.zeros(0, dtype=np.int64))
+            return PlannedBlocks.none(len(manifest), doubtful=doubtful)
+        local = np.zeros(len(manifest), dtype=np.uint64)
         for folder in self._linkable():
             identifiers, inodes = _entries(folder)
             blocks = manifest.blocks_at(identifiers)
@@ -105,7 +106,7 @@ class Store:
         blocks = manifest.blocks_at(refused)
         wrong = np.unique(manifest.files_of(blocks[blocks >= 0])).astype(np.int64)
         local[wrong] = 0
-        return PlannedBlocks(local, wrong)
+        return PlannedBlocks(local, wrong, doubtful)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Folders]:

@@ -48,14 +48,17 @@ class PlannedBlocks:
     Attributes:
         local: Inode of what holds all of each file, 0 where that is not here or some of it is refused.
         wrong: Files with a block that the agent has refused: no view may have a link to any copy of it.
+        doubtful: Whether the agent has not looked yet at what a loss of power may have damaged: only links to what is
+            in `local` are kept.
     """
 
     local: Inodes
     wrong: npt.NDArray[np.int64]
+    doubtful: bool = False
 
     @classmethod
-    def none(cls, files: int) -> "PlannedBlocks":
-        return cls(np.zeros(files, dtype=np.uint64), np.zeros(0, dtype=np.int64))
+    def none(cls, files: int, *, doubtful: bool = False) -> "PlannedBlocks":
+        return cls(np.zeros(files, dtype=np.uint64), np.zeros(0, dtype=np.int64), doubtful)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +100,8 @@ def plan(
     local = blocks.local
     here = local != 0
     is_link = forms == Form.LINK
-    kept = is_link.copy() if not release else np.zeros(len(kinds), dtype=np.bool_)
+    keeps = not (release or blocks.doubtful)
+    kept = is_link.copy() if keeps else np.zeros(len(kinds), dtype=np.bool_)
     kept[blocks.wrong] = False
     wanted = np.full(len(kinds), Form.REMOTE, dtype=np.uint8)
     wanted[((kinds == FileKind.BLOCK) | (kinds == FileKind.PARTS)) & (here | kept)] = Form.LINK

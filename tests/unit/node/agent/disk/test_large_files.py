@@ -102,6 +102,26 @@ def part(block: int) -> bytes:
     return CONTENT[block * EXTENT : (block + 1) * EXTENT]
 
 
+def test_who_has_a_link_to_a_file_with_a_wrong_block_sees_another_length(node: Node) -> None:
+    node.restart(boot="1")
+    node.write_all()
+    link = node.tier / "of a view"
+    os.link(node.whole, link)
+    node.whole.chmod(0o644)
+    with node.whole.open("r+b") as opened:
+        opened.seek(4 * EXTENT)
+        opened.write(bytes(EXTENT))
+    node.restart(boot="2")
+    assert link.stat().st_size != len(CONTENT)
+    assert node.given() == [number for number in range(11) if number != 4]
+    # What is left is copied from it, and a process that begins anew finds that.
+    eventually(lambda: node.parts.stat().st_ino != link.stat().st_ino, deadline=60)
+    node.restart(boot="2")
+    assert node.given() == [number for number in range(11) if number != 4]
+    node.write(4)
+    assert node.whole.read_bytes() == CONTENT
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)

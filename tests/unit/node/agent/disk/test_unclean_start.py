@@ -55,6 +55,20 @@ def test_a_file_that_was_not_synced_as_a_whole_is_not_there_after_a_power_loss(
     assert disk.spooled().tolist() == [2]
 
 
+def test_who_has_a_link_to_a_wrong_file_sees_another_length(tmp_path: Path) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    links = {}
+    for block in (1, 2):
+        keep(disk, block)
+        links[block] = tmp_path / f"view of {block}"
+        os.link(disk.spool / str(block), links[block])
+    lose(disk, 1)
+    disk, looked = started(tmp_path, boot="second")
+    assert looked.removed == 1
+    assert links[1].read_bytes() == b""
+    assert links[2].read_bytes() == CONTENT
+
+
 def test_a_link_in_the_workers_folder_is_looked_at_as_well(tmp_path: Path) -> None:
     disk, _ = started(tmp_path, boot="first")
     disk.blocks.mkdir()

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.dataplane.agents import fill, own_version
+from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import (
     PATH,
     admit_block,
@@ -19,16 +21,23 @@ from tests.unit.node.csi.views.builders import (
     put_blocks,
     refuse_block,
 )
+from xxhash import xxh3_64_intdigest
 
 from tdcs.api import names
+from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import identity_of
+from tdcs.model.file_blocks import Cut
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.node.agent.disk.partial_file import DiskError
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
+from tdcs.node.agent.disk.tier import Disk as AgentDisk
+from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.csi.views.block_store import Folders, Store
 from tdcs.node.csi.views.overlay import placeholder_number
 from tdcs.node.csi.views.view_plan import Form, kinds_of, plan
 from tdcs.node.csi.views.view_tree import Outcome, Tree
+from tdcs.node.extents import extent_place
 from tdcs.node.file_facts import FactsStore, FileFacts
 
 pytestmark = needs_overlays
@@ -366,6 +375,83 @@ def test_nothing_is_linked_before_the_agent_has_made_the_store_ready(tmp_path: P
     ShutdownMark(tmp_path / names.AGENT_FOLDER).begin()
     assert store.stamp() != before
     assert store.scan(manifest=manifest, kinds=kinds_of(manifest)).local.all()
+
+
+def test_no_link_is_kept_while_the_agent_has_not_looked_at_what_a_loss_of_power_may_have_damaged(
+    disk: Disk,
+) -> None:
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
+    (disk.tier / names.AGENT_BOOT).write_text("of the run of the kernel that ended without power\n")
+    disk.reopened()
+    disk.follow()
+    assert is_placeholder(disk.root / "d/here")
+    ShutdownMark(disk.tier / names.AGENT_FOLDER).begin()
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["one block", "several blocks"])
+def test_no_pod_reads_what_a_loss_of_power_has_damaged(tmp_path: Path, large: bool) -> None:
+    content = bytes(range(1, 201)) * 100
+    version = own_version(
+        {"file": content},
+        folder=tmp_path / "manifests",
+        mount=PATH,
+        source=SourceAccess(uri=f"file://{fill(tmp_path / 'source', {'file': content})}"),
+        cut=Cut(whole=1 << 10, block=1 << 12) if large else Cut(whole=1 << 30, block=1 << 30),
+    )
+    manifest = version.manifest
+
+    def started() -> AgentDisk:
+        found = AgentDisk(tmp_path / "tier")
+        found.prepare()
+        make_ready(found)
+        return found
+
+    def bring(agent: AgentDisk) -> None:
+        for number, block in enumerate(manifest.block_ids.tolist()):
+            begin = sum(manifest.block_lengths[:number].tolist())
+            part = content[begin : begin + int(manifest.block_lengths[number])]
+            if agent.has(block):
+                continue
+            with agent.create(block, place=extent_place(manifest, number)) as partial:
+                partial.write(memoryview(part), offset=0)
+                agent.keep(
+                    partial,
+                    block=block,
+                    identity=identity_of(manifest, number),
+                    length=len(part),
+                    content_hash=xxh3_64_intdigest(part),
+                )
+
+    agent = started()
+    bring(agent)
+    node = Disk(tmp_path / "tier", manifest)
+    node.follow()
+    shown = node.root / "file"
+    assert shown.read_bytes() == content
+    shown.chmod(0o644)
+    with shown.open("r+b") as opened:
+        opened.write(bytes(100))
+    (tmp_path / "tier" / names.AGENT_BOOT).write_text("of the run of the kernel that ended without power\n")
+
+    agent = started()
+    node.reopened()
+    node.follow()
+    assert is_placeholder(shown), "it is read from others"
+
+    def brings() -> bool:
+        try:
+            bring(agent)
+        except DiskError:
+            return False  # what is left of the file is being copied
+        return True
+
+    eventually(brings, deadline=60)
+    node.follow()
+    assert shown.read_bytes() == content
+    assert not is_placeholder(shown)
 
 
 def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
