@@ -7,7 +7,7 @@ from tdcs.api import names
 from tdcs_local.kind.kubectl import Object, condition
 from tdcs_local.store import datasets, operations
 
-PLAIN = "must be a plain s3://bucket/prefix or file:///folder"
+PLAIN = "must be a plain s3://bucket/prefix"
 NAME_SECONDS = 150
 KEY_SECONDS = 150
 
