@@ -1,7 +1,8 @@
 """Reads files of a web server, or of a repository of the Hugging Face Hub.
 
 An answer is compared with what was listed by its own headers, so that no condition is sent. A server that takes no
-notice of ranges sends each file from its beginning: the pieces of a file are taken from one answer then, in order.
+notice of ranges sends each file from its beginning: the pieces of a file are taken from one answer then, in order, and
+what nobody here asks for between two of them is passed over.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _STREAMS: Final = 32
 _TURN_SECONDS: Final = 1.0
 """So long a piece waits for those before it while nobody takes them from the same answer, before it asks for one of its
 own."""
+_GAP_SECONDS: Final = 0.25
+"""So long a piece waits for one before it that nobody has asked for yet, before what lies between is passed over."""
 _SKIP_BYTES: Final = 1 << 20
 _LINKED_ETAG: Final = "X-Linked-ETag"
 """Of the Hub, which redirects to another host for large files: what it knows the file by."""
@@ -67,6 +70,10 @@ class WebReader:
         self._other_hosts: Final = _pool("") if access.ca_bundle else self._pool
         self._takes_ranges = True
         self._streams: Final[dict[bytes, _Stream]] = {}
+        self._beginning: Final = set[bytes]()
+        """Files for which an answer is on its way that others may go on with."""
+        self._waiting: Final[dict[bytes, list[int]]] = {}
+        """Where the pieces begin that wait for an answer."""
         self._moved: Final = threading.Condition()
 
     def read(self, extent: Extent, write: Write) -> None:
@@ -115,36 +122,58 @@ class WebReader:
         write(memoryview(data))
 
     def _taken(self, extent: Extent) -> _Stream | None:
-        """The answer whose next byte is the piece's first one, once it is there; None when it does not come in time."""
-        until = time.monotonic() + _TURN_SECONDS
+        """The answer from which the piece is to be read, once those before it that are asked for were read; None when
+        it is to be read from a new answer."""
+        asked = time.monotonic()
+        until = asked + _TURN_SECONDS
         with self._moved:
-            while True:
-                stream = self._streams.get(extent.path)
-                if stream is None:
-                    if not extent.offset:
+            waiting = self._waiting.setdefault(extent.path, [])
+            waiting.append(extent.offset)
+            try:
+                while True:
+                    now, stream = time.monotonic(), self._streams.get(extent.path)
+                    is_next = min(waiting) == extent.offset
+                    if extent.path in self._beginning:
+                        until = now + _TURN_SECONDS
+                    elif stream is None:
+                        if is_next and (not extent.offset or now >= until):
+                            self._beginning.add(extent.path)
+                            return None
+                    elif stream.at > extent.offset:
                         return None
-                elif stream.in_use and stream.at <= extent.offset:
-                    until = time.monotonic() + _TURN_SECONDS
-                elif stream.at > extent.offset:
-                    return None
-                elif stream.at == extent.offset:
-                    stream.in_use = True
-                    return stream
-                left = until - time.monotonic()
-                if left <= 0:
-                    return None
-                self._moved.wait(max(left, 0.1))
+                    elif not stream.in_use and (
+                        stream.at == extent.offset or (is_next and now >= asked + _GAP_SECONDS)
+                    ):
+                        stream.in_use = True
+                        return stream
+                    self._moved.wait(_GAP_SECONDS)
+            finally:
+                waiting.remove(extent.offset)
+                if not waiting:
+                    del self._waiting[extent.path]
+                self._moved.notify_all()
 
     def _begun(self, extent: Extent) -> _Stream:
         """A new answer, which others may go on with."""
-        answer = self._ask(extent, {})
-        stream = _Stream(answer, 0)
+        try:
+            stream = _Stream(self._ask(extent, {}), 0)
+        except BaseException:
+            with self._moved:
+                self._beginning.discard(extent.path)
+                self._moved.notify_all()
+            raise
         with self._moved:
-            if extent.path not in self._streams:
+            self._beginning.discard(extent.path)
+            known = self._streams.get(extent.path)
+            if known is not None and not known.in_use and extent.path not in self._waiting:
+                known.answer.close()  # it is past what is read now
+                known = None
+            if known is None:
                 idle = [path for path, each in self._streams.items() if not each.in_use]
                 if len(self._streams) >= _STREAMS and idle:
                     self._streams.pop(idle[0]).answer.close()
                 self._streams[extent.path] = stream
+            self._moved.notify_all()
         return stream
 
     def _give_back(self, path: bytes, stream: _Stream, *, kept: bool) -> None:

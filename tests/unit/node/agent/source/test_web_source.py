@@ -27,6 +27,7 @@ PIECE = 64_000
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tdcs.node.agent.mount.web_source._TURN_SECONDS", 0.05)
+    monkeypatch.setattr("tdcs.node.agent.mount.web_source._GAP_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -104,6 +105,30 @@ def test_a_piece_whose_forerunner_never_comes_is_read_all_the_same(server: WebSe
     assert read(source, extent(LARGE, length=10)) == LARGE[:10]
     assert read(source, extent(LARGE, offset=500_000, length=10)) == LARGE[500_000:500_010]
     assert read(source, extent(LARGE, offset=10, length=10)) == LARGE[10:20]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_node_with_every_second_piece_has_a_file_sent_about_once(
+    server: WebServer, threads: int, first: int
+) -> None:
+    server.ranges = False
+    source = reader(server)
+    mine = pieces(LARGE)[first::2]
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(lambda piece: read(source, piece), mine))
+    assert found == [LARGE[piece.offset : piece.offset + piece.length] for piece in mine]
+    if threads == 1:  # several may wait for a processor longer than for each other
+        assert len(server.asked) == 2, "the answer that shows that ranges are not taken, and one more"
+
+
+def test_pieces_that_were_passed_over_are_read_from_one_more_answer(server: WebServer) -> None:
+    server.ranges = False
+    source = reader(server)
+    for first in (1, 0):
+        for piece in pieces(LARGE)[first::2]:
+            assert read(source, piece) == LARGE[piece.offset : piece.offset + piece.length]
+    assert len(server.asked) == 3
 
 
 def test_whole_files_empty_ones_and_odd_names_are_read(server: WebServer) -> None:
