@@ -35,8 +35,13 @@ from tdcs.node.agent.mount.mount_work import MountWork
 _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _AT_ONCE: Final = 256
+_TAKEN_BACK_AT_ONCE: Final = 4096
+_CHUNKS: Final = 64
+"""So many times in one step versions are asked for files of what waits."""
+_LARGEST_ID: Final = (1 << 63) - 1
 _LANES: Final = 8
 _TICK: Final = 1.0
 _MOST_PAUSE: Final = 60.0
@@ -53,6 +58,8 @@ _UNFINISHED_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 20.0
 """So long nothing is exported to a master with another journal: until then each agent has taken back what has ids of
 the journal before, which are given again."""
+_WAITING_SECONDS: Final = 10.0
+"""So long the exports go on with what one look has found: a look takes as long as there are names."""
 _LOOK_SECONDS: Final = 30.0
 """Between two looks while no name changes: versions may list what none listed before."""
 
@@ -86,12 +93,19 @@ class Exporter:
     exported: int = 0
     """Files that this process has exported."""
     _failures: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
+    """Exports that failed, by the file's id: how often in a row, and when they are tried again."""
+    _held: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
+    """The same for blocks of the worker's that could not be taken back."""
+    _waiting: list[int] = field(default_factory=list, init=False)
+    """Ids of what lies here and is not exported, in any order."""
+    _waiting_until: float = field(default=-math.inf, init=False)
     _ask_at: float = field(default=-math.inf, init=False)
     _quiet_until: float = field(default=-math.inf, init=False)
     _unproved: set[int] | None = field(default=None, init=False)
     """Blocks that earlier processes lent to the worker; None before the first look."""
     _again_at: float = field(default=-math.inf, init=False)
     _seen: tuple[int, ...] | None = field(default=None, init=False)
+    _seen_twice: bool = field(default=False, init=False)
     _known: str = field(default="", init=False)
     """The master's journal; empty while it is not known."""
 
@@ -116,41 +130,56 @@ class Exporter:
         """Export, and take back, some of what is to be; whether there was something."""
         if self.clock() >= self._ask_at:
             await self._enter_journal(await self._asked())
-        if not self._due():
-            return False
-        spooled, lent = await asyncio.to_thread(self._look)
-        if self._unproved is None:
-            self._unproved = set(lent)
-        here, there = set(spooled.values()), set(lent.values())
-        gone = [block for block, inode in lent.items() if inode not in here]
-        await self._each(self._take_back, gone[:_AT_ONCE])  # without a master, too: there is to be room
-        now, exports = self.clock(), list[Export]()
-        unproved = list(itertools.islice(self._unproved.intersection(lent), _AT_ONCE))
-        if self._known and self.rests():
-            await self._each(self._prove, unproved)
-        if self._known and now >= self._quiet_until and self.rests():
-            waiting = {
-                block
-                for block, inode in spooled.items()
-                if inode not in there and now >= self._failures.get(block, (0, 0.0))[1]
-            }
-            exports = self._exports_of(waiting)
-        left = gone or exports or self._failures or unproved
-        self._again_at = now + (0.0 if left else _LOOK_SECONDS)
-        await self._each(self._export, exports)
-        return bool(gone or exports)
+        now, exports, taken = self.clock(), list[Export](), list[bool]()
+        if (not self._waiting or now >= self._waiting_until) and self._due():
+            gone = await asyncio.to_thread(self._compare, now)
+            taken = await self._each(self._take_back, gone)  # without a master, too: there is to be room
+        ready = bool(self._known) and self.rests()
+        if ready and self._unproved:
+            waiting = (block for block in self._unproved if self._may_take_back(block))
+            await self._each(self._prove, list(itertools.islice(waiting, _AT_ONCE)))
+        if ready and now >= self._quiet_until:
+            exports = self._next_exports()
+            await self._each(self._export, exports)
+        return bool(any(taken) or exports)
 
     def _due(self) -> bool:
         """Whether names have changed, or the last look has left something."""
         folders = (self.disk.spool, self.disk.large.whole, self.disk.lent)
         found = tuple(os.stat(each).st_mtime_ns if each.exists() else 0 for each in folders)
-        if found == self._seen and self.clock() < max(self._again_at, self._quiet_until):
+        if found == self._seen and self._seen_twice and self.clock() < self._again_at:
             return False
         # Times of folders are coarse: what changes in the moment of a look is seen by the next one.
-        self._seen = found if found == self._seen else None
+        self._seen, self._seen_twice = found, found == self._seen
         return True
 
     # What is to be done.
+
+    def _compare(self, now: float) -> list[int]:
+        """Note what is to be exported; blocks of the worker's that are to be taken back."""
+        spooled, lent = self._look()
+        if self._unproved is None:
+            self._unproved = set(lent)
+        here, there = set(spooled.values()), set(lent.values())
+        self._failures = {block: one for block, one in self._failures.items() if block in spooled}
+        self._held = {block: one for block, one in self._held.items() if block in lent}
+        gone = [block for block, inode in lent.items() if inode not in here and self._may_take_back(block)]
+        again = [at for _, at in (*self._failures.values(), *self._held.values())]
+        if self._known and now >= self._quiet_until:
+            self._waiting = [
+                block
+                for block, inode in spooled.items()
+                if inode not in there and now >= self._failures.get(block, (0, 0.0))[1]
+            ]
+            random.shuffle(self._waiting)  # several nodes that hold the same begin with different files
+            self._waiting_until = now + _WAITING_SECONDS
+        elif self._known:
+            again.append(self._quiet_until)
+        if len(gone) > _TAKEN_BACK_AT_ONCE:
+            again.append(now)
+        self._again_at = min(again, default=math.inf)
+        self._again_at = min(max(self._again_at, now), now + _LOOK_SECONDS)
+        return gone[:_TAKEN_BACK_AT_ONCE]
 
     def _look(self) -> tuple[dict[int, int], dict[int, int]]:
         """Inodes of the blocks that lie here, and of the blocks of Alluxio's that are exports."""
@@ -166,19 +195,28 @@ class Exporter:
         """Whether a file of the worker's says that it is a block of the store: others are Alluxio's own."""
         return self.disk.facts.read(f"{self.disk.lent}/{block}") is not None
 
+    def _next_exports(self) -> list[Export]:
+        """The next of what waits, as far as versions list it."""
+        found: list[Export] = []
+        for _ in range(_CHUNKS):
+            size = _AT_ONCE - len(found)
+            if not self._waiting or size <= 0:
+                break
+            found += self._exports_of(self._waiting[-size:])
+            del self._waiting[-size:]
+        return found
+
     def _exports_of(self, waiting: Collection[int]) -> list[Export]:
-        """The next of these blocks, as far as versions list them as whole files."""
+        """These blocks, as far as versions list them as whole files."""
         found: list[Export] = []
         ids = np.fromiter(waiting, dtype=np.int64, count=len(waiting))
         for mount in self.mounts():
             ledger = mount.ledger
-            if ledger is None or mount.forgotten or len(found) >= _AT_ONCE:
+            if ledger is None or mount.forgotten:
                 continue
             manifest = ledger.manifest
             numbers = manifest.blocks_at(ids)
-            listed = numbers[numbers >= 0].tolist()
-            random.shuffle(listed)  # several nodes that hold the same begin with different files
-            for number in listed:
+            for number in numbers[numbers >= 0].tolist():
                 file = manifest.file_of(number)
                 if manifest.blocks_of(file).start != number or ledger.in_work(number):
                     continue  # a file of several blocks is known by its first one, and here when it is whole
@@ -191,17 +229,16 @@ class Exporter:
                         tag=manifest.file_id(file).hex(),
                     )
                 )
-                if len(found) >= _AT_ONCE:
-                    break
         return found
 
     @staticmethod
-    async def _each(action: Callable[[T], Awaitable[None]], items: Collection[T]) -> None:
-        waiting = list(reversed(list(items)))
+    async def _each(action: Callable[[T], Awaitable[R]], items: Collection[T]) -> list[R]:
+        """What an action says of each of these, in any order."""
+        waiting, found = list(reversed(list(items))), list[R]()
 
         async def lane() -> None:
             while waiting:
-                await action(waiting.pop())
+                found.append(await action(waiting.pop()))
 
         lanes = [asyncio.create_task(lane()) for _ in range(min(_LANES, len(waiting)))]
         try:
@@ -210,6 +247,7 @@ class Exporter:
             for each in lanes:
                 each.cancel()
             await asyncio.gather(*lanes, return_exceptions=True)
+        return found
 
     # Exporting.
 
@@ -240,7 +278,8 @@ class Exporter:
         try:
             await self.files.complete(export.path)
         except BaseException:
-            await self._take_back(block)
+            if not await self._take_back(block) and self._unproved is not None:
+                self._unproved.add(block)
             raise
 
     async def _lend(self, export: Export, block: int) -> None:
@@ -253,38 +292,56 @@ class Exporter:
 
     def _wait(self, identity: int) -> None:
         failures = self._failures.get(identity, (0, 0.0))[0] + 1
-        self._failures[identity] = (failures, self.clock() + pause(failures, most=_MOST_PAUSE))
+        self._failures[identity] = (failures, self._pause(failures))
+
+    def _pause(self, failures: int) -> float:
+        """When something is tried again that has failed so often; there is a look then."""
+        until = self.clock() + pause(failures, most=_MOST_PAUSE)
+        self._again_at = min(self._again_at, until)
+        return until
 
     async def _prove(self, block: int) -> None:
         """Compare a block that an earlier process lent with what the master has: it may have ended in between."""
-        path = await self.files.path_of(block)
+        facts = await asyncio.to_thread(self.disk.facts.read, f"{self.disk.lent}/{block}")
+        path = await self.files.path_of(block) if facts is not None else None
         found = await self.files.find(path) if path is not None else None
-        if path is None or found is None or found.block != block:
-            await self._take_back(block)
+        proved = True
+        if facts is None:
+            pass  # it was taken back meanwhile
+        elif path is None or found is None or found.block != block or found.tag != facts.identity.file.hex():
+            proved = await self._take_back(block)
         elif not found.is_whole:
             try:
                 await self.files.complete(path)
             except RpcFailureError as failure:
                 if failure.code not in _OF_ONE_FILE:
                     raise
-                await self._take_back(block)
-        if self._unproved is not None:
+                proved = await self._take_back(block)
+        if proved and self._unproved is not None:
             self._unproved.discard(block)
 
     # Taking back.
 
-    async def _take_back(self, block: int) -> None:
-        """Remove a block of the worker's whose file lies here no more.
+    def _may_take_back(self, block: int) -> bool:
+        """Whether it was not tried a moment ago."""
+        return self.clock() >= self._held.get(block, (0, 0.0))[1]
+
+    async def _take_back(self, block: int) -> bool:
+        """Remove a block of the worker's; False while a reader holds it open.
 
         A file that no worker has any more is removed by the operator (`ExportSweep`): no agent may do that.
         """
         try:
             await self.worker.remove(block)
         except OpenBlockError:
-            return
+            failures = self._held.get(block, (0, 0.0))[0] + 1
+            self._held[block] = (failures, self._pause(failures))
+            return False
         except (UnknownBlockError, RpcFailureError):
             with suppress(FileNotFoundError):  # room is to be had without the worker
                 os.unlink(f"{self.disk.lent}/{block}")
+        self._held.pop(block, None)
+        return True
 
     async def _asked(self) -> str:
         """The master's journal; empty when it does not say."""
@@ -297,16 +354,30 @@ class Exporter:
             return ""
 
     async def _enter_journal(self, journal: str) -> None:
-        """Take back what has ids of another journal than the master has now."""
+        """Take back what has ids of another journal than the master has now.
+
+        The master's is not known, and nothing is exported, while some of that is still open: another file may have its
+        id by now, and the next process is to know that it is of another journal.
+        """
         if not journal:
             self._known = ""
             return
         known = self._known or await asyncio.to_thread(self._noted)
         if journal == known:
+            if not self._known:
+                self._again_at = -math.inf
             self._known = journal
             return
+        self._known, self._waiting = "", []
         _, lent = await asyncio.to_thread(self._look)
-        await self._each(self._take_back, list(lent))
+        await self._each(self._take_back, [block for block in lent if self._may_take_back(block)])
+        if still := self._held.keys() & lent.keys():
+            if any(self._held[block][0] == 1 for block in still):
+                _log.info(
+                    "nothing is exported for now: %d blocks of the journal before, such as %d, are still read",
+                    *(len(still), min(still)),
+                )
+            return
         self._failures.clear()
         self._unproved = set()
         self._seen = None
@@ -330,5 +401,9 @@ class Exporter:
 def _inodes(folder: str) -> dict[int, int]:
     """Inodes of the files of a folder that are named by ids."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        return {int(entry.name): entry.inode() for entry in entries if entry.name.isdecimal()}
+        return {
+            block: entry.inode()
+            for entry in entries
+            if entry.name.isdecimal() and (block := int(entry.name)) <= _LARGEST_ID
+        }
     return {}

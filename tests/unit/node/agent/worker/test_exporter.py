@@ -12,7 +12,7 @@ from tests.support.dataplane.agents import MOUNT, fill, own_version
 
 from tdcs.alluxio.exported_files import ExportedFile, ExportedFiles
 from tdcs.alluxio.rpc import Rpc, RpcFailureError
-from tdcs.alluxio.worker_blocks import PresentBlockError, UnknownBlockError, WorkerBlocks
+from tdcs.alluxio.worker_blocks import OpenBlockError, PresentBlockError, UnknownBlockError, WorkerBlocks
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import identity_of
 from tdcs.model.file_blocks import Cut
@@ -89,6 +89,8 @@ class Worker(WorkerBlocks):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.open = set[int]()
+        self.asked = 0
 
     def blocks(self) -> set[int]:
         return {int(file.name) for file in self._folder.iterdir()}
@@ -101,6 +103,9 @@ class Worker(WorkerBlocks):
         place(str(self._folder / str(block_id)))
 
     async def remove(self, block_id: int) -> None:
+        self.asked += 1
+        if block_id in self.open:
+            raise OpenBlockError
         if block_id not in self.blocks():
             raise UnknownBlockError
         (self._folder / str(block_id)).unlink()
@@ -222,6 +227,105 @@ async def test_a_lost_journal_is_filled_again_and_no_old_id_is_left_before(world
     assert not world.worker.blocks(), "their ids are given again to other files"
     assert not world.master.files
     await world.settle()
+    assert world.exported() == FILES
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["the process goes on", "another process"])
+async def test_what_is_open_keeps_no_id_of_a_lost_journal(world: World, again: bool) -> None:
+    await world.settle()
+    held = max(file.block for file in world.master.files.values())
+    world.worker.open.add(held)
+    world.master.forget_all("second")
+    other = f"{MOUNT}/of another node"
+    world.master.files[other] = ExportedFile(held, 100, "tag", True, 60.0, frozenset({"other"}))
+    world.master.next_block = held
+    await world.settle(2 * QUIET_SECONDS)
+    assert world.worker.blocks() == {held}, "nothing gets an id before all have lost theirs"
+    if again:
+        world.start()
+        await world.settle(2 * QUIET_SECONDS)
+        assert world.worker.blocks() == {held}
+    world.worker.open.clear()
+    await world.settle(200.0)
+    found = await world.master.find(other)
+    assert found is not None
+    assert found.workers == {"other"}
+    assert world.exported() == FILES
+
+
+async def test_a_block_whose_id_the_master_has_given_to_another_file_is_taken_back(world: World) -> None:
+    await world.settle()
+    path = f"{MOUNT}/03.bin"
+    block = world.master.files[path].block
+    world.master.files[path] = world.master.files[path]._replace(tag="another", workers=frozenset({"other"}))
+    world.worker.open.add(block)
+    world.start()
+    await world.settle()
+    assert block in world.worker.blocks()
+    world.worker.open.clear()
+    await world.settle(180.0)
+    assert world.exported() == FILES
+    assert world.master.files[path].block != block
+
+
+async def test_what_a_reader_holds_open_is_asked_for_with_growing_pauses(world: World) -> None:
+    await world.settle()
+    world.worker.open = world.worker.blocks()
+    world.drop("03.bin")
+    world.worker.asked = 0
+    for _ in range(600):
+        assert not await world.exporter.step(), "there is a pause after a step that does nothing"
+        world.now += 1.0
+    assert 5 < world.worker.asked < 60
+    world.worker.open.clear()
+    await world.settle(120.0)
+    assert world.exported().keys() == FILES.keys() - {"03.bin"}
+
+
+async def test_while_nothing_changes_there_are_few_looks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = list[float](), Exporter._look
+
+    def counted(exporter: Exporter) -> tuple[dict[int, int], dict[int, int]]:
+        looks.append(world.now)
+        return look(exporter)
+
+    monkeypatch.setattr(Exporter, "_look", counted)
+    world.hold("03.bin")
+    monkeypatch.setattr("tdcs.node.agent.transfer.exporter._AT_ONCE", 2)
+    await world.settle(9.0)
+    assert world.exported() == FILES
+    assert len(looks) < 6, "one look serves many steps"
+    monkeypatch.undo()
+
+    # What has failed and left is remembered no more.
+    world.drop("05.bin")
+    await world.settle()
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "create", refusing)
+        world.hold("05.bin")
+        await world.settle(5.0)
+    world.drop("05.bin")
+    await world.settle(300.0)
+    monkeypatch.setattr(Exporter, "_look", counted)
+    for starts in (False, True):
+        if starts:
+            world.start()
+        looks.clear()
+        await world.settle(3600.0)
+        assert len(looks) < 150
+
+
+async def refusing(worker: Worker, **_: object) -> None:
+    raise FileNotFoundError(2, "it has gone")
+
+
+async def test_a_name_that_is_no_id_is_in_the_way_of_nothing(world: World) -> None:
+    for folder in (world.disk.spool, world.disk.lent):
+        (folder / ("9" * 20)).write_bytes(b"")
+    await world.settle()
+    (world.disk.lent / ("9" * 20)).unlink()
     assert world.exported() == FILES
 
 
