@@ -5,6 +5,9 @@ killed leaves what has a row. When all rows are there the table is synced, and t
 are whole, which views link.
 
 A file that was once whole is not written any more. When blocks of it go, those that stay are copied to another file.
+
+What a block had on the disk is punched out of its file, or written over, once its row is on the disk without it: a loss
+of power would leave a row that says that zeros are the block. A thread does that, and copies, one file after the other.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from tdcs.api import names
 from tdcs.model.block_identity import BlockIdentity
 from tdcs.model.manifest_builder import own_block_after
 from tdcs.node import extents
+from tdcs.node.agent.disk.one_worker import OneWorker
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
 from tdcs.node.extents import ROW, ExtentPlace, Header, LargeFile, Rows
 from tdcs.node.file_facts import FactsStore, FileFacts, hash_of
@@ -60,13 +64,19 @@ class OpenedBlock(NamedTuple):
 
 @dataclass(slots=True)
 class _Stored:
-    """A file as its table has it."""
+    """A file as its table has it.
+
+    Attributes:
+        writing: numbers of blocks that are begun.
+        freed: numbers of blocks that have gone, of which the disk may have the row and the bytes still.
+    """
 
     name: int
     header: Header
     rows: Rows
     whole: bool = False
     writing: set[int] = field(default_factory=set)
+    freed: set[int] = field(default_factory=set)
 
     @property
     def file(self) -> LargeFile:
@@ -104,6 +114,21 @@ class LargeFiles:
         self._places: Final[dict[int, tuple[_Stored, int]]] = {}
         """Of each block that is here, by its id."""
         self._numbers: Final = itertools.count()
+        self._worker: Final = OneWorker(self._give_back, name="free-extents")
+
+    def take_copies(self) -> None:
+        """Give a copy that has its table already its name, which the process before could not do any more. Run it
+        before `partial` is cleared."""
+        for draft in self._partial.glob("*.large"):
+            name = draft.name.partition(".")[0]
+            with suppress(OSError):
+                table = os.open(self.tables / name, os.O_RDONLY | _OPEN)
+                try:
+                    header = extents.read_header(table)
+                finally:
+                    os.close(table)
+                if header is not None and header.inode == os.stat(draft, follow_symlinks=False).st_ino:
+                    os.rename(draft, self.parts / name)
 
     def load(self) -> None:
         """Take over what lies here, by what it says of itself, and remove what does not fit. Raises OSError."""
@@ -120,8 +145,19 @@ class LargeFiles:
                 self._files[name] = stored
                 for number in np.flatnonzero(stored.present).tolist():
                     self._places[stored.id_of(number)] = stored, number
-                if stored.header.frozen and not stored.whole:
-                    self._thaw_later(stored)
+                self._finish(stored)
+
+    def _finish(self, stored: _Stored) -> None:
+        """Do what the process before had begun when it ended."""
+        try:
+            if not stored.present.all():
+                self._hide(stored)
+            elif not stored.whole:
+                self._complete(stored)
+        except OSError as error:
+            _log.warning("file %d cannot be put where it belongs: %s", stored.name, error)
+        if stored.header.frozen and not stored.present.all():
+            self._worker.add(stored)
 
     def is_prepared(self) -> bool:
         """Whether there are the folders in which files are written."""
@@ -134,7 +170,7 @@ class LargeFiles:
             table = os.open(path, os.O_RDONLY | _OPEN)
             try:
                 header = extents.read_header(table)
-                if header is None:
+                if header is None or os.fstat(table).st_size != extents.row_place(header.file.extents):
                     return None
                 stored = _Stored(name, header, extents.read_rows(table, header.file))
             finally:
@@ -144,7 +180,7 @@ class LargeFiles:
             found = os.stat(in_whole if stored.whole else in_parts, follow_symlinks=False)
             alone = stored.whole or not in_whole.exists()
             fits = (found.st_ino, found.st_size) == (header.inode, header.file.length)
-            if fits and alone and stored.present.any() and (stored.present.all() or not stored.whole):
+            if fits and alone and stored.present.any() and (header.frozen or not stored.whole):
                 return stored
         return None
 
@@ -199,7 +235,7 @@ class LargeFiles:
     # What comes.
 
     def begin(self, place: ExtentPlace) -> PartialFile:
-        """Write a block in its place; it is here once `note` was called. Raises DiskError."""
+        """Write a block in its place; it is here once `PartialFile.note` was called. Raises DiskError."""
         try:
             with self._lock:
                 stored = self._files.get(place.name) or self._create(place)
@@ -210,6 +246,9 @@ class LargeFiles:
                     raise DiskError("its file is being changed")
                 fd = os.open(self._path(stored), os.O_RDWR | _OPEN)
                 stored.writing.add(number)
+                doubtful = number in stored.freed
+            if doubtful:
+                self._sync_begun(stored, number, fd)
         except OSError as error:
             raise disk_error(error) from error
         return PartialFile(
@@ -217,8 +256,18 @@ class LargeFiles:
             fd=fd,
             base=number * place.file.extent,
             given_up=lambda: self._give_up(stored, number),
-            place=place,
+            note=lambda content_hash, era: self._note(stored, number, content_hash=content_hash, era=era),
         )
+
+    def _sync_begun(self, stored: _Stored, number: int, fd: int) -> None:
+        """Have the disk know that a block is not here, before its place is written. Raises OSError."""
+        try:
+            self._sync_table(stored)
+        except OSError:
+            os.close(fd)
+            with self._lock:
+                stored.writing.discard(number)
+            raise
 
     def _create(self, place: ExtentPlace) -> _Stored:
         draft, file = str(self._partial / f"{place.name}.{next(self._numbers)}.large"), place.file
@@ -236,13 +285,12 @@ class LargeFiles:
         self._files[place.name] = stored
         return stored
 
-    def note(self, place: ExtentPlace, *, content_hash: int, era: int) -> None:
+    def _note(self, stored: _Stored, number: int, *, content_hash: int, era: int) -> None:
         """A block that was begun is on the disk. Raises OSError."""
         with self._lock:
-            stored, number = self._files.get(place.name), place.number
-            if stored is None or number not in stored.writing:
+            if self._files.get(stored.name) is not stored or number not in stored.writing:
                 raise FileNotFoundError(
-                    2, "the file was removed meanwhile", str(self.parts / str(place.name))
+                    2, "the file was removed meanwhile", str(self.parts / str(stored.name))
                 )
             stored.writing.discard(number)
             row = stored.rows[number].copy()
@@ -257,18 +305,24 @@ class LargeFiles:
                     _log.warning("file %d is here and gets no name: %s", stored.name, error)
 
     def _complete(self, stored: _Stored) -> None:
-        """Have views see a file of which all blocks are here."""
-        stored.header = stored.header._replace(frozen=True)
-        source = self._path(stored)
+        """Have views see a file of which all blocks are here. Raises OSError."""
+        source, header = self._path(stored), stored.header._replace(frozen=True)
         table = os.open(extents.table_path(self._tier, stored.name), os.O_RDWR | _OPEN)
         try:
-            os.pwrite(table, extents.header_bytes(stored.header), 0)
+            os.pwrite(table, extents.header_bytes(header), 0)
+            stored.header = header  # on the disk, or perhaps: it is not written any more
             os.fsync(table)
         finally:
             os.close(table)
         os.chmod(source, 0o444)
+        os.rename(source, self.whole / str(stored.name))
         stored.whole = True
-        os.rename(source, self._path(stored))
+
+    def _hide(self, stored: _Stored) -> None:
+        """Have views see a file no more. Raises OSError."""
+        if stored.whole:
+            os.rename(self._path(stored), self.parts / str(stored.name))
+            stored.whole = False
 
     def _give_up(self, stored: _Stored, number: int) -> None:
         """A block that was begun does not come."""
@@ -293,31 +347,53 @@ class LargeFiles:
                 del self._places[block]
                 self._free(stored, number)
             except FileNotFoundError:  # somebody has removed the file, or its table
-                if self._files.get(stored.name) is stored:
-                    self._forget(stored)
-                    self._unlink(stored.name)
+                self._lose(stored)
             return True
 
     def _free(self, stored: _Stored, number: int) -> None:
-        """Give the room of a block back that is not here."""
+        """Give the room of a block back that is not here. Raises OSError."""
         if not stored.present.any() and not stored.writing:
-            self._forget(stored)
-            self._unlink(stored.name)
-        elif stored.header.frozen:
-            if stored.whole:
-                source = self._path(stored)
-                stored.whole = False
-                os.rename(source, self._path(stored))
-                self._thaw_later(stored)
-        else:
-            _punch(self._path(stored), number * stored.file.extent, stored.file.length_of(number))
+            self._lose(stored)
+            return
+        stored.freed.add(number)
+        self._hide(stored)
+        self._worker.add(stored)
 
-    def _thaw_later(self, stored: _Stored) -> None:
-        threading.Thread(target=self._thaw, args=(stored,), name="copy-extents", daemon=True).start()
+    def _lose(self, stored: _Stored) -> None:
+        """Remove what is left of a file. Raises OSError."""
+        with self._lock:
+            if self._files.get(stored.name) is stored:
+                self._forget(stored)
+                self._unlink(stored.name)
+
+    def _give_back(self, stored: _Stored) -> None:
+        """Give back what blocks had that have gone from a file. In the worker's thread."""
+        try:
+            if stored.whole:  # it could not be hidden
+                return
+            if stored.header.frozen:
+                self._thaw(stored)
+            with self._lock:
+                freed = sorted(stored.freed)
+            self._sync_table(stored)
+            for number in freed:
+                with self._lock:
+                    if self._files.get(stored.name) is not stored:
+                        return
+                    stored.freed.discard(number)
+                    if not stored.has(number) and number not in stored.writing:
+                        _punch(self._path(stored), number * stored.file.extent, stored.file.length_of(number))
+        except (OSError, MemoryError) as error:
+            with self._lock:
+                if self._files.get(stored.name) is not stored:  # all of it has gone
+                    return
+            _log.warning("what is left of file %d cannot be changed, and goes: %s", stored.name, error)
+            with suppress(OSError):
+                self._lose(stored)
 
     def _thaw(self, stored: _Stored) -> None:
         """Put a copy of the blocks that are here in the place of a file that was once whole: pods may have that one
-        open, and find zeros where a block was cut out of it."""
+        open, and find zeros where a block was cut out of it. Raises OSError and MemoryError."""
         draft = str(self._partial / f"{stored.name}.{next(self._numbers)}.large")
         try:
             with self._lock:
@@ -330,23 +406,14 @@ class LargeFiles:
                 os.close(source)
             with self._lock:
                 if self._files.get(stored.name) is not stored:
-                    os.unlink(draft)
                     return
+                # What went while it was copied is in the copy.
+                stored.freed.update(np.flatnonzero(~stored.present).tolist())
                 stored.header = Header(stored.file, inode)
                 self._write_table(stored)
-                os.rename(draft, self._path(stored))
-                gone = np.flatnonzero(~stored.present).tolist()
-            for number in gone:
-                with self._lock:  # what went while it was copied
-                    if not stored.has(number) and number not in stored.writing:
-                        _punch(self._path(stored), number * stored.file.extent, stored.file.length_of(number))
-        except OSError as error:
-            _log.warning("what is left of file %d cannot be copied, and goes: %s", stored.name, error)
-            with self._lock, suppress(OSError):
-                if self._files.get(stored.name) is stored:
-                    self._forget(stored)
-                    self._unlink(stored.name)
-            with suppress(OSError):
+                os.rename(draft, self._path(stored))  # or the next process does it: `take_copies`
+        finally:
+            with suppress(FileNotFoundError):
                 os.unlink(draft)
 
     def _copy(self, stored: _Stored, source: int, draft: str) -> int:
@@ -408,6 +475,13 @@ class LargeFiles:
         table = os.open(extents.table_path(self._tier, stored.name), os.O_RDWR | _OPEN)
         try:
             os.pwrite(table, row.tobytes(), extents.row_place(number))
+        finally:
+            os.close(table)
+
+    def _sync_table(self, stored: _Stored) -> None:
+        table = os.open(extents.table_path(self._tier, stored.name), os.O_RDONLY | _OPEN)
+        try:
+            os.fdatasync(table)
         finally:
             os.close(table)
 

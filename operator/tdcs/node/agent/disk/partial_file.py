@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
-from tdcs.node.extents import ExtentPlace
-
 
 class DiskError(Exception):
     """A block cannot be written to this disk; the text says why."""
@@ -21,7 +19,8 @@ class PartialFile:
     Args:
         base: where the block begins in the file.
         given_up: called instead of the file's removal when the block is not kept.
-        place: of the block in a file of several ones; None: it has the file for itself.
+        note: takes the hash and the era of a block in a file of several ones that is on the disk; raises OSError. None:
+            it has the file for itself.
 
     Attributes:
         handed_over: whether somebody else names or removes it from now on.
@@ -34,12 +33,12 @@ class PartialFile:
         fd: int,
         base: int = 0,
         given_up: Callable[[], None] | None = None,
-        place: ExtentPlace | None = None,
+        note: Callable[[int, int], None] | None = None,
     ) -> None:
         self.path: Final = path
         self.fd: Final = fd
         self.base: Final = base
-        self.place: Final = place
+        self.note: Final = note
         self._given_up: Final = given_up
         self.handed_over = False
 

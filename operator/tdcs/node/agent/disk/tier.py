@@ -8,6 +8,7 @@ blocks of one file lie in one file (`large_files`), and count as lying in the sp
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
@@ -106,6 +107,7 @@ class Disk:
             self.failures,
         ):
             folder.mkdir(parents=True, exist_ok=True)
+        self.large.take_copies()
         for entry in os.scandir(self.partial):
             with suppress(FileNotFoundError):
                 os.unlink(entry.path)
@@ -186,8 +188,8 @@ class Disk:
         Raises:
             DiskError: The disk refuses, or the process ends.
         """
-        place = partial.place
-        if place is None:
+        note = partial.note
+        if note is None:
             try:
                 os.fchmod(partial.fd, 0o444)
             except OSError as error:
@@ -200,11 +202,6 @@ class Disk:
             done(error)
 
         facts = FileFacts(identity, length, content_hash)
-
-        def note(era: int) -> None:
-            if place is not None:
-                self.large.note(place, content_hash=content_hash, era=era)
-
         self.names.add(
             WrittenFile(
                 path=partial.path,
@@ -212,7 +209,7 @@ class Disk:
                 facts=facts,
                 done=named,
                 discard=partial.discard,
-                note=None if place is None else note,
+                note=None if note is None else functools.partial(note, content_hash),
             )
         )
         partial.handed_over = True

@@ -17,6 +17,7 @@ from tests.support.waiting import eventually
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import identity_of
 from tdcs.model.file_blocks import Cut
+from tdcs.node.agent.disk.one_worker import OneWorker
 from tdcs.node.agent.disk.partial_file import DiskError
 from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.disk.unclean_start import make_ready
@@ -194,8 +195,9 @@ def test_blocks_that_go_from_a_file_that_pods_may_have_open_leave_it_as_it_is(
 
 def test_a_process_killed_while_it_copies_gives_no_hole(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.write_all()
-    monkeypatch.setattr(node.disk.large, "_thaw_later", lambda stored: None)
+    monkeypatch.setattr(OneWorker, "add", lambda *_: None)
     node.disk.unspool(node.ids[3])
+    monkeypatch.undo()
     node.restart()
     eventually(lambda: bool(node.parts.stat().st_mode & 0o200), deadline=60)
     assert node.given() == [0, 1, 2, 4, 5, 6, 7, 8, 9, 10]
