@@ -114,6 +114,9 @@ class BucketListing:
         """
         try:
             return await self._list()
+        except OSError:  # what it has taken of the disk may be what the next one needs
+            self._end()
+            raise
         finally:
             if self.progress is not None:
                 self.progress.close()
@@ -188,8 +191,8 @@ class BucketListing:
         if self.lanes > 1 and page.last:
             keys = split(await self._borders(session), behind=page.last, lanes=self.lanes)
         if self.progress is not None:
-            self.progress.begin([each.after for each in keys])
-            self._note(page, number=0, ended=False, whole=False)
+            first = _noted(page, number=0, ended=False, whole=False)
+            self.progress.begin([each.after for each in keys], first)
         ranges = [_Range(number, each) for number, each in enumerate(keys)]
         await self._all_of(session, builder, ranges, token=token)
 
@@ -245,8 +248,7 @@ class BucketListing:
     def _note(self, page: ListedPage, *, number: int, ended: bool, whole: bool) -> None:
         """Have another process find what came, if this one is killed."""
         if self.progress is not None:
-            files = [(path, length, tag) for path, length, tag in page.files]
-            self.progress.add(Page(number, files, page.unspelled, page.last, ended, whole))
+            self.progress.add(_noted(page, number=number, ended=ended, whole=whole))
 
     async def _in_turn(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
         """List a store of which nothing is known of the order of names."""
@@ -332,6 +334,11 @@ class BucketListing:
                 remedy="See what is wrong with the store, or name a folder with files in spec.source.uri",
                 path=self.path,
             )
+
+
+def _noted(page: ListedPage, *, number: int, ended: bool, whole: bool) -> Page:
+    files = [(path, length, tag) for path, length, tag in page.files]
+    return Page(number, files, page.unspelled, page.last, ended, whole)
 
 
 def _is_text(prefix: bytes) -> bool:

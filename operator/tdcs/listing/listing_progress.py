@@ -2,14 +2,16 @@
 behind the last page that came whole.
 
 It is a journal beside the manifests: a head that says what is listed, the ranges of keys that the listing was split
-into, and a record of each page. A record that was cut off, or is damaged, ends it: what follows is listed again. A
-listing names what a store had at some time while it went on, so one that is older than `RESUMED_SECONDS` begins anew.
+into with the page before them, and a record of each further page. A record that was cut off, or is damaged, ends it:
+what follows is listed again. A listing names what a store had at some time while it went on, so one that is older than
+`RESUMED_SECONDS` begins anew.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import logging
 import os
 import struct
@@ -39,12 +41,6 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     began: float
 
 
-class Ranges(msgspec.Struct, frozen=True, array_like=True):
-    """The borders of all ranges of keys but the ends: the first one begins behind the first page."""
-
-    borders: list[bytes]
-
-
 class Page(msgspec.Struct, frozen=True, array_like=True):
     """A page: of which range, its files as path, length and tag, paths that stand for others, its last key, and whether
     the range has ended with it, at its border (`whole`) or with the store's names."""
@@ -55,6 +51,14 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
     last: bytes
     ended: bool
     whole: bool
+
+
+class Ranges(msgspec.Struct, frozen=True, array_like=True):
+    """The borders of all ranges of keys but the ends, and the first page, behind which the first range begins: one
+    without the other would lose its names."""
+
+    borders: list[bytes]
+    first: Page
 
 
 class ListingProgress:
@@ -101,11 +105,12 @@ class ListingProgress:
                 return None
             ranges = msgspec.msgpack.decode(next(records, b"\xc0"), type=Ranges | None)
             if ranges is not None:
-                return ranges.borders, (msgspec.msgpack.decode(each, type=Page) for each in records)
+                rest = (msgspec.msgpack.decode(each, type=Page) for each in records)
+                return ranges.borders, itertools.chain((ranges.first,), rest)
         return None
 
-    def begin(self, borders: list[bytes]) -> None:
-        """Begin anew with these ranges."""
+    def begin(self, borders: list[bytes], first: Page) -> None:
+        """Begin anew with these ranges, and the page before them."""
         if self._file is None:
             return
         try:
@@ -115,7 +120,7 @@ class ListingProgress:
             self._give_up(error)
             return
         self._write(Head(self._identity, self._now()))
-        self._write(Ranges(borders))
+        self._write(Ranges(borders, first))
 
     def add(self, page: Page) -> None:
         self._write(page)

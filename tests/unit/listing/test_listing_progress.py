@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from pathlib import Path
@@ -16,9 +17,11 @@ from tests.unit.listing.conftest import MOUNT
 from tdcs.listing import listing_progress, page_requests
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
+from tdcs.listing.listing_progress import ListingProgress
 from tdcs.listing.one_listing import list_source
 from tdcs.model.cache_engine import EngineError, LimitExceededError
 from tdcs.model.listing_limit import ListingLimit
+from tdcs.model.manifest_builder import ManifestBuilder
 
 BUSY = (503, b"<Error><Code>SlowDown</Code></Error>")
 LARGE = [b"data/n%02d/%05d.jpg" % (folder, number) for folder in range(40) for number in range(600)]
@@ -113,6 +116,60 @@ async def test_what_was_cut_off_or_is_too_old_or_of_another_source_is_listed_aga
         if case in {"too old", "another selection"}:
             assert len(store.asked) == needed
         assert journal(folder) == []
+
+
+async def test_a_listing_that_is_killed_behind_its_first_page_loses_none_of_its_names(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    digest, _ = await reference(folder)
+    store = BucketStore(keys=list(KEYS))
+    async with serving(store):
+        for ends in ("begin", "add"):
+            real = getattr(ListingProgress, ends)
+            with monkeypatch.context() as patch:
+                patch.setattr(ListingProgress, ends, lambda *found, real=real: (real(*found), killed()))
+                with pytest.raises(Killed):
+                    await list_source(source=store.source, path=MOUNT, folder=folder)
+            assert len(journal(folder)) == 1
+        found = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert found.digest == digest
+
+
+@pytest.mark.parametrize("record", [0, 1, 2])
+async def test_a_damaged_record_loses_no_names(folder: ManifestFolder, record: int) -> None:
+    digest, _ = await reference(folder)
+    store = BucketStore(keys=list(KEYS))
+    async with serving(store):
+        await interrupted(store, folder, requests=25)
+        (file,) = journal(folder)
+        raw, begin = bytearray(file.read_bytes()), 0
+        for _ in range(record):
+            begin += 8 + int.from_bytes(raw[begin : begin + 4], "little")
+        raw[begin + 20] ^= 1
+        file.write_bytes(raw)
+        found = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert found.digest == digest
+
+
+async def test_a_listing_that_finds_the_disk_full_leaves_it_no_journal(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        if journal(folder):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ManifestBuilder, "add_listed", full)
+    store = BucketStore(keys=list(KEYS))
+    async with serving(store):
+        with pytest.raises(EngineError, match="No space left"):
+            await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert journal(folder) == []
 
 
 async def test_a_listing_that_went_on_ends_at_the_limit_as_any_other(folder: ManifestFolder) -> None:
