@@ -7,6 +7,7 @@ known by its digest, and its manifest is on this disk or with the agents: nothin
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -127,6 +128,8 @@ class MountManifests:
     _asked: ListingLimit | None = field(default=None, init=False)
     _met: ListingLimit | None = field(default=None, init=False)
     _answered: dict[object, str | None] = field(default_factory=dict, init=False)
+    _begun_for: dict[object, str] = field(default_factory=dict, init=False)
+    """What Datasets asked for when the last listing began."""
     _totals: dict[tuple[str, ...], Totals] = field(default_factory=dict, init=False)
     _guard: LossGuard = field(init=False)
     _unchanged: int = field(default=0, init=False)
@@ -213,6 +216,7 @@ class MountManifests:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or again or doubted or not is_digest(digest)
             self._changed_files = max(changed, self._changed_files)
+            self._begin_anew_for(asked)
             self._start(
                 self._count_and_list(refresh=refresh, limit=limit),
                 refresh=refresh,
@@ -280,6 +284,14 @@ class MountManifests:
 
     def _sum(self, digest: str, paths: tuple[str, ...]) -> Totals:
         return self.caches.folder.open(digest).totals(paths)
+
+    def _begin_anew_for(self, asked: Mapping[object, str | None]) -> None:
+        """Have a listing that is asked for not go on with one that began before: who asks has changed the source."""
+        values = {key: value for key, value in asked.items() if value is not None}
+        if values.items() - self._begun_for.items():
+            with suppress(OSError):
+                self.caches.folder.remove_progress(self.path)
+        self._begun_for = values
 
     async def _recover(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
         """The version before a restart. It was let in: no limit keeps it out."""
