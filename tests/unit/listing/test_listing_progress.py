@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -124,16 +125,18 @@ async def test_a_listing_that_is_killed_behind_its_first_page_loses_none_of_its_
     class Killed(BaseException):
         pass
 
-    def killed(*_: object) -> None:
-        raise Killed
-
     digest, _ = await reference(folder)
     store = BucketStore(keys=list(KEYS))
     async with serving(store):
         for ends in ("begin", "add"):
             real = getattr(ListingProgress, ends)
             with monkeypatch.context() as patch:
-                patch.setattr(ListingProgress, ends, lambda *found, real=real: (real(*found), killed()))
+
+                def last(*found: Any, real: Any = real) -> None:
+                    real(*found)
+                    raise Killed
+
+                patch.setattr(ListingProgress, ends, last)
                 with pytest.raises(Killed):
                     await list_source(source=store.source, path=MOUNT, folder=folder)
             assert len(journal(folder)) == 1

@@ -16,6 +16,7 @@ from tests.support.waiting import eventually
 from tests.unit.node.agent.disk.test_large_files import CONTENT, EXTENT, Node, part
 
 from tdcs.model.block_identity import identity_of
+from tdcs.node import extents
 from tdcs.node.agent.disk import large_files
 from tdcs.node.agent.disk.large_files import LargeFiles
 from tdcs.node.agent.disk.one_worker import OneWorker
@@ -192,7 +193,7 @@ def test_a_file_that_came_again_is_not_punched_for_the_one_before(
 def test_a_table_whose_header_is_damaged_is_removed(node: Node, length: int, extent: int) -> None:
     node.write_all((0, 1))
     raw = bytearray(table(node).read_bytes())
-    struct.pack_into("<QQ", raw, large_files.extents.row_place(0) - 16, length, extent)
+    struct.pack_into("<QQ", raw, extents.row_place(0) - 16, length, extent)
     table(node).write_bytes(raw)
     node.restart()
     assert node.given() == []
@@ -252,14 +253,14 @@ def test_a_file_that_could_get_no_name_gives_room_back_and_takes_blocks(
 ) -> None:
     node.write_all(range(10))
     with monkeypatch.context() as patch:
-        real = large_files.extents.header_bytes
+        real = extents.header_bytes
 
         def header_bytes(header: Any) -> bytes:
             if header.frozen:
                 raise OSError(5, "EIO")
             return real(header)
 
-        patch.setattr(large_files.extents, "header_bytes", header_bytes)
+        patch.setattr(extents, "header_bytes", header_bytes)
         node.write(10)
     assert node.given() == list(range(11))
     before = node.parts.stat().st_blocks
