@@ -33,7 +33,7 @@ from tdcs.node import extents
 from tdcs.node.agent.disk.one_worker import OneWorker
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
 from tdcs.node.extents import ROW, ExtentPlace, Header, LargeFile, Rows
-from tdcs.node.file_facts import FactsStore, FileFacts, hash_of
+from tdcs.node.file_facts import FactsStore, FileFacts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -441,30 +441,6 @@ class LargeFiles:
             self._places.clear()
             for name in _names_in(self.tables) | _names_in(self.parts) | _names_in(self.whole):
                 self._unlink(name)
-
-    def drop_wrong(self, *, since: int) -> tuple[int, int]:
-        """Compare the blocks of this era and later ones with their hashes, and drop those that differ; how many were
-        compared, and dropped. Raises OSError."""
-        compared = dropped = 0
-        for block in self.ids():
-            facts, opened = self.facts_of(block), None
-            if facts is None or facts.era < since:
-                continue
-            compared += 1
-            try:
-                opened = self.open(block)
-                right = opened is not None and (
-                    hash_of(opened.fd, offset=opened.base, length=opened.length) == facts.content_hash
-                )
-            except OSError as error:
-                _log.warning("block %d cannot be read: %s", block, error.strerror)
-                right = False
-            finally:
-                if opened is not None:
-                    os.close(opened.fd)
-            if not right:
-                dropped += self.drop(block)
-        return compared, dropped
 
     # Files and tables.
 
