@@ -365,6 +365,8 @@ class BlockService:
         channel.send(frames.PIECE.pack(wanted.block, length, size, found), more=length > 0)
         if channel.send_file(file.fd, offset=offset, length=length) < length:
             raise FrameError(f"block {wanted.block} became shorter while it was sent")
+        if not file.is_here():
+            raise FrameError(f"block {wanted.block} went while it was sent")
         self.sent_bytes += length
 
     def _send_small(self, channel: Channel, wanted: Wanted, file: OpenedBlock, *, length: int) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import xxhash
 from tests.support.waiting import eventually
+from tests.unit.node.agent.disk.test_large_files import Node
 
 from tdcs.model.block_identity import BlockIdentity, mount_key
 from tdcs.node.agent import block_service
@@ -367,3 +369,27 @@ def test_what_is_read_for_a_reader_counts_as_held_until_the_reader_has_taken_it(
         assert not released.wait(0.1)
         assert len(receive(client._channel, length)) == length
         assert released.wait(10)
+
+
+def test_a_part_of_a_file_that_goes_while_it_is_sent_ends_the_connection(tmp_path: Path) -> None:
+    """What was sent under its hash may have been zeros."""
+    node = Node(tmp_path)
+    node.write_all((0, 1))
+
+    class Channel:
+        caller = None
+
+        def send(self, data: bytes, *, more: bool = False) -> None:
+            pass
+
+        def send_file(self, fd: int, *, offset: int, length: int) -> int:
+            node.disk.unspool(node.ids[1])
+            return length
+
+    def feed(*_: object) -> News:
+        raise AssertionError("nobody asks for news")
+
+    service = BlockService(disk=node.disk, journal="j", feed=feed)
+    channel: Any = Channel()
+    with pytest.raises(FrameError):
+        service._give(channel, [Wanted(node.ids[1])])
