@@ -22,7 +22,7 @@ from tdcs.node.agent.blocks.check_run import CheckRun, Findings
 from tdcs.node.agent.blocks.comparison import LANES, Comparison
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.mount_notes import MountNotes
-from tdcs.node.agent.disk.partial_file import DiskError
+from tdcs.node.agent.disk.partial_file import BusyError, DiskError
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -186,6 +186,10 @@ class Checker:
                         await asyncio.sleep(pause(failures, most=30.0))
                         continue
                     run.report(FileFailure(path=ledger.path(block), code=error.code, reason=str(error)))
+                except BusyError:
+                    waiting.insert(0, block)  # the others first
+                    await asyncio.sleep(_POLL_SECONDS)
+                    continue
                 except DiskError as error:
                     run.report(FileFailure(path=ledger.path(block), code="NoRoom", reason=str(error)))
                 attempts = failures = 0

@@ -31,7 +31,7 @@ from tdcs.model.block_identity import BlockIdentity
 from tdcs.model.manifest_builder import own_block_after
 from tdcs.node import extents
 from tdcs.node.agent.disk.one_worker import OneWorker
-from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
+from tdcs.node.agent.disk.partial_file import BusyError, DiskError, PartialFile, disk_error
 from tdcs.node.extents import ROW, ExtentPlace, Header, LargeFile, Rows
 from tdcs.node.file_facts import FactsStore, FileFacts
 
@@ -235,7 +235,8 @@ class LargeFiles:
     # What comes.
 
     def begin(self, place: ExtentPlace) -> PartialFile:
-        """Write a block in its place; it is here once `PartialFile.note` was called. Raises DiskError."""
+        """Write a block in its place; it is here once `PartialFile.note` was called. Raises DiskError, and
+        BusyError when it can be written in a moment."""
         try:
             with self._lock:
                 stored = self._files.get(place.name) or self._create(place)
@@ -243,7 +244,7 @@ class LargeFiles:
                 if stored.file != place.file:
                     raise DiskError("another file lies here under the id of this one")
                 if stored.header.frozen or stored.has(number) or number in stored.writing:
-                    raise DiskError("its file is being changed")
+                    raise BusyError("its file is being changed")
                 fd = os.open(self._path(stored), os.O_RDWR | _OPEN)
                 stored.writing.add(number)
                 doubtful = number in stored.freed
@@ -293,6 +294,7 @@ class LargeFiles:
                     2, "the file was removed meanwhile", str(self.parts / str(stored.name))
                 )
             stored.writing.discard(number)
+            stored.freed.discard(number)
             row = stored.rows[number].copy()
             row["hash"], row["era"], row["turns"] = content_hash, era, row["turns"] + 1
             self._write_row(stored, number, row)
@@ -374,14 +376,18 @@ class LargeFiles:
             if stored.header.frozen:
                 self._thaw(stored)
             with self._lock:
-                freed = sorted(stored.freed)
+                freed = [(number, int(stored.rows["turns"][number])) for number in stored.freed]
             self._sync_table(stored)
-            for number in freed:
+            for number, turns in freed:
                 with self._lock:
                     if self._files.get(stored.name) is not stored:
                         return
+                    if (
+                        stored.rows["turns"][number] != turns
+                    ):  # it has come meanwhile, and may have gone again
+                        continue
                     stored.freed.discard(number)
-                    if not stored.has(number) and number not in stored.writing:
+                    if number not in stored.writing:
                         _punch(self._path(stored), number * stored.file.extent, stored.file.length_of(number))
         except (OSError, MemoryError) as error:
             with self._lock:

@@ -13,6 +13,10 @@ class DiskError(Exception):
     """A block cannot be written to this disk; the text says why."""
 
 
+class BusyError(DiskError):
+    """Its file is being changed: it can be written in a moment."""
+
+
 class PartialFile:
     """A block that is being written. It becomes readable by `Disk.keep` or `Disk.keep_later` alone.
 

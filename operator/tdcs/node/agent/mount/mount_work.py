@@ -195,6 +195,11 @@ class MountWork:
             path = ledger.path(given[0]) if given else ""
             self.room_failure = FileFailure(path=path, code="NoRoom", reason=reason)
 
+    def busy(self, ledger: Ledger, block: int) -> None:
+        """A block cannot be written for now, others can: it is given back, and tried in a moment."""
+        with self.lock:
+            ledger.postponed(block, now=self.clock())
+
     def _waits_for_room(self, ledger: Ledger) -> bool:
         """Whether a block that is to be brought may find no room still: the pause goes on, or it can be tried."""
         if not ledger.misses():

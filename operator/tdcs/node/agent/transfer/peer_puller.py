@@ -13,7 +13,7 @@ import numpy as np
 from tdcs.model.agent_state import Peer
 from tdcs.model.block_identity import identity_of
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.partial_file import DiskError
+from tdcs.node.agent.disk.partial_file import BusyError, DiskError
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -216,6 +216,11 @@ class PeerPuller:
         except WrongContentError as error:
             self._room.cancel(length)
             self._wrong(mount, ledger, peer, has, block, str(error))
+            return
+        except BusyError:  # nothing of it was taken
+            self._room.cancel(length)
+            client.skip()
+            mount.busy(ledger, block)
             return
         except BaseException:
             self._room.cancel(length)

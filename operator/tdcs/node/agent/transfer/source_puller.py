@@ -14,7 +14,7 @@ import xxhash
 
 from tdcs.model.block_identity import identity_of
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.partial_file import DiskError, PartialFile
+from tdcs.node.agent.disk.partial_file import BusyError, DiskError, PartialFile
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -117,6 +117,9 @@ class SourcePuller:
             self._room.cancel(length)
             self._refused(mount, ledger, block, error)
             return mount.clock() >= mount.source.until
+        except BusyError:
+            self._room.cancel(length)
+            mount.busy(ledger, block)
         except DiskError as error:
             self._room.cancel(length)
             mount.no_room(ledger, [block], str(error))
@@ -179,6 +182,10 @@ class SourcePuller:
             partial = cleanup.enter_context(
                 self._disk.create(int(ledger.manifest.block_ids[block]), place=ledger.place(block))
             )
+        except BusyError:
+            self._room.cancel(length)
+            mount.busy(ledger, block)
+            return True
         except DiskError as error:
             self._room.cancel(length)
             mount.no_room(ledger, [block], str(error))

@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.dataplane.agents import MOUNT, fill, folder_version
+from tests.support.waiting import eventually
+from tests.unit.node.agent.disk.test_large_files import CONTENT, Node
 
 from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.one_worker import OneWorker
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -57,3 +60,38 @@ def test_a_large_block_that_cannot_be_read_again_is_given_back_with_its_room(
     puller.run(mount)
     assert ledger.held_bytes() == len(content), "it is brought once the disk reads again"
     assert (room.used, room._reserved) == (len(content), 0)
+
+
+@pytest.mark.parametrize("piece", [PIECE_BYTES, 1000])
+def test_a_block_of_a_file_that_is_being_changed_waits_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(source_puller, "PIECE_BYTES", piece)
+    node = Node(tmp_path)
+    node.write_all()
+    with monkeypatch.context() as patch:
+        patch.setattr(OneWorker, "add", lambda *_: None)
+        node.disk.unspool(node.ids[4])
+    room = Room(capacity=1 << 30, free=lambda: 1 << 30)
+    mount = MountWork(path=node.version.manifest.path, lock=threading.RLock(), room=room)
+    ledger = Ledger(node.version.manifest, exported=False)
+    ledger.observe(spooled=np.delete(np.arange(11), 4), registered=np.arange(0))
+    mount.opened(ledger)
+    mount.assign(node.version.assignment())
+    puller = SourcePuller(
+        disk=node.disk, room=room, stopped=threading.Event(), in_flight=InFlight(IN_FLIGHT_BYTES)
+    )
+    puller.run(mount)
+    state = mount.state()
+    assert (state.no_room, state.failed, mount.room_until) == (False, (), 0.0)
+    assert (ledger.claims, room._reserved) == (0, 0)
+    assert ledger.misses()
+
+    node.disk.large._give_back(node.disk.large._files[node.ids[0]])
+
+    def comes() -> bool:
+        puller.run(mount)
+        return not ledger.misses()
+
+    eventually(comes, deadline=60)
+    assert node.whole.read_bytes() == CONTENT
