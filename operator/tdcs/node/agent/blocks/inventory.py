@@ -113,6 +113,10 @@ class Inventory:
         """How the rows name a mount; -1 while none is of it."""
         return self._owners.get(mount_key(mount), -1)
 
+    def has_looked_by(self, ledger: Ledger, *, mount: str) -> bool:
+        """Whether the strangers are those that a look by this ledger of a mount has found."""
+        return self._ledgers.get(mount) is ledger
+
     def removed(self, rows: Rows) -> None:
         """These strangers are gone."""
         with self._strangers_lock:
@@ -162,8 +166,8 @@ class Inventory:
                 strange[of_mount] = self._observe(mount, ledger, rows[of_mount])
                 ledgers[mount.path] = ledger
         self._rows["number"][order] = rows["number"]
-        self._ledgers = ledgers
         self._note(rows, strange)
+        self._ledgers = ledgers  # last: strangers of the look before are none by these
         with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
             known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
             self._room.observe(known + int(self._strangers["size"].sum()))

@@ -71,23 +71,34 @@ class Strays:
         for mount in mounts:
             owner = self._inventory.owner(mount.path)
             if 0 < owner < len(of_owner):
-                of_owner[owner] = _is_settled(mount)
+                of_owner[owner] = self._is_settled(mount)
         chosen = of_owner[rows["owner"]]
         chosen &= (rows["print"] != 0) | (rows["place"] != Place.WORKER)
         waits = self._clock() - self._since < KEPT_SECONDS and not any(mount.room_failure for mount in mounts)
         if waits:
-            known = [self._inventory.owner(mount.path) for mount in mounts if _is_settled(mount)]
+            known = [self._inventory.owner(mount.path) for mount in mounts if self._is_settled(mount)]
             chosen &= (rows["place"] != Place.KEPT) | np.isin(rows["owner"], known)
         return np.asarray(chosen)
+
+    def _is_settled(self, mount: MountWork) -> bool:
+        """Whether what the last look did not find in a mount is no part of it: it is forgotten, or the agent works by
+        what is assigned, and the look was made by that version."""
+        if mount.forgotten:
+            return True
+        wanted, ledger = mount.wanted, mount.ledger
+        if wanted is None or ledger is None or ledger.manifest.digest != wanted.manifest:
+            return False
+        return self._inventory.has_looked_by(ledger, mount=mount.path)
 
     async def remove(self, mounts: Collection[MountWork], *, emptied: bool) -> int:
         """Remove them; how many are gone. What the worker does not give up now is tried again."""
         rows = self._inventory.strangers
-        rows = rows[self._removable(rows, mounts, emptied=emptied)] if len(rows) else rows
         removed = 0
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="strays") as threads:
             for begin in range(0, len(rows), _AT_ONCE):
                 part = rows[begin : begin + _AT_ONCE]
+                # Another version may have come meanwhile that lists some of them.
+                part = part[self._removable(part, mounts, emptied=emptied)]
                 gone = np.zeros(len(part), dtype=np.bool_)
                 # The worker takes its time for each, and the disk has others to do meanwhile.
                 await asyncio.gather(
@@ -121,11 +132,3 @@ class Strays:
         async with asyncio.TaskGroup() as lanes:
             for _ in range(min(LANES, len(waiting))):
                 lanes.create_task(lane())
-
-
-def _is_settled(mount: MountWork) -> bool:
-    """Whether what a mount does not list is no part of it: it is forgotten, or the agent works by what is assigned."""
-    if mount.forgotten:
-        return True
-    wanted, ledger = mount.wanted, mount.ledger
-    return wanted is not None and ledger is not None and ledger.manifest.digest == wanted.manifest

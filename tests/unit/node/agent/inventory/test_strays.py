@@ -170,3 +170,18 @@ async def test_blocks_of_another_journal_wait_for_an_hour_or_until_something_fin
     world.now += KEPT_SECONDS
     assert await world.remove() == 1
     assert world.names(Place.KEPT) == []
+
+
+async def test_what_a_new_version_lists_stays_until_it_was_looked_for(world: World) -> None:
+    node = world.node
+    before = node.version({f"{n:03}": b"AAAA" for n in range(60)})
+    for block in range(60):
+        put_block(node.disk, before.manifest, block, b"AAAA")
+    assert node.disk.set_aside() == 60
+    world.start()
+    node.look()  # nothing is assigned: all are strangers
+    node.open(node.version({f"{n:03}": b"AAAA" for n in range(60)}, first=FIRST * 5))
+    assert await world.remove() == 0, "it lists them under other ids"
+    node.look()
+    assert await world.remove() == 0
+    assert len(world.names(Place.SPOOL)) == 60
