@@ -62,8 +62,8 @@ def random_object(
         found = spec.get("source")
         if isinstance(found, dict) and draw.random() < 0.7:
             found |= {"uri": source, "secretRef": {"name": keys}}
-            # A store's bandwidth is the least that one declares.
-            for field in ("options", "bandwidth", "startTime"):
+            # It has this source instead of another Dataset's; and a store's bandwidth is the least that one declares.
+            for field in ("datasetRef", "options", "bandwidth", "startTime"):
                 found.pop(field, None)
     if isinstance(spec, dict) and resource is PRELOADS and draw.random() < 0.5:
         spec["datasetRef"] = {"name": dataset}
