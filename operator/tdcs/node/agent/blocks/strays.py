@@ -68,16 +68,16 @@ class Strays:
         assigned = any(mount.wanted is not None for mount in mounts)
         of_no_mount = assigned or emptied
         of_owner = np.full(int(rows["owner"].max()) + 1, of_no_mount, dtype=np.bool_)
-        for mount in mounts:
-            owner = self._inventory.owner(mount.path)
+        settled = {self._inventory.owner(mount.path): self._is_settled(mount) for mount in mounts}
+        for owner, is_settled in settled.items():
             if 0 < owner < len(of_owner):
-                of_owner[owner] = self._is_settled(mount)
+                of_owner[owner] = is_settled
         chosen = of_owner[rows["owner"]]
         chosen &= (rows["print"] != 0) | (rows["place"] != Place.WORKER)
         waits = self._clock() - self._since < KEPT_SECONDS and not any(mount.room_failure for mount in mounts)
         if waits:
-            known = [self._inventory.owner(mount.path) for mount in mounts if self._is_settled(mount)]
-            chosen &= (rows["place"] != Place.KEPT) | np.isin(rows["owner"], known)
+            listed = [owner for owner, is_settled in settled.items() if is_settled]
+            chosen &= (rows["place"] != Place.KEPT) | np.isin(rows["owner"], listed)
         return np.asarray(chosen)
 
     def _is_settled(self, mount: MountWork) -> bool:
