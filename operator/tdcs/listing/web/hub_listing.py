@@ -1,8 +1,7 @@
 """The listing of a repository of the Hugging Face Hub, by its API: the files of one commit, with the hashes by which
 the Hub itself knows them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar
 from urllib.parse import quote
 
@@ -11,11 +10,11 @@ import msgspec
 
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.bucket_pages import open_session
+from tdcs.listing.web.counted_listing import CountedListing
 from tdcs.listing.web.web_requests import CONNECT_SECONDS, SECONDS, WebRequests
 from tdcs.model.cache_engine import Source
 from tdcs.model.file_blocks import block_count, large_file
 from tdcs.model.file_ids import plain_etag
-from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.model.web_address import DEFAULT_REVISION, REVISION
 
@@ -48,21 +47,8 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class HubListing:
-    """The listing of one repository, or of a folder in it.
-
-    Attributes:
-        source: with its token.
-        path: of the mount.
-        limit: what it may have; None: anything.
-        builder: gives an empty builder.
-    """
-
-    source: Source
-    path: str
-    limit: ListingLimit | None
-    builder: Callable[[], ManifestBuilder]
-    _count: LimitCount = field(init=False)
+class HubListing(CountedListing):
+    """The listing of one repository, or of a folder in it."""
 
     async def run(self) -> ManifestBuilder:
         """A builder with all files.
@@ -72,7 +58,6 @@ class HubListing:
             SourceError: The Hub does not give all of its answers.
             OSError: The disk does not take what was found.
         """
-        self._count = LimitCount(self.limit, what=self.source.uri, path=self.path)
         builder = self.builder()
         below = "/".join(parse_source_uri(self.source.uri).path.split("/")[2:])
         prefix = f"{below}/" if below else ""
@@ -92,11 +77,6 @@ class HubListing:
         raise requests.failure(
             f"it has more than {_MOST_PAGES} pages", "Name a folder of it in spec.source.uri"
         )
-
-    @property
-    def size(self) -> SourcesSize:
-        """What has come so far; folders are not among it."""
-        return self._count.size
 
     def _take(self, entries: list[_Entry], prefix: str, builder: ManifestBuilder) -> None:
         listed = []

@@ -3,7 +3,7 @@ each file."""
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote_from_bytes, urlsplit
@@ -12,12 +12,11 @@ import aiohttp
 
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.bucket_pages import open_session
+from tdcs.listing.web.counted_listing import CountedListing
 from tdcs.listing.web.file_names import NamedFile, NamesError, is_below, is_page, named_files, page_links
 from tdcs.listing.web.web_requests import CONNECT_SECONDS, LANES, SECONDS, WebRequests
-from tdcs.model.cache_engine import Source
 from tdcs.model.file_blocks import block_count, large_file
 from tdcs.model.file_selection import selection_of
-from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.model.web_address import FILES, INDEX
 
@@ -30,22 +29,10 @@ _MOST_FOLDERS: Final = 100_000
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class WebListing:
-    """The listing of one folder.
+class WebListing(CountedListing):
+    """The listing of one folder."""
 
-    Attributes:
-        source: with its keys.
-        path: of the mount.
-        limit: what it may have; None: anything.
-        builder: gives an empty builder.
-    """
-
-    source: Source
-    path: str
-    limit: ListingLimit | None
-    builder: Callable[[], ManifestBuilder]
     _requests: WebRequests = field(init=False)
-    _count: LimitCount = field(init=False)
     _builder: ManifestBuilder = field(init=False)
 
     async def run(self) -> ManifestBuilder:
@@ -56,7 +43,6 @@ class WebListing:
             SourceError: The server does not give the documents that name them, or does not say how long they are.
             OSError: The disk does not take what was found.
         """
-        self._count = LimitCount(self.limit, what=self.source.uri, path=self.path)
         self._builder = self.builder()
         timeout = aiohttp.ClientTimeout(total=SECONDS, sock_connect=CONNECT_SECONDS)
         async with open_session(timeout, connections=LANES, ca_bundle=self.source.ca_bundle) as session:
@@ -64,11 +50,6 @@ class WebListing:
             async for files in self._named():
                 await self._take(files)
         return self._builder
-
-    @property
-    def size(self) -> SourcesSize:
-        """What has come so far; folders are not among it."""
-        return self._count.size
 
     async def _named(self) -> AsyncIterator[Iterable[NamedFile]]:
         """Files as they are named, in parts."""
