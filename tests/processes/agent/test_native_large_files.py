@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
-import pytest
-from tests.processes.agent.test_native_agents import ALL, LARGE, NativeCache, by_block, reads_all_again
+from tests.processes.agent.test_native_agents import ALL, LARGE, NativeCache, by_block, cache, reads_all_again
 from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
 from tests.support.dataplane.agents import MOUNT, Version
-from tests.support.programs.bucket_store import serving
 from tests.support.waiting import eventually_async
 
 from tdcs.model import slots
@@ -23,22 +20,11 @@ from tdcs.node.csi.views.view_plan import Form, plan
 from tdcs.node.csi.views.view_tree import Tree
 from tdcs.node.extents import extent_place, read_part
 
+__all__ = ["cache"]
+
 EXTENT = 256 << 10
 CONTENT = LARGE["data/large.bin"]
 BLOCKS = -(-len(CONTENT) // EXTENT)
-
-
-@pytest.fixture
-async def cache(tmp_path: Path) -> AsyncIterator[NativeCache]:
-    made = NativeCache(tmp_path)
-    async with serving(made.store):
-        try:
-            await made.start()
-            yield made
-        finally:
-            await made.client.close()
-            for agent in made.agents:
-                await asyncio.to_thread(agent.process.kill)
 
 
 class LargeFile:
