@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import time
 from pathlib import Path
 
@@ -76,7 +75,9 @@ async def test_a_wiped_disk_is_filled_again(tmp_path: Path, version: Version) ->
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
-        shutil.rmtree(tmp_path / "one" / "agent")
+        (tmp_path / "one" / "agent").rename(
+            tmp_path / "wiped"
+        )  # at once: what comes meanwhile is not removed, too
         await eventually_async(lambda: one.mount().source_bytes == 2 * version.bytes, deadline=30)
         await one.holds(version)
         assert one.content(version) == FILES

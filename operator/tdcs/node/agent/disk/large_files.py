@@ -161,7 +161,7 @@ class LargeFiles:
 
     def is_prepared(self) -> bool:
         """Whether there are the folders in which files are written."""
-        return all(map(os.path.isdir, (self._partial, self.parts, self.whole, self.tables)))
+        return all(map(os.path.isdir, (self.parts, self.whole, self.tables)))
 
     def _read(self, name: int) -> _Stored | None:
         """What a table says, if it is of the file beside it."""

@@ -94,24 +94,32 @@ class Disk:
         self._strange = set[int]()
         self._named = set[int]()
         self._looked_through = True
+        self._restoring = threading.Lock()
 
     def prepare(self) -> None:
         """Make the folders, and remove what an earlier process was writing when it ended."""
-        for folder in (
-            self.spool,
-            self.kept,
-            self.partial,
-            self.manifests,
-            self.assignments,
-            self.checks,
-            self.failures,
-        ):
-            folder.mkdir(parents=True, exist_ok=True)
+        self._make_folders()
+        self.partial.mkdir(parents=True, exist_ok=True)
         self.large.take_copies()
         for entry in os.scandir(self.partial):
             with suppress(FileNotFoundError):
                 os.unlink(entry.path)
         self.large.load()
+
+    def _make_folders(self) -> None:
+        """Make all folders but the one of what is being written."""
+        for folder in (self.spool, self.kept, self.manifests, self.assignments, self.checks, self.failures):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def _restore(self) -> None:
+        """Make the folders of a wiped disk again. What others are writing into them meanwhile stays. Raises OSError."""
+        with self._restoring:
+            if not self.large.is_prepared():
+                self.large.load()
+            if not self.partial.is_dir():
+                self._make_folders()
+                self.mark.restore()
+                self.partial.mkdir(parents=True, exist_ok=True)  # last: from now on the others write
 
     def open(self, block: int) -> OpenedBlock | None:
         """A readable block; None when it is not here.
@@ -150,10 +158,9 @@ class Disk:
             DiskError: The disk is full, or refuses.
         """
         if place is not None:
-            if not self.large.is_prepared():  # the disk was wiped
+            if not (self.large.is_prepared() and self.partial.is_dir()):  # the disk was wiped
                 try:
-                    self.prepare()
-                    self.mark.restore()
+                    self._restore()
                 except OSError as error:
                     raise disk_error(error) from error
             return self.large.begin(place)
@@ -162,8 +169,7 @@ class Disk:
             try:
                 fd = os.open(path, _NEW_FILE, 0o644)
             except FileNotFoundError:  # the disk was wiped
-                self.prepare()
-                self.mark.restore()
+                self._restore()
                 fd = os.open(path, _NEW_FILE, 0o644)
         except OSError as error:
             raise disk_error(error) from error

@@ -226,8 +226,10 @@ class Registrar:
         if self.resting or not self.confirmed:
             raise _WorkerAwayError
         try:
-            if self._disk.size(identity) != length:
-                ledger.warn_of_cut_off(mount.path, [block])  # seen here before `BlockLengths` came to it
+            size = self._disk.size(identity)
+            if size != length:
+                if size:
+                    ledger.warn_of_cut_off(mount.path, [block])  # seen here before `BlockLengths` came to it
                 self._disk.unspool(identity)
                 mount.located(ledger, block, spooled=False, registered=False)
                 return

@@ -128,3 +128,15 @@ async def test_refusals_of_blocks_that_are_gone_are_forgotten(work: Work) -> Non
     work.now += 1000
     assert await work.register() == 0
     assert not work.registrar._refused
+
+
+async def test_blocks_whose_files_are_gone_are_missing_and_not_cut_off(
+    work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = work.ledger.manifest.block_ids.tolist()
+    (work.disk.spool / str(ids[0])).unlink()
+    (work.disk.spool / str(ids[1])).write_bytes(b"x" * 9)
+    assert await work.register() == 20
+    assert [work.ledger.absent(block) for block in range(3)] == [True, True, False]
+    assert caplog.text.count("is not as long as its manifest says") == 1
+    assert not work.worker.asked.count(ids[0])
