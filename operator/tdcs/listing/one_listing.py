@@ -13,6 +13,7 @@ from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
 from tdcs.listing.listing_progress import progress_of
+from tdcs.listing.path_patterns import matcher_of
 from tdcs.listing.result import Listed
 from tdcs.listing.web.hub_listing import HubListing
 from tdcs.listing.web.web_listing import WebListing
@@ -37,7 +38,9 @@ async def list_mount(
     source = (await engine.mounts()).get(path)
     if source is None:
         raise NoSuchPathError.not_mounted(path=path, attempted=f"list {path}")
-    builder = ManifestBuilder(path=path, source=source, scratch=folder.scratch, is_taken=selection.matcher())
+    builder = ManifestBuilder(
+        path=path, source=source, scratch=folder.scratch, is_taken=matcher_of(selection)
+    )
     count = LimitCount(limit, what=source, path=path)
     with _disk_errors(path=path, folder=folder):
         async for page in engine.files(path=path, refresh=refresh):
@@ -124,7 +127,7 @@ async def _named(
     """What a store says that it has, or agents of a folder, and how much that is."""
 
     def builder() -> ManifestBuilder:
-        is_taken = selection_of(source.uri, source.options).matcher()
+        is_taken = matcher_of(selection_of(source.uri, source.options))
         return ManifestBuilder(
             path=path, source=source.uri, scratch=folder.scratch, is_taken=is_taken, cut=cut
         )

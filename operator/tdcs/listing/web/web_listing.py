@@ -12,6 +12,7 @@ import aiohttp
 
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.bucket_pages import open_session
+from tdcs.listing.path_patterns import matcher_of
 from tdcs.listing.web.counted_listing import CountedListing
 from tdcs.listing.web.file_names import NamedFile, NamesError, is_below, is_page, named_files, page_links
 from tdcs.listing.web.web_requests import CONNECT_SECONDS, LANES, SECONDS, WebRequests
@@ -98,7 +99,7 @@ class WebListing(CountedListing):
 
     async def _take(self, files: Iterable[NamedFile]) -> None:
         """Ask about files of which not all is known, and give them to the builder; raises LimitExceededError."""
-        is_taken = selection_of(self.source.uri, self.source.options).matcher()
+        is_taken = matcher_of(selection_of(self.source.uri, self.source.options))
         try:
             wanted = (file for file in files if is_taken(file.path))
             while part := list(itertools.islice(wanted, _AT_ONCE)):

@@ -8,6 +8,7 @@ import time
 import pytest
 from pathspec import GitIgnoreSpec
 
+from tdcs.listing.path_patterns import matcher_of
 from tdcs.model.file_selection import FileSelection, selection_of
 
 PATHS = (
@@ -26,7 +27,7 @@ PATHS = (
 
 
 def taken(selection: FileSelection) -> set[bytes]:
-    is_taken = selection.matcher()
+    is_taken = matcher_of(selection)
     return {path for path in PATHS if is_taken(path)}
 
 
@@ -73,7 +74,7 @@ def test_options_have_a_pattern_a_line() -> None:
     ],
 )
 def test_a_pattern_of_many_stars_takes_a_short_time_for_a_long_name(pattern: str, path: bytes) -> None:
-    is_taken = FileSelection(include=(pattern,)).matcher()
+    is_taken = matcher_of(FileSelection(include=(pattern,)))
     begun = time.process_time()
     assert not is_taken(path)
     assert time.process_time() - begun < 5
@@ -87,7 +88,7 @@ def test_patterns_take_what_they_take_in_pathspec() -> None:
         pattern = "".join(draw.choices(pieces, k=draw.randint(1, 9)))
         if pattern.startswith("!") or not pattern.strip("/"):
             continue
-        spec, is_taken = GitIgnoreSpec.from_lines([pattern]), FileSelection(include=(pattern,)).matcher()
+        spec, is_taken = GitIgnoreSpec.from_lines([pattern]), matcher_of(FileSelection(include=(pattern,)))
         for _ in range(10):
             path = "/".join(
                 "".join(draw.choices("aab*[(!", k=draw.randint(1, 3))) for _ in range(draw.randint(1, 5))
@@ -109,4 +110,4 @@ def test_patterns_take_what_they_take_in_pathspec() -> None:
     ],
 )
 def test_no_class_takes_a_slash(pattern: str, path: bytes, takes: bool) -> None:
-    assert FileSelection(include=(pattern,)).matcher()(path) == takes
+    assert matcher_of(FileSelection(include=(pattern,)))(path) == takes
