@@ -124,7 +124,7 @@ async def serve(
         api=api, view=view, scheduler_name=scheduler_name, stale_after_seconds=stale_after_seconds
     )
 
-    def on_dataset(key: Key, dataset: Object | None) -> None:
+    def on_dataset(key: Key, _: Object | None, dataset: Object | None) -> None:
         before = len(view)
         view.on_change(key, dataset)
         demand.on_dataset(key)
@@ -192,7 +192,7 @@ def waiting_pods(
         resource=PODS,
         fields=selector(scheduler_name=scheduler_name),
         keep=waiting_pod,
-        on_change=demand.on_pod,
+        on_change=lambda key, _, pod: demand.on_pod(key, pod),
         clock=clock,
         gather=_GATHER_SECONDS,
     )

@@ -10,13 +10,16 @@ import random
 import time
 from collections.abc import Callable
 
-from tdcs.kube.api import KubeApi
+from tdcs.kube.api import KubeApi, WatchEvent
 from tdcs.kube.errors import GoneError, KubeError, UnavailableError
 from tdcs.model.kube_objects import Key, Object, object_key
 from tdcs.model.kube_resources import Resource
 
-OnChange = Callable[[Key, Object | None], None]
-"""Called with every change; None means that the object is gone. Must not block."""
+OnChange = Callable[[Key, Object | None, Object | None], None]
+"""Called with every change: the key, the object as it was known (None: it was not), and as it is (None: it is gone).
+
+Must not block. What it raises is logged as a defect met with this object; the others are still followed.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +30,9 @@ WATCH_TIMEOUT = 300.0
 
 CURT_SECONDS = 1.0
 """A watch that ends sooner and has brought no change is no sign that the next one will do better."""
+
+AT_ONCE = 500
+"""So many objects of a list are taken in at a time: whoever asks for the health is answered in between."""
 
 
 class Informer:
@@ -133,10 +139,12 @@ class Informer:
         for key in self.store.keys() - fresh.keys():
             if self._namespace is None or key[0] == self._namespace:
                 self._put(key, None)
-        for key, obj in fresh.items():
+        for number, (key, obj) in enumerate(fresh.items(), start=1):
             known = self.store.get(key)
             if known is None or _version(known) != _version(obj):
                 self._put(key, obj)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
         self._version = found.resource_version
         self.synced.set()
 
@@ -153,26 +161,38 @@ class Informer:
         )
         async for event in events:
             self._heard()
-            if event.type != "BOOKMARK":
-                self._changed = True
-                self._put(
-                    object_key(event.object), None if event.type == "DELETED" else self._kept(event.object)
-                )
-            self._version = _version(event.object)
             self._failures = 0
+            self._take(event)
         self._heard()
         self._failures = 0
+
+    def _take(self, event: WatchEvent) -> None:
+        version = _version(event.object)
+        if _is_passed(version, by=self._version):
+            return
+        if event.type != "BOOKMARK":
+            self._changed = True
+            self._put(object_key(event.object), None if event.type == "DELETED" else self._kept(event.object))
+        self._version = version
 
     def _kept(self, obj: Object) -> Object:
         return obj if self._keep is None else self._keep(obj)
 
-    def _put(self, key: Key, obj: Object | None) -> None:
-        if obj is None:
-            self.store.pop(key, None)
+    def _put(self, key: Key, after: Object | None) -> None:
+        before = self.store.get(key)
+        if after is not None:
+            self.store[key] = after
+        elif before is not None:
+            del self.store[key]
         else:
-            self.store[key] = obj
-        if self._on_change is not None:
-            self._on_change(key, obj)
+            return
+        if self._on_change is None:
+            return
+        try:
+            self._on_change(key, before, after)
+        except Exception:
+            name = "/".join(filter(None, key))
+            _log.exception("%s %s: a change of it met a defect", self._resource.kind, name)
 
     def _heard(self) -> None:
         self._contact = self._clock()
@@ -183,6 +203,14 @@ def backoff(*, failures: int, first: float = BACKOFF_FIRST, most: float = BACKOF
     """Seconds to wait after the n-th failure in a row: doubling, bounded, with up to half of it random."""
     ceiling = min(most, first * 2.0 ** min(failures - 1, 32))
     return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+
+
+def _is_passed(version: str, *, by: str) -> bool:
+    """Whether the place of a watch says that an event of this version was taken in: it comes twice, or too late.
+
+    A watch gives versions in order, and they are comparable numbers (KEP-5504). What is no number is never passed.
+    """
+    return version.isdecimal() and by.isdecimal() and int(version) <= int(by)
 
 
 def _version(obj: Object) -> str:

@@ -286,12 +286,13 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
     """The stories' API server (`cluster.Cluster`) names the objects that a change concerns by rules of its own."""
     preload = {"metadata": {"name": "warm", "namespace": "n"}, "spec": {"datasetRef": {"name": "pictures"}}}
     labelled = {"metadata": {"name": "n", "labels": {"team": "a"}}}
+    bound = {"phase": "Bound"}
     changes: list[tuple[Callable[[], None], set[str]]] = [
         (lambda: operator.seen(PRELOADS, preload, deleted=False), {"Preload n/warm"}),
         (lambda: operator.seen(PRELOADS, preload, deleted=True), {"Preload n/warm"}),
-        (lambda: operator._handlers.on_namespace(("", "n"), labelled), set()),
-        (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), None), set()),
-        (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), {"phase": "Lost"}), set()),
+        (lambda: operator._handlers.on_namespace(("", "n"), None, labelled), set()),
+        (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), bound, None), set()),
+        (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), bound, {"phase": "Lost"}), set()),
         (
             lambda: operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=True),
             {"CacheCluster tdcs-system/default"},
@@ -303,8 +304,8 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
     for change, own in changes:
         change()
         assert set(await waiting(operator)) == {"Dataset n/pictures", *own}
-    operator._handlers.on_namespace(("", "n"), labelled)
-    operator._handlers.on_dataset_claim(("n", "pictures"), {"phase": "Pending"})
+    operator._handlers.on_namespace(("", "n"), labelled, labelled)
+    operator._handlers.on_dataset_claim(("n", "pictures"), None, {"phase": "Pending"})
     assert await waiting(operator) == []
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.waiting import eventually_async
-from tests.unit.kube.fake import ScriptedApi, error, pod
+from tests.unit.kube.fake import ScriptedApi, Step, error, pod
 
 from tdcs.kube import informer as module
 from tdcs.kube.api import ObjectList, WatchEvent
@@ -28,8 +28,8 @@ async def running(api: ScriptedApi) -> AsyncIterator[tuple[Informer, Changes]]:
     """An informer of pods, with the changes it tells of as (name, version or None)."""
     changes: Changes = []
 
-    def on_change(key: Key, obj: Object | None) -> None:
-        changes.append((key[1], obj["metadata"]["resourceVersion"] if obj else None))
+    def on_change(key: Key, _: Object | None, after: Object | None) -> None:
+        changes.append((key[1], after["metadata"]["resourceVersion"] if after else None))
 
     informer = Informer(api=api, resource=PODS, on_change=on_change)
     task = asyncio.create_task(informer.run())
@@ -89,6 +89,99 @@ async def test_bookmarks_move_the_place_to_continue_from() -> None:
         await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
         assert api.watched_from == ["2", "70"]
         assert (informer.store, changes) == ({}, [])
+
+
+async def test_events_that_come_twice_or_too_late_change_nothing() -> None:
+    """A pod that was deleted must not come back by an older event: what is reserved for it would stay so."""
+
+    def changed(name: str, version: int) -> WatchEvent:
+        return WatchEvent(type="MODIFIED", object=pod(name, version))
+
+    def deleted(name: str, version: int) -> WatchEvent:
+        return WatchEvent(type="DELETED", object=pod(name, version))
+
+    api = ScriptedApi(
+        lists=[listing(pod("a", 1), pod("b", 2), version=2)],
+        watches=[
+            [
+                *(changed("b", 2), changed("a", 5), changed("a", 5), changed("a", 4)),
+                *(deleted("b", 7), deleted("b", 7), changed("b", 6)),
+                WatchEvent(type="ADDED", object=pod("b", 9)),
+                deleted("b", 7),
+                WatchEvent(type="BOOKMARK", object={"metadata": {"resourceVersion": "8"}}),
+            ]
+        ],
+    )
+    async with running(api) as (informer, changes):
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
+        assert changes == [("a", "1"), ("b", "2"), ("a", "5"), ("b", None), ("b", "9")]
+        assert api.watched_from == ["2", "9"]
+        assert sorted(name for _, name in informer.store) == ["a", "b"]
+
+
+async def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
+    odd = {"metadata": {**pod("a", 0)["metadata"], "resourceVersion": "v-1"}}
+    api = ScriptedApi(
+        lists=[listing(version=2)],
+        watches=[[WatchEvent(type="ADDED", object=odd), WatchEvent(type="MODIFIED", object=pod("a", 1))]],
+    )
+    async with running(api) as (_, changes):
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
+        assert changes == [("a", "v-1"), ("a", "1")]
+
+
+async def test_a_server_that_was_restored_from_a_backup_is_believed_by_its_list() -> None:
+    api = ScriptedApi(
+        lists=[listing(pod("a", 90), pod("b", 91), version=91), listing(pod("a", 40), version=41)],
+        watches=[[error(GoneError)], [WatchEvent(type="ADDED", object=pod("c", 42))]],
+    )
+    async with running(api) as (informer, _):
+        await eventually_async(lambda: len(api.watched_from) == 3, deadline=60)
+        assert {name: obj["metadata"]["resourceVersion"] for (_, name), obj in informer.store.items()} == {
+            "a": "40",
+            "c": "42",
+        }
+
+
+async def test_a_change_that_meets_a_defect_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[tuple[str, bool, bool]] = []
+
+    def on_change(key: Key, before: Object | None, after: Object | None) -> None:
+        heard.append((key[1], before is not None, after is not None))
+        if key[1] == "bad":
+            raise KeyError("spec")
+
+    events: list[Step] = [
+        WatchEvent(type="MODIFIED", object=pod("bad", 3)),
+        WatchEvent(type="MODIFIED", object=pod("good", 4)),
+        WatchEvent(type="DELETED", object=pod("bad", 5)),
+        WatchEvent(type="DELETED", object=pod("good", 6)),
+    ]
+    api = ScriptedApi(lists=[listing(pod("bad", 1), pod("good", 2), version=2)], watches=[events])
+    informer = Informer(api=api, resource=PODS, on_change=on_change)
+    task = asyncio.create_task(informer.run())
+    await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
+    assert [each[0] for each in heard] == ["bad", "good"] * 3
+    assert [each[1:] for each in heard] == [(False, True)] * 2 + [(True, True)] * 2 + [(True, False)] * 2
+    assert informer.store == {}
+    assert api.watched_from == ["2", "6"]  # nothing was listed or watched again because of it
+    assert "Pod n/bad: a change of it met a defect" in caplog.text
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_others_run_while_a_list_of_many_objects_is_taken_in() -> None:
+    many = [pod(str(number), number + 1) for number in range(3 * module.AT_ONCE)]
+    informer = Informer(api=ScriptedApi(lists=[listing(*many, version=9_999)]), resource=PODS)
+    task, sizes = asyncio.create_task(informer.run()), set[int]()
+    async with asyncio.timeout(60):
+        while not informer.synced.is_set():
+            sizes.add(len(informer.store))
+            await asyncio.sleep(0)
+    assert len(sizes) > 2
+    assert len(informer.store) == len(many)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_server_that_is_away_is_asked_again() -> None:

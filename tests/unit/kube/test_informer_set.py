@@ -37,7 +37,7 @@ async def test_a_namespace_that_is_listed_again_takes_nothing_from_the_view_of_a
         api=api,
         resource=JOBS,
         namespaces=["a", "b"],
-        on_change=lambda key, obj: gone.append(key) if obj is None else None,
+        on_change=lambda key, _, after: gone.append(key) if after is None else None,
     )
     task = asyncio.create_task(informers.run())
     try:

@@ -28,7 +28,7 @@ from tdcs.decide.job.data_verdict import (
 from tdcs.decide.kueue.kueue_workload import CheckedWorkload, checked_workload
 from tdcs.decide.kueue.workload_hold import hold_status, is_on_hold, queue_status
 from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
-from tdcs.kube.informer import Informer
+from tdcs.kube.informer import Informer, OnChange
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import ADMISSION_CHECKS, DATA_CHECKS, PRELOADS, WORKLOADS
@@ -56,14 +56,14 @@ class KueueChecks:
 
     Args:
         context: of the operator.
-        on_workload: called with each Workload that changes, None when it is gone.
+        on_workload: called with each Workload that changes.
     """
 
     def __init__(
         self,
         *,
         context: Context,
-        on_workload: Callable[[Key, Object | None], None] = lambda *_: None,
+        on_workload: OnChange = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context

@@ -3,7 +3,7 @@
 Nothing is worked on here. A change that no decision depends on adds no key.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
@@ -64,6 +64,27 @@ def worker_view(cluster: Object | None) -> Any:
     return cluster.get("spec"), [(worker.get("node"), worker.get("state")) for worker in workers]
 
 
+def _labels(obj: Object | None) -> Mapping[str, str] | None:
+    """None of an object that is not there."""
+    return None if obj is None else obj["metadata"].get("labels") or {}
+
+
+def _annotations(obj: Object | None) -> Mapping[str, str]:
+    return {} if obj is None else obj["metadata"].get("annotations") or {}
+
+
+def _node_size(node: Object | None) -> object:
+    """What of a node says how much room it has."""
+    if node is None:
+        return None
+    return (node.get("status") or {}).get("allocatable"), (node.get("spec") or {}).get("unschedulable")
+
+
+def _node_view(node: Object | None) -> object:
+    """What of a node says which cache clusters and pods may be there."""
+    return None if node is None else (_labels(node), (node.get("spec") or {}).get("taints"))
+
+
 class ClaimUse:
     """Has those looked at whose data pods begin or end to read.
 
@@ -119,137 +140,110 @@ class EventHandlers:
         self._gangs = gangs
         self._usage = usage
         self._pod_addresses = pod_addresses
-        self._nodes_seen: dict[str, object] = {}
-        self._namespaces_seen: dict[str, object] = {}
-        self._sizes_seen: dict[str, object] = {}
-        self._weights_seen: dict[str, str | None] = {}
-        self._stops_seen: dict[str, str | None] = {}
-        self._children: dict[Key, str] = {}
-        self._workloads: dict[Key, str] = {}
 
     def on_custom_resource(
-        self, resource: Resource, key: Key, obj: Object, *, before: Object | None, deleted: bool
+        self, resource: Resource, key: Key, before: Object | None, after: Object | None
     ) -> None:
         """A custom resource changed; the view has it already.
 
         Args:
             resource: its kind.
             key: its own.
-            obj: as it is, or was last.
             before: as it was known; None: it was not.
+            after: as it is; None: it is gone.
         """
         # A status is the operator's own word: looking again because of it could go round for ever.
-        if deleted or before is None or asked(before) != asked(obj):
+        is_asked_anew = before is None or after is None or asked(before) != asked(after)
+        if is_asked_anew:
             self._add(resource, key)
         if resource is TRAINING_JOBS:
             self._gangs.touch()
-            after = None if deleted else obj
             if stage_of(before) != stage_of(after) or grown_nodes(before) != grown_nodes(after):
-                for name in {*datasets_of(before), *datasets_of(obj)}:
+                for name in {*datasets_of(before), *datasets_of(after)}:
                     self._add(DATASETS, (key[0], name))
-        if resource is DATASETS and (deleted or before is None or asked(before) != asked(obj)):
+        if resource is DATASETS and is_asked_anew:
             # It may share its source no more, or now.
             self._sharers(key)
         if resource is DATASETS:
-            self._dataset_changed(key, only_loads=standing(before) == standing(None if deleted else obj))
-            if places(before) != places(None if deleted else obj):
+            self._dataset_changed(key, only_loads=standing(before) == standing(after))
+            if places(before) != places(after):
                 self._gangs.touch()
-        if resource is PRELOADS and (deleted or before is None or asked(before) != asked(obj)):
+        if resource is PRELOADS and is_asked_anew:
             # The Dataset's controller carries it out, and stops when it is deleted.
-            self._add(DATASETS, (key[0], names.dataset_of(obj)))
-        if resource is CACHE_CLUSTERS and worker_view(before) != worker_view(None if deleted else obj):
+            for name in {names.dataset_of(obj) for obj in (before, after) if obj is not None}:
+                self._add(DATASETS, (key[0], name))
+        if resource is CACHE_CLUSTERS and worker_view(before) != worker_view(after):
             self._cluster_changed(key)
 
-    def on_node(self, key: Key, obj: Object | None) -> None:
+    def on_node(self, _: Key, before: Object | None, after: Object | None) -> None:
         """A node changed. Heartbeats change nodes all the time; placements depend on these parts only."""
-        status = (obj or {}).get("status") or {}
-        size = None if obj is None else (status.get("allocatable"), obj.get("spec", {}).get("unschedulable"))
-        if size != self._sizes_seen.get(key[1], ...):
-            self._sizes_seen[key[1]] = size
+        has_another_view = _node_view(before) != _node_view(after)
+        if has_another_view or _node_size(before) != _node_size(after):
             self._gangs.touch(nodes=True)
-        view = None if obj is None else (obj["metadata"].get("labels"), obj.get("spec", {}).get("taints"))
-        if view == self._nodes_seen.get(key[1], ...):
-            return
-        self._nodes_seen[key[1]] = view
-        self._gangs.touch(nodes=True)
-        for cluster in self._views[CACHE_CLUSTERS]:
-            self._add(CACHE_CLUSTERS, cluster)
+        if has_another_view:
+            for cluster in self._views[CACHE_CLUSTERS]:
+                self._add(CACHE_CLUSTERS, cluster)
 
-    def on_bound_pod(self, key: Key, pod: Object | None) -> None:
+    def on_bound_pod(self, key: Key, _: Object | None, pod: Object | None) -> None:
         """A pod with a node changed, of whatever namespace: `pod` is trimmed to what it takes and mounts."""
         if self._usage.seen(key, pod):
             self._gangs.touch()
         self._pod_addresses.seen(key, pod["addresses"] if pod is not None else ())
 
-    def on_dataset_claim(self, key: Key, claim: Object | None) -> None:
+    def on_dataset_claim(self, key: Key, _: Object | None, claim: Object | None) -> None:
         """The claim of a Dataset was deleted, or has lost its volume: it is made anew at once."""
         if (claim is None or claim.get("phase") == "Lost") and key in self._views[DATASETS]:
             self._add(DATASETS, key)
 
-    def on_namespace(self, key: Key, obj: Object | None) -> None:
-        annotations = (obj or {"metadata": {}})["metadata"].get("annotations") or {}
-        stop = annotations.get(names.ANNOTATION_QUEUE_STOP)
-        if stop != self._stops_seen.get(key[1]):
-            self._stops_seen[key[1]] = stop
+    def on_namespace(self, key: Key, before: Object | None, after: Object | None) -> None:
+        name = key[1]
+        annotations_before, annotations = _annotations(before), _annotations(after)
+        if annotations_before.get(names.ANNOTATION_QUEUE_STOP) != annotations.get(
+            names.ANNOTATION_QUEUE_STOP
+        ):
             self._gangs.touch()
-            for namespace, name in indexed(self._views[TRAINING_JOBS]).live:
-                if namespace == key[1]:
-                    self._add(TRAINING_JOBS, (namespace, name))
-        weight = annotations.get(names.ANNOTATION_SHARE_WEIGHT)
-        if weight != self._weights_seen.get(key[1]):
-            self._weights_seen[key[1]] = weight
+            for job in indexed(self._views[TRAINING_JOBS]).live:
+                if job[0] == name:
+                    self._add(TRAINING_JOBS, job)
+        share = names.ANNOTATION_SHARE_WEIGHT
+        if annotations_before.get(share) != annotations.get(share):
             self._gangs.touch()
-        labels = None if obj is None else obj["metadata"].get("labels") or {}
-        if labels == self._namespaces_seen.get(key[1], ...):
+        if _labels(before) == _labels(after):
             return
-        self._namespaces_seen[key[1]] = labels
-        for (namespace, name), dataset in self._views[DATASETS].items():
-            if namespace == key[1] or reference_of(dataset)[0] == key[1]:
-                self._add(DATASETS, (namespace, name))
+        for dataset_key, dataset in self._views[DATASETS].items():
+            if name in (dataset_key[0], reference_of(dataset)[0]):
+                self._add(DATASETS, dataset_key)
 
-    def on_priority_class(self, _: Key, __: Object | None) -> None:
+    def on_priority_class(self, *_: object) -> None:
         self._gangs.touch()
 
-    def on_resource_quota(self, _: Key, __: Object | None) -> None:
+    def on_resource_quota(self, *_: object) -> None:
         """A waiting job may fit into its namespace now, or not any more."""
         self._gangs.touch()
 
-    def on_runtime_class(self, _: Key, __: Object | None) -> None:
+    def on_runtime_class(self, *_: object) -> None:
         """What it adds to each pod may be another amount."""
         self._gangs.touch(overheads=True)
 
-    def on_job_child(self, key: Key, obj: Object | None) -> None:
+    def on_job_child(self, key: Key, before: Object | None, after: Object | None) -> None:
         self._gangs.touch()
-        self._job_of(self._children, key, obj)
+        self._job_of(key, before, after)
 
-    def on_workload(self, key: Key, obj: Object | None) -> None:
+    def on_workload(self, key: Key, before: Object | None, after: Object | None) -> None:
         """Of Kueue: that of a TrainingJob has its label."""
-        self._job_of(self._workloads, key, obj)
+        self._job_of(key, before, after)
 
-    def _job_of(self, known: dict[Key, str], key: Key, obj: Object | None) -> None:
-        """The TrainingJob looks whose name an object has in its label. Of one that is gone it is remembered."""
-        job = (
-            known.pop(key, "")
-            if obj is None
-            else (obj["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB)
-        )
-        if not job:
-            return
-        if obj is not None:
-            known[key] = job
-        self._add(TRAINING_JOBS, (key[0], job))
+    def _job_of(self, key: Key, before: Object | None, after: Object | None) -> None:
+        """The TrainingJob looks whose name an object has, or had, in its label."""
+        for job in {(_labels(obj) or {}).get(names.LABEL_TRAINING_JOB) for obj in (before, after)}:
+            if job:
+                self._add(TRAINING_JOBS, (key[0], job))
 
-    def on_cluster_child(self, _: Key, obj: Object | None) -> None:
-        """A StatefulSet or DaemonSet of a CacheCluster changed; of one that is gone all clusters look."""
-        for key in self._clusters(obj):
-            self._add(CACHE_CLUSTERS, key)
-
-    def _clusters(self, obj: Object | None) -> Iterator[Key]:
-        if obj is None:
-            yield from self._views[CACHE_CLUSTERS]
-        else:
-            metadata = obj["metadata"]
-            yield metadata["namespace"], metadata["labels"][names.LABEL_CACHE_CLUSTER]
+    def on_cluster_child(self, key: Key, before: Object | None, after: Object | None) -> None:
+        """A StatefulSet or DaemonSet of a CacheCluster changed: that looks."""
+        for cluster in {(_labels(obj) or {}).get(names.LABEL_CACHE_CLUSTER) for obj in (before, after)}:
+            if cluster:
+                self._add(CACHE_CLUSTERS, (key[0], cluster))
 
     def _dataset_changed(self, dataset: Key, *, only_loads: bool) -> None:
         """Those that read a Dataset look; those that run need not for what was loaded."""

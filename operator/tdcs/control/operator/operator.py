@@ -254,12 +254,12 @@ class Operator:
         if not self.scope.serves(resource, key[0]):
             return
         store = self._own[resource]
-        before = store.get(key)
-        if deleted:
+        before, after = store.get(key), None if deleted else obj
+        if after is None:
             store.pop(key, None)
         else:
-            store[key] = kept_job(obj) if resource is TRAINING_JOBS else obj
-        self._handlers.on_custom_resource(resource, key, obj, before=before, deleted=deleted)
+            store[key] = kept_job(after) if resource is TRAINING_JOBS else after
+        self._handlers.on_custom_resource(resource, key, before, after)
 
     def listed_again(self, resource: Resource) -> None:
         """The event source has lost its watch and lists again what exists, but not what was deleted meanwhile."""

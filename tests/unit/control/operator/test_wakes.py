@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.control.builders import dataset_object
 
+from tdcs.api import names
 from tdcs.control.context import WorkKey
 from tdcs.control.job_index import JobIndex, kept_job
 from tdcs.control.node_usage import PodAddresses, Usage
@@ -64,39 +65,95 @@ def pictures(**status: Any) -> Object:
 async def test_the_progress_of_a_load_wakes_only_jobs_that_wait_for_it(world: Any) -> None:
     handlers, woken = world
     before, after = pictures(loadedRatio=0.10), pictures(loadedRatio=0.11)
-    handlers.on_custom_resource(DATASETS, ("n", "pictures"), after, before=before, deleted=False)
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), before, after)
     assert await woken() == ["waits"]
 
 
 async def test_a_dataset_that_cannot_be_read_any_more_wakes_those_that_read_it_too(world: Any) -> None:
     handlers, woken = world
     gone = {"type": "Mounted", "status": "False", "reason": "SourceGone"}
-    handlers.on_custom_resource(
-        DATASETS, ("n", "pictures"), pictures(conditions=[gone]), before=pictures(), deleted=False
-    )
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), pictures(), pictures(conditions=[gone]))
     assert await woken() == ["runs", "waits"]
-    handlers.on_custom_resource(DATASETS, ("n", "pictures"), pictures(), before=pictures(), deleted=True)
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), pictures(), None)
     assert await woken() == ["runs", "waits"]
 
 
 async def test_a_deleted_pod_wakes_its_job_alone(world: Any) -> None:
     handlers, woken = world
     pod = {"metadata": {"name": "runs-worker-0-abcde", "labels": {"tdcs.io/training-job": "runs"}}}
-    handlers.on_job_child(("n", "runs-worker-0-abcde"), pod)
+    handlers.on_job_child(("n", "runs-worker-0-abcde"), None, pod)
     assert await woken() == ["runs"]
-    handlers.on_job_child(("n", "runs-worker-0-abcde"), None)
+    handlers.on_job_child(("n", "runs-worker-0-abcde"), pod, None)
     assert await woken() == ["runs"]
-    handlers.on_job_child(("n", "runs-worker-0-abcde"), None)
-    assert await woken() == []
 
 
 async def test_a_deleted_workload_wakes_its_job_alone(world: Any) -> None:
     handlers, woken = world
     workload = {"metadata": {"name": "w", "labels": {"tdcs.io/training-job": "waits"}}}
-    handlers.on_workload(("n", "w"), workload)
+    handlers.on_workload(("n", "w"), None, workload)
     assert await woken() == ["waits"]
-    handlers.on_workload(("n", "w"), None)
+    handlers.on_workload(("n", "w"), workload, None)
     assert await woken() == ["waits"]
+
+
+def nodes_world() -> tuple[EventHandlers, KeyedQueue[WorkKey], list[str]]:
+    """Handlers with two CacheClusters, their queue, and each touch of the queue of jobs."""
+    touched: list[str] = []
+
+    class Touched:
+        def touch(self, **of: bool) -> None:
+            touched.append(",".join(of))
+
+    gangs: Any = Touched()
+    clusters = {("tdcs-system", name): {"metadata": {"name": name}} for name in ("default", "other")}
+    views: Any = {CACHE_CLUSTERS: clusters, DATASETS: {}, PRELOADS: {}, TRAINING_JOBS: JobIndex()}
+    queue: KeyedQueue[WorkKey] = KeyedQueue()
+    handlers = EventHandlers(
+        views=views,
+        queue=queue,
+        namespace="tdcs-system",
+        gangs=gangs,
+        usage=Usage(),
+        pod_addresses=PodAddresses(),
+    )
+    return handlers, queue, touched
+
+
+def node(*, gpus: str = "8", heartbeat: str = "1", unschedulable: bool = False, zone: str = "a") -> Object:
+    return {
+        "metadata": {"name": "node", "labels": {"zone": zone}},
+        "spec": {"unschedulable": unschedulable},
+        "status": {"allocatable": {"nvidia.com/gpu": gpus}, "conditions": [{"lastHeartbeatTime": heartbeat}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wakes_jobs", "wakes_clusters"),
+    [
+        (node(), node(heartbeat="2"), False, False),
+        (node(), node(gpus="7"), True, False),
+        (node(), node(unschedulable=True), True, False),
+        (node(), node(zone="b"), True, True),
+        (None, node(), True, True),
+        (node(), None, True, True),
+    ],
+    ids=["heartbeat", "size", "cordon", "label", "new", "gone"],
+)
+async def test_a_node_wakes_by_what_placements_depend_on(
+    before: Object | None, after: Object | None, wakes_jobs: bool, wakes_clusters: bool
+) -> None:
+    handlers, queue, touched = nodes_world()
+    handlers.on_node(("", "node"), before, after)
+    assert touched == (["nodes"] if wakes_jobs else [])
+    assert len(queue) == (2 if wakes_clusters else 0)
+
+
+async def test_a_deleted_workload_set_wakes_its_cache_cluster_alone() -> None:
+    handlers, queue, _ = nodes_world()
+    metadata = {"name": "x", "namespace": "tdcs-system", "labels": {names.LABEL_CACHE_CLUSTER: "other"}}
+    handlers.on_cluster_child(("tdcs-system", "x"), {"metadata": metadata}, None)
+    assert [str(await queue.get())] == ["CacheCluster tdcs-system/other"]
+    assert not len(queue)
 
 
 def test_the_index_follows_what_becomes_of_jobs() -> None:
@@ -159,11 +216,9 @@ async def test_what_an_owner_shares_or_takes_back_wakes_those_that_read_by_it() 
 
     changed = pictures()
     changed["metadata"]["generation"] = 7
-    handlers.on_custom_resource(DATASETS, ("n", "pictures"), changed, before=pictures(), deleted=False)
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), pictures(), changed)
     assert await woken() == {("n", "pictures"), ("b", "reads")}
-    handlers.on_custom_resource(
-        DATASETS, ("n", "pictures"), pictures(loadedRatio=0.5), before=pictures(), deleted=False
-    )
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), pictures(), pictures(loadedRatio=0.5))
     assert await woken() == set()
-    handlers.on_namespace(("", "n"), {"metadata": {"labels": {"org": "vision"}}})
+    handlers.on_namespace(("", "n"), None, {"metadata": {"labels": {"org": "vision"}}})
     assert await woken() == {("n", "pictures"), ("b", "reads"), ("b", "reads-another")}
