@@ -106,14 +106,19 @@ def as_worker(*, node: str, gone: frozenset[str], holdings: ScaleInInput) -> wor
     )
 
 
-def forecast(*, node: str, draining: frozenset[str], holdings: ScaleInInput) -> str:
+def forecast(*, node: str, draining: frozenset[str], holdings: ScaleInInput, why: str = "") -> str:
     """What will become of what lies on a worker that leaves, in words. Which nodes take it is for the grants that are
-    made without the worker, and what they have no room for is known when it goes (`farewell`)."""
+    made without the worker, and what they have no room for is known when it goes (`farewell`).
+
+    Args:
+        why: what its node has to do with it; empty: nothing.
+    """
     alone = remaining(node=node, draining=draining, mounts=holdings.mounts)
+    leaves = f"the worker of node {node} leaves{f', because {why}' if why else ''}"
     if not alone:
-        return f"the worker of node {node} leaves; no data lies there alone"
+        return f"{leaves}; no data lies there alone"
     return (
-        f"the worker of node {node} leaves: {human(alone)} of cached data lie on no staying worker, and move to "
+        f"{leaves}: {human(alone)} of cached data lie on no staying worker, and move to "
         "staying ones as far as these have room"
     )
 

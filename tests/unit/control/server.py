@@ -139,7 +139,7 @@ class Server:
         known = self.store(resource).get(key)
         metadata = {**obj["metadata"], "resourceVersion": str(next(self._numbers))}
         if known is not None and known.get("spec") != obj.get("spec"):
-            metadata["generation"] = known["metadata"]["generation"] + 1
+            metadata["generation"] = known["metadata"].get("generation", 1) + 1
         made = {**copied(obj), "metadata": metadata}
         self.play(resource, made)
         if resource is not EVENTS:

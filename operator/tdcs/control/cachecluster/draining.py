@@ -15,6 +15,7 @@ from tdcs.control.context import Context
 from tdcs.decide import leaving_workers
 from tdcs.decide.cache.mount_standing import EPOCH
 from tdcs.decide.leaving_workers import DrainStep, ScaleInInput
+from tdcs.decide.node_departure import Departure, departure
 from tdcs.engine.holder_table import table_seconds
 from tdcs.model.cache_engine import EngineError, NoSuchWorkerError, WorkerInfo
 from tdcs.model.kube_objects import Object
@@ -175,8 +176,11 @@ class Drain:
             handover_seconds=self._handover_seconds(node),
             now=self._context.now(),
         )
+        leaves = self._departure(node)
         if step is DrainStep.BEGIN:
-            await self._begin(one, gone=gone)
+            await self._begin(one, gone=gone, why=leaves.why if leaves is not None else "")
+        if leaves is not None and leaves.may_return:
+            return False  # what it holds is on its disk, and is used again should the node be back
         late = step is DrainStep.TIME_OUT
         if not (late or step is DrainStep.FINISH) or not await self._retired(node, forced=late):
             return False
@@ -191,11 +195,17 @@ class Drain:
             return 0.0
         return self._context.settings.handover_seconds * table_seconds(len(self._workers or ()))
 
-    async def _begin(self, worker_set: Object, *, gone: frozenset[str]) -> None:
+    def _departure(self, node: str) -> Departure | None:
+        live = self._context.stores.nodes.get(("", node))
+        return departure(live) if live is not None else None
+
+    async def _begin(self, worker_set: Object, *, gone: frozenset[str], why: str) -> None:
         annotations = {names.ANNOTATION_DRAINING: self._context.now()}
         await self._merge(worker_set, {"metadata": {"annotations": annotations}})
         if self._workers is not None:
-            text = leaving_workers.forecast(node=node_of(worker_set), draining=gone, holdings=self._holdings)
+            text = leaving_workers.forecast(
+                node=node_of(worker_set), draining=gone, holdings=self._holdings, why=why
+            )
             await self._tell(reason="Draining", message=text)
 
     async def _retired(self, node: str, *, forced: bool) -> bool:

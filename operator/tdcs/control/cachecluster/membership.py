@@ -12,6 +12,7 @@ from tdcs.control.dataset.cached_data import CachedData
 from tdcs.decide import job_followers, leaving_workers
 from tdcs.decide.cache.cache_quotas import within_quotas
 from tdcs.decide.leaving_workers import ScaleInInput
+from tdcs.decide.node_departure import may_cache
 from tdcs.decide.place import placement_input
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO
 from tdcs.model.cache_view import CacheView
@@ -48,10 +49,11 @@ class Membership:
 
     def members(self, cluster: CacheCluster, sets: list[Object], name: str, view: CacheView) -> Members:
         """The nodes that shall have a worker."""
+        answering = {worker.name for worker in view.workers if worker.live}
         nodes = {
             name: node
             for (_, name), node in self._context.stores.nodes.items()
-            if not node["metadata"].get("deletionTimestamp")
+            if may_cache(node, answers=name in answering)
         }
         present = [node_of(child) for child in sets]
         nothing = ScaleInInput(draining=frozenset(node_of(child) for child in sets if is_leaving(child)))

@@ -12,6 +12,7 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.decide.cache.dataset_demand import datasets_of, grown_nodes, stage_of
+from tdcs.decide.node_departure import departure
 from tdcs.decide.queue.job_places import readable_copies
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object
@@ -82,7 +83,7 @@ def _node_size(node: Object | None) -> object:
 
 def _node_view(node: Object | None) -> object:
     """What of a node says which cache clusters and pods may be there."""
-    return None if node is None else (_labels(node), (node.get("spec") or {}).get("taints"))
+    return None if node is None else (_labels(node), (node.get("spec") or {}).get("taints"), departure(node))
 
 
 class ClaimUse:
