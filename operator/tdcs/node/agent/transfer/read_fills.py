@@ -19,7 +19,7 @@ import xxhash
 
 from tdcs.model.block_identity import identity_of
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.partial_file import DiskError, PartialFile
+from tdcs.node.agent.disk.partial_file import BusyError, DiskError, PartialFile
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -113,6 +113,8 @@ class ReadFills:
                 self._keep_whole(mount, ledger, place, content)
             elif whole_part and not place.offset % PART_BYTES:
                 self._keep_part(mount, ledger, place, content)
+        except BusyError:
+            return  # its file is being changed; the next block may be kept
         except (DiskError, OSError) as error:
             self._note_short(mount, ledger, length=0, reason=str(error))
 

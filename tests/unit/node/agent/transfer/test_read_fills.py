@@ -14,6 +14,7 @@ from tests.support.dataplane.agents import MOUNT, Version, content_of, fill, fol
 
 from tdcs.model.agent_state import NO_SLOTS
 from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.partial_file import BusyError
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -208,6 +209,24 @@ def test_a_full_disk_costs_no_read_and_leaves_nothing_behind(
     world.now = 3 * FULL_SECONDS
     world.read("a/small")
     assert world.kept == {"a/small": FILES["a/small"]}
+
+
+def test_a_file_that_is_being_changed_is_not_kept_and_stops_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def busy(*_: object, **__: object) -> None:
+        raise BusyError("the file is being copied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.disk, "create", busy)
+        world.read("a/small")
+        world.read("large", length=PART_BYTES)
+    assert world.ledger.held_bytes() == 0
+    assert not world.ledger.claims
+    assert world.fills.fills(world.mount)
+    assert not caplog.text
+    world.read("a/small")
+    assert world.ledger.held_bytes() == len(FILES["a/small"])
 
 
 def test_so_many_blocks_are_put_together_at_once_and_no_more(tmp_path: Path) -> None:
