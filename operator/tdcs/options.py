@@ -17,7 +17,7 @@ the command line.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, field, fields
 from functools import wraps
 from pathlib import Path
@@ -152,6 +152,20 @@ def options_of(model: type[Model]) -> Callable[[Callable[[Model], None]], Callab
         return command
 
     return decorate
+
+
+def parse(model: type[Model], arguments: Sequence[str]) -> Model:
+    """The settings that a command line gives; options of other settings are passed over.
+
+    Raises:
+        click.ClickException: one of the model's options has no good value, or is missing.
+    """
+    found: list[Model] = []
+    command = click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
+        options_of(model)(found.append)
+    )
+    command.main(list(arguments), standalone_mode=False)
+    return found[0]
 
 
 def _declare(declared: Field[Any], *, hint: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:

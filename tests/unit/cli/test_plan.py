@@ -76,7 +76,25 @@ def cluster(
         "spec": {},
         "status": {"workers": workers},
     }
-    return {"nodes": nodes, "datasets": datasets, "pods": pods, "cacheclusters": [cache], "trainingjobs": []}
+    return {
+        "nodes": nodes,
+        "datasets": datasets,
+        "pods": pods,
+        "cacheclusters": [cache],
+        "trainingjobs": [],
+        "deployments": [operator()],
+    }
+
+
+def operator(*options: str) -> Object:
+    """The Deployment of an operator with these options beside its usual ones."""
+    usual = ("operator", "--namespace=tdcs-system", "--health-port=8080", "--lease=tdcs-operator")
+    container = {"name": "operator", "args": [*usual, *options]}
+    labels = {"app.kubernetes.io/component": "operator"}
+    return {
+        "metadata": {"name": "tdcs-operator", "namespace": "tdcs-system", "labels": labels},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
 
 
 def job(*, workers: float = 2, data: str = "pictures", gpus: int = 1, **spec: Any) -> Object:
@@ -467,7 +485,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_of_a_job_in_a_queue_of_kueue_the_plan_says_that_kueue_decides(tmp_path: Path) -> None:
     wanted = job()
     wanted["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
-    answer = found(planned(tmp_path, {**SMALL, "workloads": []}, wanted, "--json")[0])
+    objects = {**SMALL, "workloads": [], "deployments": [operator("--kueue")]}
+    answer = found(planned(tmp_path, objects, wanted, "--json")[0])
     assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (None, "WaitsInKueue")
     assert "LocalQueue gpu" in answer["turn"]["message"]
     assert answer["starts_now"] is None
@@ -480,5 +499,5 @@ def test_a_job_that_waits_in_kueue_stands_before_nobody_in_the_own_queue(tmp_pat
         "labels": {"kueue.x-k8s.io/queue-name": "gpu"},
     }  # fmt: skip
     waits = {**other, "status": {"conditions": [{"type": "DataReady", "status": "True"}]}}
-    answer = found(planned(tmp_path, {**SMALL, "workloads": [], "trainingjobs": [waits]}, job(), "--json")[0])
-    assert answer["turn"]["yes"]
+    objects = {**SMALL, "workloads": [], "trainingjobs": [waits], "deployments": [operator("--kueue")]}
+    assert found(planned(tmp_path, objects, job(), "--json")[0])["turn"]["yes"]

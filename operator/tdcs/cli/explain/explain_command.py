@@ -20,6 +20,8 @@ from tdcs.cli.console import Console
 from tdcs.cli.explain.explained_dataset import explain_dataset
 from tdcs.cli.explain.explained_job import JobReport, JobWorld, PodPlace, explain
 from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
+from tdcs.cli.explain.explained_turn import asked_now, is_asked
+from tdcs.cli.plan.read_cluster import read_world
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError
 from tdcs.kube.events import utc_now
@@ -196,6 +198,7 @@ async def _world(api: KubeApi, *, name: str, namespace: str) -> JobWorld:
         sees_pods=own is not None,
         nodes=await _all(api, NODES),
         pods=await _all(api, PODS),
+        turn=asked_now(await read_world(api, found)) if is_asked(found) else None,
     )
 
 

@@ -11,6 +11,7 @@ from tdcs.api.trainingjob_status import DataStall, TrainingJobStatus
 from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.explain.explained_meeting import meeting_sentence
 from tdcs.cli.explain.explained_room import Placer, free_room, why_not
+from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.place.data_location import held, wanted_near
 from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.node_score import MAX_SCORE, bytes_on_node, node_scores
@@ -38,7 +39,8 @@ class JobWorld:
     """What was read from the API server.
 
     `nodes` and `pods` (those of all namespaces) are None when the user may not list them: then less can be said.
-    `sees_pods`: whether the user may list the pods of the job's namespace.
+    `sees_pods`: whether the user may list the pods of the job's namespace. `turn`: what is decided about it now, if it
+    waits; None: that is not known.
     """
 
     job: Object
@@ -47,6 +49,7 @@ class JobWorld:
     sees_pods: bool = True
     nodes: Sequence[Object] | None = None
     pods: Sequence[Object] | None = None
+    turn: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +325,9 @@ def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
 
 def _remarks(job: TrainingJob, status: TrainingJobStatus, world: JobWorld) -> list[str]:
     found = []
+    if world.turn is not None and world.turn.message != status.message:
+        does = "may start" if world.turn.admitted else "waits"
+        found.append(f"As things are now, it {does} ({world.turn.reason}): {world.turn.message}.")
     if not world.sees_pods:
         found.append(
             "What is said of its pods is what its status remembers: you may not list pods in its namespace (ask an "

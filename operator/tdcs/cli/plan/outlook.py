@@ -14,17 +14,18 @@ from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.plan.forecast import Forecast, Speeds, forecast, measured_rate
 from tdcs.cli.plan.placing import PlannedPod, place_pods
 from tdcs.cli.plan.planned_cache import CacheOutlook, Leaving, cache_outlook
-from tdcs.cli.plan.planned_world import PLANNED_UID, PlanWorld, applied, stores_of
+from tdcs.cli.plan.planned_world import PlanWorld, applied, stores_of
 from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang_queue import GangQueue
-from tdcs.control.job.queue.queue_preview import preview
+from tdcs.control.operator.queue_preview import Preview, preview
 from tdcs.decide.cache.eviction_order import Policy
 from tdcs.decide.job.job_phase import data
 from tdcs.decide.job.observed_job import Observed
+from tdcs.decide.kueue.workload_standing import QueueStanding
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, PODS, TRAINING_JOBS
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, PODS
 from tdcs.model.pod_resources import Amounts, pod_requests
 
 
@@ -68,6 +69,20 @@ class JobPlan:
     unknown: tuple[str, ...] = ()
 
 
+_DATA_IS_READY = Admission(
+    admitted=True,
+    data_ready=True,
+    reason=Reason.READY,
+    message="it does not queue (scheduling.gang is false): its pods are made at once, and run as they find room",
+)
+"""What its datasets say, when it is asked whose turn it is."""
+
+_BY_KUEUE = "Kueue decides, once it has looked at its Workload"
+
+_SEEN_ALONE = frozenset({Reason.SUSPENDED, Reason.IN_KUEUE})
+"""Answers that follow from the job alone."""
+
+
 def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Policy]) -> JobPlan:
     """What would become of the job.
 
@@ -79,8 +94,17 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
     ready = stores_of(world, conditions=[names.DATA_READY])
     seen, lines = _observed(world, spec)
     found = data(seen, now=world.now)
-    turn = preview(stores=ready, uid=PLANNED_UID, kueue=world.has_kueue)
-    admitted = turn.admission.admitted
+    turn = preview(
+        stores=ready,
+        settings=world.settings,
+        obj=ready.training_jobs[world.namespace, world.name],
+        seen=seen,
+        standing=QueueStanding(exists=True, message=_BY_KUEUE),
+        now=world.now,
+        data=_DATA_IS_READY,
+    )
+    decision = turn.decision
+    admitted = decision is not None and decision.admitted
     having = stores_of(world, conditions=[names.DATA_READY, names.ADMITTED] if admitted else [])
     caches = {
         cluster: cache_outlook(
@@ -112,7 +136,7 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
             nodes=max(len(nodes), 1),
             waits_for_data=waits,
         )
-    data_ready, queued = _answer(found), _turn(world, spec, turn.admission)
+    data_ready, queued = _answer(found), _turn(world, turn)
     return JobPlan(
         job=f"{world.namespace}/{world.name}",
         starts_now=_both(data_ready.yes, queued.yes),
@@ -178,17 +202,15 @@ def _observed(world: PlanWorld, spec: TrainingJobSpec) -> tuple[Observed, list[s
     return seen, lines
 
 
-def _turn(world: PlanWorld, spec: TrainingJobSpec, admission: Admission) -> StartAnswer:
-    if spec.run_policy.suspend:
-        text = "spec.runPolicy.suspend is true: no pod is made until it is set to false"
-        return StartAnswer(yes=False, reason="SuspendedByUser", message=text)
-    if admission.reason is Reason.IN_KUEUE:
-        return StartAnswer(yes=None, reason=admission.reason.value, message=admission.message)
-    hidden = [kind.plural for kind in (NODES, PODS, TRAINING_JOBS) if not world.sees_all(kind)]
-    if hidden:
+def _turn(world: PlanWorld, turn: Preview) -> StartAnswer:
+    decision = turn.decision
+    hidden = world.hidden_from_queue
+    if decision is None or (hidden and decision.reason not in _SEEN_ALONE):
         text = f"you may not list {', '.join(hidden)} of the whole cluster, so its place in the queue is not known"
         return StartAnswer(yes=None, reason="Unknown", message=text)
-    return _answer(admission)
+    yes = None if decision.reason is Reason.IN_KUEUE else decision.admitted
+    more = "; nodes would be asked for" if turn.asks_for_nodes and not decision.admitted else ""
+    return StartAnswer(yes=yes, reason=decision.reason.value, message=f"{decision.message}{more}")
 
 
 def _both(one: bool | None, other: bool | None) -> bool | None:
@@ -237,7 +259,7 @@ def _pods(
 ) -> tuple[PlannedPod, ...]:
     job = applied(world, conditions=[names.DATA_READY])
     stores = stores_of(world, conditions=[names.DATA_READY])
-    queue = GangQueue(stores=stores, queue=KeyedQueue())
+    queue = GangQueue.by(world.settings, stores=stores, queue=KeyedQueue())
     copies = CopyChoices(stores=stores, room=queue.room_near, turns=queue.turns).of(job, seen, admitted=True)
     return place_pods(
         job=job,
@@ -298,7 +320,7 @@ def _lacks(held: Mapping[str, int], granted: Mapping[str, int]) -> int:
 
 
 def _unknown(world: PlanWorld, *, caches: Mapping[str, CacheOutlook | None], known: bool) -> Sequence[str]:
-    found = []
+    found = [world.operator.unknown] if world.operator.unknown else []
     if not known:
         found.append("where its pods would be: you may not list the nodes, and the pods of all namespaces")
     if not world.sees_all(DATASETS):

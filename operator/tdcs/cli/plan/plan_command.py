@@ -17,11 +17,10 @@ from tdcs.cli.plan.dry_run import check_children, check_job
 from tdcs.cli.plan.forecast import Forecast, Speeds
 from tdcs.cli.plan.job_file import read_job
 from tdcs.cli.plan.outlook import JobPlan, plan
-from tdcs.cli.plan.planned_world import NEEDED, READ, PlanWorld
+from tdcs.cli.plan.read_cluster import read_world
 from tdcs.control.dataset.installed_policies import installed_policies
 from tdcs.kube.api import KubeApi
-from tdcs.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError
-from tdcs.kube.events import utc_now
+from tdcs.kube.errors import ConflictError, KubeError
 from tdcs.model.humanize import duration, human, times
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import TRAINING_JOBS
@@ -151,42 +150,6 @@ async def _planned(
         if applies:
             await _create(api, job, found.forecast)
         return found, applies
-
-
-async def read_world(api: KubeApi, job: Object, *, now: str = "") -> PlanWorld:
-    """Everything that the user may list.
-
-    Raises:
-        click.ClickException: not even Datasets and TrainingJobs of the job's namespace may be listed.
-    """
-    namespace = job["metadata"]["namespace"]
-    objects: dict[str, list[Object]] = {}
-    hidden, partly = set(), set()
-    for resource in READ:
-        try:
-            objects[resource.plural] = (await api.list(resource)).items
-            continue
-        except ForbiddenError as error:
-            refused = error
-        except NotFoundError:
-            if resource.plural in NEEDED:
-                raise
-            continue
-        try:
-            if not resource.namespaced:
-                raise refused
-            objects[resource.plural] = (await api.list(resource, namespace=namespace)).items
-            partly.add(resource.plural)
-        except ForbiddenError as error:
-            if resource.plural in NEEDED:
-                raise click.ClickException(
-                    f"{error}; without it nothing can be planned: ask for the right to list "
-                    f"{resource.plural}.{resource.group} in namespace {namespace}"
-                ) from error
-            hidden.add(resource.plural)
-    return PlanWorld(
-        job=job, now=now or utc_now(), objects=objects, hidden=frozenset(hidden), partly=frozenset(partly)
-    )
 
 
 async def _create(api: KubeApi, job: Object, forecast: Forecast | None) -> None:

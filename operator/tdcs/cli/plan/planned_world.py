@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
-from tdcs.control.context import Stores
+from tdcs.cli.plan.operator_settings import FoundSettings
+from tdcs.control.context import Settings, Stores
+from tdcs.control.job_index import has_ended
 from tdcs.control.node_usage import Usage, trimmed
 from tdcs.model.kube_objects import Object, pod_has_ended
 from tdcs.model.kube_resources import (
@@ -41,6 +43,9 @@ READ: tuple[Resource, ...] = (
 
 NEEDED = frozenset({DATASETS.plural, TRAINING_JOBS.plural})
 
+OF_QUEUE = (NODES, PODS, TRAINING_JOBS, JOBS, NAMESPACES, RESOURCE_QUOTAS)
+"""On these the queue's answer depends; on PriorityClasses where a job names one."""
+
 PLANNED_UID = "planned"
 """The uid of the job, which has none yet."""
 
@@ -54,6 +59,7 @@ class PlanWorld:
         objects: those of each kind, by plural.
         hidden: kinds that the user may not list at all, by plural.
         partly: kinds that the user may list in the job's own namespace only.
+        operator: how the operator is set.
     """
 
     job: Object
@@ -61,6 +67,23 @@ class PlanWorld:
     objects: Mapping[str, Sequence[Object]] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
     partly: frozenset[str] = frozenset()
+    operator: FoundSettings = field(default_factory=FoundSettings)
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the operator; unknown ones are the chart's, with Kueue where there is one."""
+        return self.operator.settings or Settings(kueue=self.has_kueue)
+
+    @property
+    def hidden_from_queue(self) -> list[str]:
+        """The kinds on which the queue's answer depends, and of which not all may be listed."""
+        classes = [PRIORITY_CLASSES] if self._names_a_class else []
+        return [kind.plural for kind in (*OF_QUEUE, *classes) if not self.sees_all(kind)]
+
+    @property
+    def _names_a_class(self) -> bool:
+        jobs = (self.job, *self.of(TRAINING_JOBS))
+        return any("priorityClassName" in str(each.get("spec")) and not has_ended(each) for each in jobs)
 
     @property
     def namespace(self) -> str:
@@ -98,7 +121,7 @@ def stores_of(world: PlanWorld, *, conditions: Sequence[str] | None) -> Stores:
     if conditions is not None:
         jobs[world.namespace, world.name] = applied(world, conditions=conditions)
     return Stores(
-        namespace=_operator_namespace(world),
+        namespace=operator_namespace(world.of(CACHE_CLUSTERS)),
         cache_clusters=_by_key(world, CACHE_CLUSTERS),
         datasets=_by_key(world, DATASETS),
         preloads=_by_key(world, PRELOADS),
@@ -137,9 +160,9 @@ def applied(world: PlanWorld, *, conditions: Sequence[str]) -> Object:
     }
 
 
-def _operator_namespace(world: PlanWorld) -> str:
+def operator_namespace(cache_clusters: Sequence[Object]) -> str:
     """Where the CacheClusters live that count: the usual namespace, or the only one that has some."""
-    found = sorted({str(each["metadata"].get("namespace", "")) for each in world.of(CACHE_CLUSTERS)})
+    found = sorted({str(each["metadata"].get("namespace", "")) for each in cache_clusters})
     return names.SYSTEM_NAMESPACE if names.SYSTEM_NAMESPACE in found or not found else found[0]
 
 

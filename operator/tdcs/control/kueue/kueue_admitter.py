@@ -17,6 +17,7 @@ from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.pod_demand import PodDemands, class_of
 from tdcs.control.kueue import own_workload
+from tdcs.control.kueue.kueue_answer import KueueAnswer
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_headline import running
@@ -26,7 +27,7 @@ from tdcs.decide.job.start_timeout import HeldUp, held_up
 from tdcs.decide.kueue import workload_standing
 from tdcs.decide.kueue.kueue_nodes import PodSetPlacement, pod_set_name
 from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
-from tdcs.decide.kueue.workload_standing import QueueStanding, decided_by_kueue, sized_by_kueue, standing_of
+from tdcs.decide.kueue.workload_standing import QueueStanding, standing_of
 from tdcs.decide.queue.whose_job import local_queue
 from tdcs.kube.apply import belongs, foreign
 from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
@@ -71,9 +72,10 @@ class KueueAdmitter:
         short = self.gangs.missing_place(obj) if ready and not seen.was_admitted else ""
         workload = await self._workload(obj, seen, is_ready=ready and not short, preferred=preferred)
         standing = standing_of(workload)
-        return KueueTurn(
-            obj, sized_by_kueue(seen, standing), workload=workload, standing=standing, short=short, kueue=self
+        answer = KueueAnswer(
+            obj, seen, standing=standing, short=short, queue=queue, gangs=self.gangs, copies=self.copies
         )
+        return KueueTurn(answer, workload=workload, standing=standing, kueue=self)
 
     def withdraw(self, uid: str) -> None:
         """See `Admitter`."""
@@ -242,40 +244,17 @@ class KueueTurn:
     """One pass over a job in a queue of Kueue; see `Turn`."""
 
     def __init__(
-        self,
-        obj: Object,
-        seen: Observed,
-        *,
-        workload: Object | None,
-        standing: QueueStanding,
-        short: str,
-        kueue: KueueAdmitter,
+        self, answer: KueueAnswer, *, workload: Object | None, standing: QueueStanding, kueue: KueueAdmitter
     ) -> None:
-        self.seen: Final = seen
-        self._obj: Final = obj
-        self._uid: Final = str(obj["metadata"]["uid"])
+        self.seen: Final = answer.seen
+        self._answer: Final = answer
         self._workload: Final = workload
         self._standing: Final = standing
-        self._short = short
         self._kueue: Final = kueue
 
     def decide(self, *, now: str, over: bool) -> Decision | None:
         """See `Turn`."""
-        seen, gangs = self.seen, self._kueue.gangs
-        data = decisions.data(seen, now=now)
-        may_start = data.admitted and not seen.spec.run_policy.suspend and not over
-        if self._standing.admitted and may_start and not seen.was_admitted:
-            self._short = gangs.take_places(self._obj)
-        elif not seen.was_admitted:
-            gangs.withdraw(self._uid)
-        if self._short:
-            gangs.await_place(self._obj)
-        queue = local_queue(self._obj, kueue=True)
-        decision = decided_by_kueue(
-            seen, self._standing, queue=queue, data=data, over=over, short=self._short
-        )
-        copies = self._kueue.copies.of(self._obj, seen, admitted=decision.admitted)
-        return replace(decision, copies=copies, queue=queue)
+        return self._answer.decide(now=now, over=over)
 
     async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
         """See `Turn`: the nodes of the flavors, and the domains of a topology, of Jobs that are suspended."""
@@ -289,7 +268,9 @@ class KueueTurn:
         """See `Turn`."""
         if self._workload is not None:
             held = self._kueue.held_up(self.seen)
-            await self._kueue.follow(self._workload, self.seen, runs=runs, short=self._short, held=held)
+            await self._kueue.follow(
+                self._workload, self.seen, runs=runs, short=self._answer.short, held=held
+            )
 
     def due(self, *, now: str) -> float | None:
         """See `Turn`: its time to start, or to run again, is over. What Kueue decides changes its Workload, which wakes

@@ -176,16 +176,10 @@ class Operator:
         )
 
     def _queue_of_jobs(self) -> GangQueue:
-        settings = self.context.settings
-        return GangQueue(
+        return GangQueue.by(
+            self.context.settings,
             stores=self.context.stores,
             queue=self.context.queue,
-            patience=settings.gang_patience_seconds,
-            fair=settings.queue_order == "FairShare",
-            preempts=settings.preemption,
-            aging=settings.queue_aging_seconds,
-            kueue=settings.kueue,
-            provisioning=settings.node_provisioning,
             timed=self.metrics.timed_schedule,
         )
 

@@ -1,10 +1,11 @@
 """A gang after its admission: which of its pods have no place, how many workers it may have, when it queues again."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from tdcs.api.durations import seconds_between, seconds_since
-from tdcs.control.context import Context
+from tdcs.control.context import Settings, Stores
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.gang_requeue import Lack
 from tdcs.decide.job import job_phase as decisions
@@ -20,10 +21,21 @@ from tdcs.model.kube_objects import Object
 
 
 class Gangs:
-    """Watches over the places of admitted gangs."""
+    """Watches over the places of admitted gangs.
 
-    def __init__(self, *, context: Context, queue: GangQueue) -> None:
-        self._context = context
+    Args:
+        stores: the live views.
+        settings: of the operator.
+        now: the time.
+        queue: the own queue.
+    """
+
+    def __init__(
+        self, *, stores: Stores, settings: Settings, now: Callable[[], str], queue: GangQueue
+    ) -> None:
+        self._stores = stores
+        self._settings = settings
+        self._now = now
         self._queue = queue
 
     def short_of(self, seen: Observed) -> Short | None:
@@ -34,11 +46,11 @@ class Gangs:
         if short is None or not short.unseen or not short.since:
             return short
         awaited = unplaced_pods.awaited_schedulers(seen)
-        now = self._context.now()
+        now = self._now()
         recent = min(
             (
                 seconds_since(time, now=now)
-                for pod in self._context.stores.pods.values()
+                for pod in self._stores.pods.values()
                 if (pod["spec"].get("schedulerName") or "") in awaited and (time := scheduled_at(pod))
             ),
             default=math.inf,
@@ -86,10 +98,10 @@ class Gangs:
         """What ends the patience with an admitted gang, each with the seconds until then."""
         turns = self._queue.turns
         runs = running(seen)
-        if turns.of(uid).awaits_nodes and self._context.settings.node_provisioning == "Release":
+        if turns.of(uid).awaits_nodes and self._settings.node_provisioning == "Release":
             if not unplaced_pods.all_placed(seen):
                 limit, wanted = (
-                    self._context.settings.node_wait_seconds,
+                    self._settings.node_wait_seconds,
                     sum(map(seen.replicas, seen.spec.by_role())),
                 )
                 missing = NodesMissing(

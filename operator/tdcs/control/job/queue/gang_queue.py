@@ -9,12 +9,12 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tdcs.api import names
 from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
-from tdcs.control.context import Stores, WorkKey
+from tdcs.control.context import Settings, Stores, WorkKey
 from tdcs.control.job.queue import queue_snapshot
 from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
@@ -119,6 +119,23 @@ class GangQueue:
         self._failures = 0
         self._cost = 0.0
         self._started = False
+
+    @classmethod
+    def by(
+        cls, settings: Settings, *, stores: Stores, queue: KeyedQueue[WorkKey], **more: Any
+    ) -> "GangQueue":
+        """The queue as these settings of the operator have it: for the operator, and for whoever asks what it says."""
+        return cls(
+            stores=stores,
+            queue=queue,
+            patience=settings.gang_patience_seconds,
+            fair=settings.queue_order == "FairShare",
+            preempts=settings.preemption,
+            aging=settings.queue_aging_seconds,
+            kueue=settings.kueue,
+            provisioning=settings.node_provisioning,
+            **more,
+        )
 
     def start(self) -> None:
         self._started = True
@@ -375,6 +392,24 @@ class GangQueue:
         long that takes. What has changed meanwhile makes another pass; of what is not there any more nothing is
         admitted.
         """
+        sight = self._sight()
+        started = self._clock()
+        entries, found, asking = await asyncio.to_thread(
+            self._decide, sight.collector, sight.room, sight.after
+        )
+        self._cost = self._clock() - started
+        self._conclude(sight, entries, found, asking)
+
+    def look(self) -> tuple[Entries, Schedule]:
+        """One pass here and now, for whoever asks what the queue would say and is no operator: it asks for no pass of a
+        job, and `admission` and what is beside it answer from it."""
+        sight = self._sight()
+        entries, found, asking = self._decide(sight.collector, sight.room, sight.after)
+        self._conclude(sight, entries, found, asking)
+        return entries, found
+
+    def _sight(self) -> "_Sight":
+        """What a pass looks at: copies of the views, as they are now."""
         for obj in self._stores.live_jobs().values():
             self.turns.learn(str(obj["metadata"].get("uid", "")), obj)
         stores, known = queue_snapshot.copy_of(self._stores), self.turns.copy()
@@ -382,12 +417,15 @@ class GangQueue:
         # Once: nodes that change while the thread looks at these make another value of what is worked out of them.
         room = self._room.at(stores)
         collector = self._collector.at(stores, demands=self._demands.at(stores), room=room, turns=turns)
-        started = self._clock()
-        entries, found, asking = await asyncio.to_thread(self._decide, collector, room, turns)
-        self._cost = self._clock() - started
-        live = self._stores.live_jobs()
+        return _Sight(stores=stores, before=known, after=turns, room=room, collector=collector)
+
+    def _conclude(
+        self, sight: "_Sight", entries: Entries, found: Schedule, asking: Sequence[QueuedJob]
+    ) -> None:
+        """Keep what a pass has decided of what is still there, and wake the jobs that have another answer."""
+        stores, live = sight.stores, self._stores.live_jobs()
         keys = {str(obj["metadata"].get("uid", "")): key for key, obj in live.items()}
-        self.turns.take_in(before=known, after=turns)
+        self.turns.take_in(before=sight.before, after=sight.after)
         self.turns.keep(keys)
         self.requeues.drop_others(keys)
         self._demands.keep(keys)
@@ -517,6 +555,17 @@ class GangQueue:
     def _wake(self, key: Key, *, urgent: bool = False) -> None:
         """Ask for a pass of a job; what starts pods goes before what only reports."""
         self._queue.add(WorkKey(TRAINING_JOBS, *key), urgent=urgent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sight:
+    """What a pass looks at, and what it knew of the jobs before and knows after."""
+
+    stores: Stores
+    before: Turns
+    after: Turns
+    room: queue_snapshot.NodeRoom
+    collector: Collector
 
 
 def _readers(spec: TrainingJobSpec, role: Role) -> int:

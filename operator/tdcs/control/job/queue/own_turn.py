@@ -1,0 +1,159 @@
+"""What the own queue decides about one TrainingJob, from what is observed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tdcs.api import names
+from tdcs.api.trainingjob import Role
+from tdcs.control.job.queue.admitter import PodNodes
+from tdcs.control.job.queue.copy_choice import CopyChoices
+from tdcs.control.job.queue.gang import Gangs
+from tdcs.control.job.queue.gang_queue import GangQueue
+from tdcs.control.job.queue.provisioning_requests import LOOK_SECONDS, Followed
+from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job.job_phase import Decision
+from tdcs.decide.job.observed_job import Observed, started
+from tdcs.decide.queue.job_turn import record_of
+from tdcs.decide.queue.node_findings import released_finding
+from tdcs.decide.queue.pod_admission import Admission, Reason
+from tdcs.decide.queue.queue_stop import StopPolicy, stopped
+from tdcs.model.kube_objects import Object
+
+
+class OwnTurn:
+    """One pass over a job of the own queue; see `Turn`. It reads no API server, and writes nothing to it.
+
+    Args:
+        obj: the job.
+        seen: the same.
+        gangs: the own queue.
+        places: of gangs that were admitted.
+        copies: chooses the copies that the job reads.
+        nodes: the nodes that it has asked for; None: it has made no request.
+    """
+
+    def __init__(
+        self,
+        obj: Object,
+        seen: Observed,
+        *,
+        gangs: GangQueue,
+        places: Gangs,
+        copies: CopyChoices,
+        nodes: Followed | None,
+    ) -> None:
+        self.seen: Final = seen
+        self._obj: Final = obj
+        self._uid: Final = str(obj["metadata"]["uid"])
+        self._gangs: Final = gangs
+        self._places: Final = places
+        self._copies: Final = copies
+        self._nodes: Final = nodes
+
+    def decide(self, *, now: str, over: bool, data: Admission | None = None) -> Decision | None:
+        """See `Turn`; `data`: what its datasets say, where another answer is to be taken for theirs."""
+        seen, uid, gangs = self.seen, self._uid, self._gangs
+        if data is None:
+            data = decisions.data(seen, now=now)
+        decision = self._stopped(data, now=now) if not over else None
+        if decision is None and not over:
+            decision = self._yielded(now=now)
+        if decision is None and not over:
+            decision = self._places.requeue(seen, uid=uid, now=now)
+        if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
+            decision = _out_of_kueue(decisions.decision_of(seen=seen, data=data))
+        elif decision is None and (
+            seen.spec.run_policy.suspend or not data.admitted or not gangs.queues(self._obj, seen.spec)
+        ):
+            gangs.withdraw(uid)
+            decision = decisions.decision_of(seen=seen, data=data)
+        elif decision is None:
+            admission = gangs.admission(self._obj)
+            if admission is None:
+                return None
+            decision = decisions.decision_of(seen=seen, data=data, admission=admission)
+        growth = gangs.growth(uid) if decision.admitted and not over else None
+        wants_more = seen.replicas("Worker") < seen.spec.workers
+        if decision.admitted and wants_more and growth is None and not over:
+            growth = gangs.requeues.admission(uid)  # why it was given back the workers that it asks for
+            if growth is None:
+                gangs.touch()
+        copies = self._copies.of(self._obj, seen, admitted=decision.admitted)
+        turn = gangs.turns.of(uid)
+        return replace(
+            decision,
+            nodes=self._nodes.finding if self._nodes is not None else released_finding(seen, turn),
+            copies=copies,
+            passed=0 if decision.admitted else turn.passed,
+            growth=growth,
+            shortage=turn.lack if decision.admitted else "",
+            record=None if over else record_of(turn),
+        )
+
+    def _stopped(self, data: Admission, *, now: str) -> Decision | None:
+        """The decision on a job whose namespace is paused; None when that is no matter for it."""
+        seen, uid = self.seen, self._uid
+        policy = self._gangs.stop_policy(seen.namespace)
+        if policy is StopPolicy.NONE or seen.spec.run_policy.suspend:
+            return None
+        if seen.was_admitted:
+            if policy is not StopPolicy.DRAIN:
+                return None
+            self._gangs.withdraw(uid)
+            reason, message = stopped(seen.namespace, drained=True)
+            waits = decisions.data(seen, now=now, runs=False)
+            return decisions.gave_back(reason=reason, message=message, data=waits)
+        if not data.admitted:
+            return None
+        self._gangs.withdraw(uid)
+        before = next((one for one in seen.known.conditions if one.type == names.ADMITTED), None)
+        reason, message = stopped(seen.namespace)
+        if before is not None and before.reason == reason:
+            message = before.message  # that it was drained stays true
+        return decisions.gave_back(reason=reason, message=message, data=data)
+
+    def _yielded(self, *, now: str) -> Decision | None:
+        """The decision on a job whose place a more important one takes; None when none does."""
+        seen, message = self.seen, self._gangs.turns.of(self._uid).yields
+        if not message or not seen.was_admitted or seen.spec.run_policy.suspend:
+            return None
+        self._gangs.withdraw(self._uid)
+        waits = decisions.data(seen, now=now, runs=False)
+        return decisions.gave_back(reason=Reason.PREEMPTED, message=message, data=waits)
+
+    async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
+        """See `Turn`: the nodes that pods leave to larger ones, of Jobs that have not started yet."""
+        if all(map(started, own.values())):
+            self._gangs.clear_nodes_to_leave(self._uid)
+            return {}
+        marks = dict(self._nodes.marks) if self._nodes is not None else {}
+        return {
+            role: PodNodes(leave=self._gangs.nodes_to_leave(self._obj, role), marks=marks) for role in own
+        }
+
+    async def applied(self, *, runs: bool) -> None:
+        """See `Turn`."""
+
+    def due(self, *, now: str) -> float | None:
+        """See `Turn`: a pause is over, or the patience with a gang that does not run."""
+        turns = self._gangs.turns
+        pause, again = turns.pause_left(self._uid), turns.asking_left(self._uid)
+        if again == 0.0:
+            turns.change(self._uid, nodes_until=0.0)
+            self._gangs.touch()
+            again = None
+        if self._nodes is not None and turns.of(self._uid).nodes_since:
+            again = LOOK_SECONDS
+        places = None
+        if pause is None and self.seen.was_admitted and self.seen.spec.scheduling.gang:
+            places = self._places.due(self.seen, uid=self._uid, now=now)
+        return min((left for left in (pause, again, places) if left is not None), default=None)
+
+
+def _out_of_kueue(decision: Decision) -> Decision:
+    """Of a job that Kueue admitted, and that has left its queue since."""
+    if decision.reason is not Reason.KUEUE_ADMITTED:
+        return decision
+    text = "Kueue admitted it; it has no queue's label any more, and runs on"
+    return replace(decision, reason=Reason.READY, message=text)
