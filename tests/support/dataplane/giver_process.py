@@ -26,14 +26,6 @@ from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 
 
-class _Relayed:
-    """What a relay needs of a mount."""
-
-    def __init__(self, access: SourceAccess) -> None:
-        self.source = SourceState(path="", patience=Patience(), lock=threading.RLock(), clock=time.monotonic)
-        self.source.assign(access)
-
-
 def serve_blocks(tier: Path, port: int, *, journal: str, source: str, trust: str) -> None:
     """An agent's block service over a tier's folder; with `source` (a `SourceAccess` in JSON) it reads for others, with
     `trust` (a folder with a certificate) it speaks TLS."""
@@ -41,8 +33,9 @@ def serve_blocks(tier: Path, port: int, *, journal: str, source: str, trust: str
     disk.prepare()
     read_source = None
     if source:
-        mount = _Relayed(msgspec.json.decode(source, type=SourceAccess))
-        relay = SourceRelay(mount=lambda _: mount, stopped=threading.Event())  # type: ignore[arg-type, return-value]
+        given = SourceState(path="", patience=Patience(), lock=threading.RLock(), clock=time.monotonic)
+        given.assign(msgspec.json.decode(source, type=SourceAccess))
+        relay = SourceRelay(source=lambda _: given, stopped=threading.Event())
         read_source = relay.read
     service = BlockService(
         disk=disk,

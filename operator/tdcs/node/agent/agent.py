@@ -35,6 +35,7 @@ from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.failure_notes import FailureNotes
 from tdcs.node.agent.manifest_opener import ManifestOpener
 from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.mount.transfer_limits import InFlight
 from tdcs.node.agent.state_bound import bounded
 from tdcs.node.agent.state_feed import StateFeed
@@ -44,7 +45,7 @@ from tdcs.node.agent.transfer.processors import Processors
 from tdcs.node.agent.transfer.read_fills import ReadFills
 from tdcs.node.agent.transfer.registrar import IDLE_ENOUGH, Registrar, RegistrationLanes, lanes_now
 from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
-from tdcs.node.wire.frames import News
+from tdcs.node.wire.frames import News, SourceWanted
 from tdcs.trust.contexts import Contexts
 
 _log: Final = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Agent:
         self.inventory: Final = Inventory(disk=disk, room=self.room, lock=self._lock, clock=clock)
         self._lengths: Final = BlockLengths(disk=disk, inventory=self.inventory, clock=clock)
         self.kept: Final = KeptByViews(disk=disk, clock=clock)
-        self.fills: Final = ReadFills(disk=disk, room=self.room, clock=clock)
+        self._fills: Final = ReadFills(disk=disk, room=self.room, clock=clock)
         self._strays: Final = Strays(
             disk=disk, inventory=self.inventory, registrar=self.registrar, clock=clock
         )
@@ -234,6 +235,17 @@ class Agent:
             return News(1, 0, ())
         return found.readable.after(instance=instance, place=place, wait_seconds=wait_seconds)
 
+    def source_of(self, mount: str) -> SourceState | None:
+        """How the source of a mount answers; None: the mount is unknown. For the block service, in any thread."""
+        found = self.mounts.get(mount)
+        return None if found is None else found.source
+
+    def keep_read(self, wanted: SourceWanted, content: memoryview) -> None:
+        """Keep a piece that was read for a reader, where reads fill the cache; for the block service, in any thread."""
+        found = self.mounts.get(wanted.mount)
+        if found is not None:
+            self._fills.keep(found, wanted, content)
+
     # Life.
 
     async def run(self) -> None:
@@ -266,7 +278,7 @@ class Agent:
             self._background.start("kept", asyncio.to_thread(self.kept.look))
         if self._lengths.due():
             self._background.start("lengths", self._lengths.check())
-        self.fills.give_up_idle(mounts=self.mounts)
+        self._fills.give_up_idle(mounts=self.mounts)
         busy = False
         bringing = False
         working = [mount for mount in self.mounts.values() if not mount.at_rest()]
@@ -274,7 +286,7 @@ class Agent:
             self._lanes.start(working)
         for mount in working:
             wanted = mount.wanted
-            if wanted is not None and self._opener.due(mount, wanted):
+            if wanted is not None and self._opener.due(mount.path, wanted, ledger=mount.ledger):
                 self._background.start(f"manifest {mount.path}", self._follow(mount, wanted))
             mount.pass_over_silent_peers()
             bringing = bringing or self._brings(mount)
@@ -443,7 +455,7 @@ class Agent:
         mounts: dict[str, MountState] = {}
         for path, mount in self.mounts.items():
             mounts[path] = msgspec.structs.replace(
-                mount.state(), check=self.checker.state(path), fills=self.fills.fills(mount)
+                mount.state(), check=self.checker.state(path), fills=self._fills.fills(mount)
             )
         self._feed.publish(
             used_bytes=self.room.used + self.kept.bytes,

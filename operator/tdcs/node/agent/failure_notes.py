@@ -11,7 +11,7 @@ from tdcs.node.agent.disk.mount_notes import MountNotes
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.failed_fetches import FailedBlocks
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.mount_blocks import MountBlocks
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ class FailureNotes:
         if found is not None:
             ledger.restore_failures(found.blocks)
 
-    def due(self, mounts: Collection[MountWork]) -> bool:
+    def due(self, mounts: Collection[MountBlocks]) -> bool:
         return self._clock() >= self._until and any(
             self._kept.get(mount.path) != _change(mount) for mount in mounts
         )
 
-    async def keep(self, mounts: Collection[MountWork]) -> None:
+    async def keep(self, mounts: Collection[MountBlocks]) -> None:
         """Note what has changed; a disk that refuses is asked again after the next change."""
         self._until = self._clock() + _PAUSE_SECONDS
         for mount in mounts:
@@ -66,6 +66,6 @@ class FailureNotes:
         self._notes.remove(mount)
 
 
-def _change(mount: MountWork) -> tuple[int, int] | None:
+def _change(mount: MountBlocks) -> tuple[int, int] | None:
     ledger = mount.ledger
     return None if ledger is None else (id(ledger), ledger.failure_changes)

@@ -13,7 +13,6 @@ from tdcs.model.agent_state import Assignment
 from tdcs.model.manifest_format import BadManifestError
 from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.mount.block_ledger import Ledger
-from tdcs.node.agent.mount.mount_work import MountWork
 
 _log: Final = logging.getLogger(__name__)
 
@@ -39,11 +38,11 @@ class ManifestOpener:
         self._clock: Final = clock
         self._failures: dict[str, tuple[int, float]] = {}
 
-    def due(self, mount: MountWork, wanted: Assignment) -> bool:
-        """Whether an assignment is by another manifest than the mount is counted by, and may be tried now."""
-        if mount.ledger is not None and mount.ledger.manifest.digest == wanted.manifest:
+    def due(self, path: str, wanted: Assignment, *, ledger: Ledger | None) -> bool:
+        """Whether an assignment is by another manifest than its mount is counted by, and may be tried now."""
+        if ledger is not None and ledger.manifest.digest == wanted.manifest:
             return False
-        _, until = self._failures.get(mount.path, (0, 0.0))
+        _, until = self._failures.get(path, (0, 0.0))
         return self._clock() >= until
 
     async def get(self, path: str, wanted: Assignment) -> bool:

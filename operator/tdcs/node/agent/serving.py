@@ -72,7 +72,7 @@ async def serving_agent(
         )
         ended = threading.Event()
         stack.callback(ended.set)
-        relay = SourceRelay(mount=agent.mounts.get, stopped=ended, keep=agent.fills.keep)
+        relay = SourceRelay(source=agent.source_of, stopped=ended, keep=agent.keep_read)
         blocks = BlockService(
             disk=disk,
             journal=settings.journal,

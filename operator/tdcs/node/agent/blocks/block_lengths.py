@@ -14,7 +14,7 @@ from typing import Final
 
 from tdcs.node.agent.blocks.inventory import Found, Inventory
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.mount_blocks import MountBlocks
 
 _log: Final = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class BlockLengths:
         self._disk: Final = disk
         self._inventory: Final = inventory
         self._clock: Final = clock
-        self._refused: Final[dict[str, tuple[MountWork, set[int]]]] = {}
+        self._refused: Final[dict[str, tuple[MountBlocks, set[int]]]] = {}
         self._look_at = 0.0
 
     def due(self) -> bool:
@@ -64,7 +64,7 @@ class BlockLengths:
         except OSError as error:
             _log.warning("wrong blocks of %s cannot be noted on the disk: %s", mount.path, error)
 
-    def _admit(self, mount: MountWork, identities: set[int]) -> int:
+    def _admit(self, mount: MountBlocks, identities: set[int]) -> int:
         identities &= self._disk.refused.of(mount.path)  # whoever compares contents has admitted the others
         here = mount.refused_here()
         gone = {one for one in identities - here if mount.forgotten or not self._disk.has(one)}

@@ -239,7 +239,7 @@ class Checker:
         """Bring a refused block anew, and let it be read when it equals the source now."""
         reason = _HELD_OPEN
         if await self._dropped(mount, ledger, run, block):
-            reason = "" if await self._comparison.bring(mount, ledger, block) else _WRONG
+            reason = "" if await self._comparison.bring(mount, mount.source, ledger, block) else _WRONG
         if reason and self._current(mount, ledger, run):
             run.report(FileFailure(path=ledger.path(block), code="Wrong", reason=reason))
 

@@ -18,7 +18,7 @@ from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.partial_file import DiskError
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.mount_blocks import MountBlocks
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
 from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.transfer.source_puller import PIECE_BYTES, extent_of
@@ -50,14 +50,14 @@ class Comparison:
         """
         return await self._thread(self._same, source, ledger, block)
 
-    async def bring(self, mount: MountWork, ledger: Ledger, block: int) -> bool:
+    async def bring(self, mount: MountBlocks, source: SourceState, ledger: Ledger, block: int) -> bool:
         """Bring a refused block, and make it readable if it equals what the source gives a second time.
 
         Raises:
             SourceFailureError: The source does not give it.
             DiskError: The disk does not take it.
         """
-        return bool(await self._thread(self._bring, mount, ledger, block))
+        return bool(await self._thread(self._bring, mount, source, ledger, block))
 
     async def _thread(self, work: Callable[..., bool | None], *arguments: Any) -> bool | None:
         if self._threads is None:
@@ -91,7 +91,7 @@ class Comparison:
             _log.warning("the copy of %s cannot be read: %s", ledger.path(block), error.strerror)
             return False
 
-    def _bring(self, mount: MountWork, ledger: Ledger, block: int) -> bool:
+    def _bring(self, mount: MountBlocks, source: SourceState, ledger: Ledger, block: int) -> bool:
         identity = int(ledger.manifest.block_ids[block])
         length = int(ledger.manifest.block_lengths[block])
         if reason := self._room.reserve(length):
@@ -107,11 +107,11 @@ class Comparison:
                     partial.write(data, offset=done)
                     done += len(data)
 
-                self._read(mount.source, ledger, block, write)
+                self._read(source, ledger, block, write)
                 os.fdatasync(partial.fd)
                 # The disk is asked, not the memory.
                 os.posix_fadvise(partial.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                if not self._equals(mount.source, ledger, block, partial.fd, base=partial.base):
+                if not self._equals(source, ledger, block, partial.fd, base=partial.base):
                     return False
                 with mount.lock:
                     if not ledger.claim([block]):

@@ -22,7 +22,7 @@ from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.block_rows import Mask, Numbers
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.mount_blocks import MountBlocks
 from tdcs.node.file_facts import Facts, blocks_with, prints_of_facts
 
 _log: Final = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ Rows = npt.NDArray[np.void]
 class Found(NamedTuple):
     """Blocks of a mount, by their numbers in a ledger, that this process did not bring; sorted by where they lie."""
 
-    mount: MountWork
+    mount: MountBlocks
     ledger: Ledger
     spooled: Numbers
     registered: Numbers
@@ -144,7 +144,7 @@ class Inventory:
     def require(self) -> None:
         self._seen, self._earliest = None, 0.0
 
-    def look(self, mounts: Sequence[MountWork]) -> None:
+    def look(self, mounts: Sequence[MountBlocks]) -> None:
         """Read the folders and bring ledgers, room and lists of readable blocks up to date. Run it in a thread."""
         began = self._clock()
         self._disk.look()
@@ -220,7 +220,7 @@ class Inventory:
 
     # What of it is whose.
 
-    def _observe(self, mount: MountWork, ledger: Ledger, rows: Rows) -> Mask:
+    def _observe(self, mount: MountBlocks, ledger: Ledger, rows: Rows) -> Mask:
         """Bring a mount's ledger up to date by the files that say that they are of it; those that are strangers."""
         if self._ledgers.get(mount.path) is not ledger:
             rows["number"] = NEW
@@ -260,7 +260,7 @@ class Inventory:
         return np.setdiff1d(registered, np.array(others, dtype=np.int64)) if others else registered
 
     def _adopt(
-        self, mount: MountWork, ledger: Ledger, rows: Rows, fresh: Numbers, *, here: Numbers
+        self, mount: MountBlocks, ledger: Ledger, rows: Rows, fresh: Numbers, *, here: Numbers
     ) -> Numbers:
         """Give files that are blocks of the version under other ids the right ones; the blocks."""
         candidates = fresh[rows["number"][fresh] == NEW]

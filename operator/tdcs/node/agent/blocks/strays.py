@@ -13,7 +13,7 @@ import numpy as np
 from tdcs.node.agent.blocks.inventory import Inventory, Rows
 from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.mount.block_rows import Mask
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.mount_blocks import MountBlocks
 from tdcs.node.agent.transfer.registrar import LANES, Registrar
 
 _AT_ONCE: Final = 4096
@@ -42,7 +42,7 @@ class Strays:
         self._since: Final = clock()
         self._until = 0.0
 
-    def due(self, mounts: Collection[MountWork], *, emptied: bool) -> bool:
+    def due(self, mounts: Collection[MountBlocks], *, emptied: bool) -> bool:
         """Whether there are some to remove now; see `removable`."""
         if not self._inventory.complete or self._clock() < self._until:
             return False
@@ -54,7 +54,7 @@ class Strays:
         owners = [self._inventory.owner(mount) for mount in mounts]
         return bool(np.isin(self._inventory.strangers["owner"], owners).any())
 
-    def _removable(self, rows: Rows, mounts: Collection[MountWork], *, emptied: bool) -> Mask:
+    def _removable(self, rows: Rows, mounts: Collection[MountBlocks], *, emptied: bool) -> Mask:
         """Files that nothing needs any more.
 
         Of a mount those that its version does not list, once the agent works by the version that is assigned: whatever
@@ -80,7 +80,7 @@ class Strays:
             chosen &= (rows["place"] != Place.KEPT) | np.isin(rows["owner"], listed)
         return np.asarray(chosen)
 
-    def _is_settled(self, mount: MountWork) -> bool:
+    def _is_settled(self, mount: MountBlocks) -> bool:
         """Whether what the last look did not find in a mount is no part of it: it is forgotten, or the agent works by
         what is assigned, and the look was made by that version."""
         if mount.forgotten:
@@ -90,7 +90,7 @@ class Strays:
             return False
         return self._inventory.has_looked_by(ledger, mount=mount.path)
 
-    async def remove(self, mounts: Collection[MountWork], *, emptied: bool) -> int:
+    async def remove(self, mounts: Collection[MountBlocks], *, emptied: bool) -> int:
         """Remove them; how many are gone. What the worker does not give up now is tried again."""
         rows = self._inventory.strangers
         removed = 0

@@ -30,7 +30,7 @@ from tdcs.alluxio.worker_blocks import OpenBlockError, PresentBlockError, Unknow
 from tdcs.model.manifest_format import decoded
 from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.mount_blocks import MountBlocks
 
 _log: Final = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Exporter:
     files: ExportedFiles
     worker: WorkerBlocks
     journal: Callable[[], Awaitable[str]]
-    mounts: Callable[[], Collection[MountWork]]
+    mounts: Callable[[], Collection[MountBlocks]]
     rests: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
     exported: int = 0

@@ -22,7 +22,7 @@ from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.partial_file import BusyError, DiskError, PartialFile
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.mount_blocks import MountBlocks
 from tdcs.node.file_facts import hash_of
 from tdcs.node.wire.frames import PART_BYTES, SourceWanted
 
@@ -47,7 +47,7 @@ class _Place(NamedTuple):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Parts:
-    mount: MountWork
+    mount: MountBlocks
     ledger: Ledger
     number: int
     length: int
@@ -88,12 +88,12 @@ class ReadFills:
         self._counts: Final[dict[str, _Count]] = {}
         self._short: Final[dict[str, _Short]] = {}
 
-    def fills(self, mount: MountWork) -> bool:
+    def fills(self, mount: MountBlocks) -> bool:
         """Whether what is read of a mount for readers is kept now, as far as its blocks are of the usual size."""
         short = self._short_of(mount)
         return self._ledger(mount) is not None and not (short is not None and short.usual)
 
-    def keep(self, mount: MountWork, wanted: SourceWanted, content: memoryview) -> None:
+    def keep(self, mount: MountBlocks, wanted: SourceWanted, content: memoryview) -> None:
         """Keep a piece that was read, where reads fill the cache and there is room.
 
         What the disk cannot take as fast as it is read is not kept: no reader waits for it.
@@ -146,18 +146,18 @@ class ReadFills:
     # Inside.
 
     @staticmethod
-    def _ledger(mount: MountWork) -> Ledger | None:
+    def _ledger(mount: MountBlocks) -> Ledger | None:
         """The ledger of a mount that reads fill; None of others."""
         wanted, ledger = mount.wanted, mount.ledger
         if wanted is None or ledger is None or not wanted.fill_bytes or mount.forgotten:
             return None
         return ledger if ledger.looked_at and ledger.manifest.digest == wanted.manifest else None
 
-    def _short_of(self, mount: MountWork) -> _Short | None:
+    def _short_of(self, mount: MountBlocks) -> _Short | None:
         found = self._short.get(mount.path)
         return found if found is not None and self._clock() < found.until else None
 
-    def _note_short(self, mount: MountWork, ledger: Ledger, *, length: int, reason: str) -> None:
+    def _note_short(self, mount: MountBlocks, ledger: Ledger, *, length: int, reason: str) -> None:
         """A block of this length was not kept: what is smaller may find room still."""
         known = self._short_of(mount)
         usual = length <= ledger.manifest.block_lengths.mean()
@@ -166,7 +166,7 @@ class ReadFills:
             kind = "what is read" if usual else f"blocks of {length} bytes and more"
             _log.warning("%s of %s is not kept for %g s: %s", kind, mount.path, FULL_SECONDS, reason)
 
-    def _keep_whole(self, mount: MountWork, ledger: Ledger, place: _Place, content: memoryview) -> None:
+    def _keep_whole(self, mount: MountBlocks, ledger: Ledger, place: _Place, content: memoryview) -> None:
         if not self._claim(mount, ledger, place):
             return
         block = int(ledger.manifest.block_ids[place.number])
@@ -186,7 +186,7 @@ class ReadFills:
             self._release(mount, ledger, place.number, length=place.block_length)
             raise
 
-    def _named(self, mount: MountWork, ledger: Ledger, number: int, error: DiskError | None) -> None:
+    def _named(self, mount: MountBlocks, ledger: Ledger, number: int, error: DiskError | None) -> None:
         """A block is readable, or was not taken by the disk after all."""
         if error is None:
             mount.brought(ledger, number)
@@ -194,7 +194,7 @@ class ReadFills:
         self._release(mount, ledger, number, length=int(ledger.manifest.block_lengths[number]))
         self._note_short(mount, ledger, length=0, reason=str(error))
 
-    def _keep_part(self, mount: MountWork, ledger: Ledger, place: _Place, content: memoryview) -> None:
+    def _keep_part(self, mount: MountBlocks, ledger: Ledger, place: _Place, content: memoryview) -> None:
         key = (mount.path, int(ledger.manifest.block_ids[place.number]))
         with self._lock:
             parts = self._open.get(key)
@@ -220,7 +220,7 @@ class ReadFills:
         if ended:
             self._finish(parts, block=key[1])
 
-    def _begin(self, mount: MountWork, ledger: Ledger, place: _Place) -> _Parts:
+    def _begin(self, mount: MountBlocks, ledger: Ledger, place: _Place) -> _Parts:
         cleanup = ExitStack()
         try:
             block = int(ledger.manifest.block_ids[place.number])
@@ -269,7 +269,7 @@ class ReadFills:
         with self._lock:
             self._open.pop((parts.mount.path, int(parts.ledger.manifest.block_ids[parts.number])), None)
 
-    def _claim(self, mount: MountWork, ledger: Ledger, place: _Place) -> bool:
+    def _claim(self, mount: MountBlocks, ledger: Ledger, place: _Place) -> bool:
         """Claim a block that is not here, with room for it; False when that is not to be had."""
         length, now = place.block_length, self._clock()
         with mount.lock:
@@ -290,7 +290,7 @@ class ReadFills:
             ledger.claim([place.number])
         return True
 
-    def _release(self, mount: MountWork, ledger: Ledger, number: int, *, length: int) -> None:
+    def _release(self, mount: MountBlocks, ledger: Ledger, number: int, *, length: int) -> None:
         self._room.cancel(length)
         with mount.lock:
             ledger.release([number])

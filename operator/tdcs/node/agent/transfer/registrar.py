@@ -26,7 +26,7 @@ from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.block_rows import Numbers
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.mount_blocks import MountBlocks
 
 _log: Final = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Registrar:
         return self._clock() < self._until
 
     async def register(
-        self, mount: MountWork, *, most: int, lanes: int, leaves: Callable[[], bool] = lambda: False
+        self, mount: MountBlocks, *, most: int, lanes: int, leaves: Callable[[], bool] = lambda: False
     ) -> int:
         """Register up to `most` spooled blocks of a mount; how many were tried.
 
@@ -138,7 +138,7 @@ class Registrar:
             mount, ledger, blocks, lanes, lambda block: self._register(mount, ledger, block, worker), leaves
         )
 
-    async def drop(self, mount: MountWork, *, most: int) -> int:
+    async def drop(self, mount: MountBlocks, *, most: int) -> int:
         """Drop up to `most` blocks of a mount that shall not lie here; how many were tried."""
         ledger = mount.ledger
         if ledger is None:
@@ -152,7 +152,7 @@ class Registrar:
 
         return await self._each(mount, ledger, blocks, LANES, drop)
 
-    async def drop_blocks(self, mount: MountWork, ledger: Ledger, blocks: list[int]) -> set[int]:
+    async def drop_blocks(self, mount: MountBlocks, ledger: Ledger, blocks: list[int]) -> set[int]:
         """Drop these blocks, as far as that is possible now; those that were dropped."""
         removed: set[int] = set()
 
@@ -177,7 +177,7 @@ class Registrar:
 
     async def _each(
         self,
-        mount: MountWork,
+        mount: MountBlocks,
         ledger: Ledger,
         blocks: list[int],
         lanes: int,
@@ -220,7 +220,7 @@ class Registrar:
             )
         return len(blocks) - len(waiting)
 
-    async def _register(self, mount: MountWork, ledger: Ledger, block: int, worker: WorkerBlocks) -> None:
+    async def _register(self, mount: MountBlocks, ledger: Ledger, block: int, worker: WorkerBlocks) -> None:
         identity = int(ledger.manifest.block_ids[block])
         length = int(ledger.manifest.block_lengths[block])
         if self.resting or not self.confirmed:
@@ -257,7 +257,7 @@ class Registrar:
         self._disk.unspool(identity)
         mount.located(ledger, block, spooled=False, registered=True)
 
-    async def _present(self, mount: MountWork, ledger: Ledger, block: int, identity: int) -> None:
+    async def _present(self, mount: MountBlocks, ledger: Ledger, block: int, identity: int) -> None:
         """The worker says that it has the block. When its file is gone it only believes so, and when it is another one
         than the spool's it has something else under this id."""
         if self._disk.registered(identity) and not self._disk.differs(identity):
@@ -272,7 +272,7 @@ class Registrar:
         with mount.lock:
             ledger.release([block])
 
-    async def _drop(self, mount: MountWork, ledger: Ledger, block: int) -> bool:
+    async def _drop(self, mount: MountBlocks, ledger: Ledger, block: int) -> bool:
         identity = int(ledger.manifest.block_ids[block])
         try:
             await self._remove(identity)

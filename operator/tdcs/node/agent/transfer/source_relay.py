@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
+from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.mount.transfer_limits import InFlight
 from tdcs.node.wire.frames import SourceWanted
 
@@ -20,7 +20,7 @@ class SourceRelay:
     """Reads by the credentials and within the rate that the operator has assigned. Thread-safe.
 
     Args:
-        mount: finds what this agent knows of a mount.
+        source: finds the source of a mount, as this agent knows it.
         stopped: set when the process ends.
         keep: is given each piece once it was sent, and may keep it.
     """
@@ -28,11 +28,11 @@ class SourceRelay:
     def __init__(
         self,
         *,
-        mount: Callable[[str], MountWork | None],
+        source: Callable[[str], SourceState | None],
         stopped: threading.Event,
-        keep: Callable[[MountWork, SourceWanted, memoryview], None] = lambda *_: None,
+        keep: Callable[[SourceWanted, memoryview], None] = lambda *_: None,
     ) -> None:
-        self._mount: Final = mount
+        self._source: Final = source
         self._keep: Final = keep
         self._stopped: Final = stopped
         self._in_flight: Final = InFlight(IN_FLIGHT_BYTES)
@@ -50,15 +50,15 @@ class SourceRelay:
         Raises:
             SourceFailureError: They cannot be had.
         """
-        mount = self._mount(wanted.mount)
-        source = None if mount is None else mount.source.demand_reader
-        if mount is None or source is None:
+        source = self._source(wanted.mount)
+        reader = None if source is None else source.demand_reader
+        if source is None or reader is None:
             raise SourceFailureError("SourceAway", f"this agent was not given the source of {wanted.mount}")
-        if mount.source.limit.wait(wanted.length, stopped=self._stopped, demand=True, waiting=waiting):
+        if source.limit.wait(wanted.length, stopped=self._stopped, demand=True, waiting=waiting):
             raise SourceFailureError("SourceAway", "the agent ends")
         with self._in_flight.hold(wanted.length, owner=wanted.mount, waiting=waiting):
             found = bytearray()
-            source.read(
+            reader.read(
                 Extent(
                     path=wanted.path,
                     offset=wanted.offset,
@@ -72,7 +72,7 @@ class SourceRelay:
                 raise SourceFailureError(
                     "Changed", f"{len(found)} bytes came, and {wanted.length} were asked for"
                 )
-            mount.source.bytes.add(len(found))
+            source.bytes.add(len(found))
             piece = memoryview(found)
             yield piece
-            self._keep(mount, wanted, piece)  # the reader has it by now
+            self._keep(wanted, piece)  # the reader has it by now

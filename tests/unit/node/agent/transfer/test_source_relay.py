@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
-from tdcs.node.agent.mount.source_state import FolderReader
+from tdcs.node.agent.mount.source_state import FolderReader, SourceState
 from tdcs.node.agent.mount.transfer_limits import InFlight
 from tdcs.node.agent.transfer.source_relay import IN_FLIGHT_BYTES, SourceRelay
 from tdcs.node.wire import frames
@@ -26,18 +25,18 @@ def wanted(path: bytes, *, offset: int = 0, length: int = 10, size: int = 20, ta
 
 
 @pytest.fixture
-def mount(tmp_path: Path) -> MountWork:
-    """One with a folder with a file of twenty bytes."""
+def source(tmp_path: Path) -> SourceState:
+    """A folder with a file of twenty bytes."""
     (tmp_path / "file").write_bytes(bytes(range(20)))
-    mount = MountWork(path=MOUNT, lock=threading.RLock(), room=Room(capacity=1 << 30, free=lambda: 1 << 30))
-    mount.source.read_by(FolderReader(str(tmp_path)))
-    return mount
+    source = SourceState(path=MOUNT, patience=Patience(), lock=threading.RLock(), clock=time.monotonic)
+    source.read_by(FolderReader(str(tmp_path)))
+    return source
 
 
 @pytest.fixture
-def relay(mount: MountWork) -> SourceRelay:
-    """Of this mount."""
-    return SourceRelay(mount={MOUNT: mount}.get, stopped=threading.Event())
+def relay(source: SourceState) -> SourceRelay:
+    """Of this source."""
+    return SourceRelay(source={MOUNT: source}.get, stopped=threading.Event())
 
 
 def test_a_piece_of_a_file_is_read(relay: SourceRelay) -> None:
@@ -84,31 +83,31 @@ def test_pieces_that_are_too_large_or_negative_are_no_requests() -> None:
 
 
 def test_a_read_on_demand_goes_ahead_of_a_load_that_has_used_up_the_rate(
-    relay: SourceRelay, mount: MountWork
+    relay: SourceRelay, source: SourceState
 ) -> None:
-    mount.source.limit.set(1_000)
-    mount.source.limit.take(1_000_000)  # a quarter of an hour
+    source.limit.set(1_000)
+    source.limit.take(1_000_000)  # a quarter of an hour
     began = time.monotonic()
     with relay.read(wanted(b"file", offset=5)) as found:
         assert found == bytes(range(5, 15))
     assert time.monotonic() - began < 5
 
 
-def test_a_read_whose_asker_is_gone_waits_no_more(relay: SourceRelay, mount: MountWork) -> None:
+def test_a_read_whose_asker_is_gone_waits_no_more(relay: SourceRelay, source: SourceState) -> None:
     def gone() -> None:
         raise BrokenPipeError
 
-    mount.source.limit.set(1_000)
-    mount.source.limit.take(1_000_000, demand=True)
+    source.limit.set(1_000)
+    source.limit.take(1_000_000, demand=True)
     with pytest.raises(BrokenPipeError):
         relay.read(wanted(b"file"), waiting=gone).__enter__()
 
 
-def test_pieces_that_slow_readers_have_not_taken_count_as_held(mount: MountWork, tmp_path: Path) -> None:
+def test_pieces_that_slow_readers_have_not_taken_count_as_held(source: SourceState, tmp_path: Path) -> None:
     piece = 4 << 20
     with (tmp_path / "large").open("wb") as large:
         large.truncate(IN_FLIGHT_BYTES * 2)
-    relay = SourceRelay(mount={MOUNT: mount}.get, stopped=threading.Event())
+    relay = SourceRelay(source={MOUNT: source}.get, stopped=threading.Event())
     relay._in_flight = InFlight(IN_FLIGHT_BYTES, look_seconds=0.01)  # type: ignore[misc]
 
     def gone() -> None:
