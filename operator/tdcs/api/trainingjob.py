@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -11,6 +11,20 @@ from tdcs.api.durations import Duration
 from tdcs.api.podtemplate import PodTemplate
 from tdcs.api.readers import READERS_PATTERN, is_reader, parse_readers
 from tdcs.api.run_policy import RUN_POLICY_RULES, RunPolicy
+from tdcs.api.trainingjob_rules import (
+    AT_LEAST_ONE,
+    EXIT_CODES_NEED_NEVER,
+    FROZEN,
+    MOUNT_RULES,
+    NO_WORKER,
+    PRIORITY_CLASSES_DIFFER,
+    READERS_BEYOND_WORKERS,
+    READERS_NEED_EXTENDER,
+    REPLICAS_OF_WORKERS,
+    RESTART_NEEDS_NEVER,
+    ROLE_RULES,
+    SPEC_RULES,
+)
 from tdcs.api.trainingjob_status import TrainingJobStatus
 
 Framework = Literal["TensorFlow", "PyTorch", "Horovod", "None"]
@@ -21,93 +35,6 @@ READING_ROLES: frozenset[Role] = frozenset({"Chief", "Worker"})
 """The roles that read data. Parameter servers and launchers get the volumes, but no place near the data: that is
 left to the pods that gain from it."""
 
-NAME_LIMIT = 50
-"""The longest name whose pods' host names, such as NAME-launcher-0, still fit a DNS label of 63 characters."""
-
-_FROZEN = "cannot be changed once created: delete the TrainingJob and create it anew"
-
-_SYSTEM_FOLDERS = frozenset(
-    {
-        *(
-            "/bin",
-            "/boot",
-            "/dev",
-            "/etc",
-            "/lib",
-            "/lib32",
-            "/lib64",
-            "/libx32",
-            "/proc",
-            "/run",
-            "/sbin",
-            "/sys",
-        ),
-        *(
-            "/usr",
-            "/usr/bin",
-            "/usr/lib",
-            "/usr/lib32",
-            "/usr/lib64",
-            "/usr/libexec",
-            "/usr/sbin",
-            "/usr/share",
-        ),
-        *("/usr/local", "/usr/local/bin", "/usr/local/lib", "/var", "/var/lib", "/var/run"),
-        *(
-            "/var/run/secrets",
-            "/var/run/secrets/kubernetes.io",
-            "/var/run/secrets/kubernetes.io/serviceaccount",
-        ),
-        *("/run/secrets", "/run/secrets/kubernetes.io", "/run/secrets/kubernetes.io/serviceaccount"),
-    }
-)
-"""Where images have their programs, and where kubelet and container runtimes mount what every container needs."""
-
-_BELOW_SYSTEM: Final = (
-    *(
-        "/bin/",
-        "/boot/",
-        "/dev/",
-        "/etc/",
-        "/lib/",
-        "/lib32/",
-        "/lib64/",
-        "/libx32/",
-        "/proc/",
-        "/sbin/",
-        "/sys/",
-    ),
-    *("/usr/bin/", "/usr/lib/", "/usr/lib32/", "/usr/lib64/", "/usr/libexec/", "/usr/sbin/"),
-    *("/usr/local/bin/", "/usr/local/lib/", "/run/secrets/", "/var/run/secrets/"),
-)
-"""Folders below which nobody has data either."""
-
-_MOUNT_RULES = rules(
-    rule(
-        "self.startsWith('/') && size(self) > 1", "must be an absolute path in the container, such as /data"
-    ),
-    rule("!self.contains(':')", "must not contain ':'"),
-    rule(
-        "!self.contains('/../') && !self.endsWith('/..') && !self.contains('//')",
-        "must be a plain path, without '..' and '//'",
-    ),
-    rule("!self.endsWith('/')", "must not end with '/'"),
-    rule(
-        f"!(self in {sorted(_SYSTEM_FOLDERS)}) && "
-        f"!{sorted(_BELOW_SYSTEM)}.exists(folder, self.startsWith(folder))",
-        "would hide what the system or the image's program has there, and is read-only: choose a path such as /data",
-    ),
-)
-
-
-def _frozen(path: str) -> dict[str, str]:
-    """A rule that keeps an optional field of `self` as it was."""
-    same = f"(!has(self.{path}) || self.{path} == oldSelf.{path})"
-    return rule(f"has(self.{path}) == has(oldSelf.{path}) && {same}", _FROZEN, field=f".{path}")
-
-
-_AT_LEAST_ONE = rules(rule("self >= 1", "must be at least 1: a job needs a pod"))
-
 
 class ReplicaSpec(Model):
     """The pods of one role."""
@@ -117,7 +44,7 @@ class ReplicaSpec(Model):
     PS: parameter servers, of TensorFlow or PyTorch; they serve until the job ends, and are then ended. Chief:
     TensorFlow's chief, one pod; the job ends as it ends. Launcher: Horovod's launcher, one pod; the job ends as it
     ends."""
-    replicas: Annotated[int, Field(le=1000, json_schema_extra=_AT_LEAST_ONE)] | None = None
+    replicas: Annotated[int, Field(le=1000, json_schema_extra=AT_LEAST_ONE)] | None = None
     """How many pods; 1 when left out. The number of workers is spec.workers."""
     template: PodTemplate
     """The pods, as in a Job. For workers and the chief of a job that reads datasets schedulerName defaults to the
@@ -171,7 +98,7 @@ class DatasetUse(Model):
         ),
     ]
     """A Dataset in the job's namespace."""
-    mount_path: Annotated[str, Field(min_length=1, max_length=512, json_schema_extra=_MOUNT_RULES)]
+    mount_path: Annotated[str, Field(min_length=1, max_length=512, json_schema_extra=MOUNT_RULES)]
     """Where the containers see it, read-only."""
     readiness: Readiness = defaulted(Readiness)
     """How much of it must be cached before the job starts."""
@@ -225,172 +152,6 @@ class Elastic(Model):
     """The most workers."""
 
 
-PRIORITY_CLASSES_DIFFER = (
-    "the priorityClassName of a template differs from scheduling.priorityClassName, or from that of another role: the "
-    "job has one place in the queue, so set scheduling.priorityClassName and leave it out of the templates"
-)
-
-
-RESTART_NEEDS_NEVER = (
-    "failurePolicy.restart All needs restartPolicy Never in all templates, which is the default: with OnFailure the "
-    "kubelet restarts a container in its pod"
-)
-EXIT_CODES_NEED_NEVER = (
-    "failurePolicy.onExitCodes needs restartPolicy Never in all templates, which is the default"
-)
-NO_WORKER = "a job needs workers: add an item with the name Worker"
-REPLICAS_OF_WORKERS = (
-    "the number of workers is spec.workers, which kubectl scale can set: remove replicas from the item Worker"
-)
-READERS_NEED_EXTENDER = (
-    "readers need scheduling.mode Extender: preferences of mode Affinity are the same for all workers"
-)
-READERS_BEYOND_WORKERS = (
-    "readers names a worker that the job may not have: indices go from 0 to the number of workers less 1, of elastic "
-    "jobs to elastic.minReplicas less 1"
-)
-
-
-def _has(role: str) -> str:
-    """CEL: the job has a role."""
-    return f"self.replicaSpecs.exists(one, one.name == '{role}')"
-
-
-def _single(role: str) -> dict[str, str]:
-    return rule(
-        f"!self.replicaSpecs.exists(one, one.name == '{role}' && has(one.replicas) && one.replicas != 1)",
-        f"the {role} is one pod: set its replicas to 1",
-        field=".replicaSpecs",
-    )
-
-
-def _class_of(one: str) -> str:
-    """CEL: the PriorityClass of the pods of an item of replicaSpecs."""
-    spec = f"{one}.template.spec"
-    named = "(has(self.scheduling.priorityClassName) ? self.scheduling.priorityClassName : '')"
-    return f"(has({spec}.priorityClassName) && {spec}.priorityClassName != '' ? {spec}.priorityClassName : {named})"
-
-
-def _failure_policy(field: str, *, of: str = "self") -> str:
-    """CEL: the job says this of what is restarted."""
-    return f"(has({of}.runPolicy.failurePolicy) && has({of}.runPolicy.failurePolicy.{field}))"
-
-
-_ALL_NEVER = (
-    "self.replicaSpecs.all(one, !has(one.template.spec.restartPolicy) || "
-    "one.template.spec.restartPolicy == 'Never')"
-)
-
-
-_SPEC_RULES = rules(
-    rule(
-        "!has(self.scheduling.priorityClassName) || "
-        f"self.replicaSpecs.all(one, {_class_of('one')} == self.scheduling.priorityClassName)",
-        PRIORITY_CLASSES_DIFFER,
-        field=".replicaSpecs",
-    ),
-    rule(
-        f"self.replicaSpecs.all(one, {_class_of('one')} == {_class_of('self.replicaSpecs[0]')})",
-        PRIORITY_CLASSES_DIFFER,
-        field=".replicaSpecs",
-    ),
-    rule(
-        "!has(self.datasets) || size(self.datasets) == 0 || "
-        "self.replicaSpecs.all(one, !has(one.template.spec.hostUsers) || one.template.spec.hostUsers)",
-        "hostUsers: false cannot be used together with datasets, as no kernel maps their volumes for it: "
-        "leave it out, and run as another user (securityContext.runAsNonRoot)",
-        field=".replicaSpecs",
-    ),
-    rule(_has("Worker"), NO_WORKER, field=".replicaSpecs"),
-    rule(
-        "!self.replicaSpecs.exists(one, one.name == 'Worker' && has(one.replicas))",
-        REPLICAS_OF_WORKERS,
-        field=".replicaSpecs",
-    ),
-    rule(
-        f"self.framework != 'Horovod' || {_has('Launcher')}",
-        "Horovod needs a Launcher, whose pod runs horovodrun: add an item with the name Launcher, or set framework to "
-        "PyTorch, TensorFlow or None",
-        field=".replicaSpecs",
-    ),
-    rule(
-        f"self.framework != 'Horovod' || !{_has('PS')}",
-        "Horovod has no role PS: remove it, or set framework to TensorFlow or PyTorch",
-        field=".replicaSpecs",
-    ),
-    rule(
-        f"self.framework == 'TensorFlow' || self.framework == 'None' || !{_has('Chief')}",
-        "only TensorFlow has the role Chief: remove it (worker 0 is PyTorch's master), or set framework to "
-        "TensorFlow",
-        field=".replicaSpecs",
-    ),
-    rule(
-        f"self.framework == 'Horovod' || self.framework == 'None' || !{_has('Launcher')}",
-        "only Horovod has the role Launcher: remove it, or set framework to Horovod",
-        field=".replicaSpecs",
-    ),
-    rule(
-        f"self.framework != 'TensorFlow' || !{_has('PS')} || {_has('Chief')}",
-        "parameter servers need a Chief: it drives the workers, and the job ends as it ends",
-        field=".replicaSpecs",
-    ),
-    _single("Chief"),
-    _single("Launcher"),
-    rule(
-        "self.framework != 'TensorFlow' || !has(self.elastic)",
-        "TensorFlow's workers are listed when the job starts, their number cannot change: remove elastic",
-        field=".elastic",
-    ),
-    rule(
-        "self.framework != 'Horovod' || !has(self.elastic)",
-        "Horovod's launcher gets the list of its workers when it starts, so their number cannot change: remove elastic",
-        field=".elastic",
-    ),
-    rule(
-        "!has(self.elastic) || self.elastic.minReplicas <= self.elastic.maxReplicas",
-        "minReplicas must not be above maxReplicas",
-        field=".elastic",
-    ),
-    rule(
-        "!has(self.elastic) || (self.workers >= self.elastic.minReplicas && "
-        "self.workers <= self.elastic.maxReplicas)",
-        "the number of workers must lie between elastic.minReplicas and elastic.maxReplicas",
-        field=".workers",
-    ),
-    rule(
-        "self.scheduling.mode == 'Extender' || !has(self.datasets) || !self.datasets.exists(one, has(one.readers))",
-        READERS_NEED_EXTENDER,
-        field=".datasets",
-    ),
-    rule(
-        "!has(self.datasets) || self.datasets.all(one, !has(one.readers) || "
-        "one.readers.split(',').all(part, int(part.split('-')[size(part.split('-')) - 1]) < "
-        "(has(self.elastic) ? self.elastic.minReplicas : self.workers)))",
-        READERS_BEYOND_WORKERS,
-        field=".datasets",
-    ),
-    rule("self.framework == oldSelf.framework", _FROZEN, field=".framework"),
-    _frozen("elastic"),
-    rule(
-        f"!{_failure_policy('restart')} || {_ALL_NEVER} || self.runPolicy.failurePolicy.restart != 'All'",
-        RESTART_NEEDS_NEVER,
-        field=".runPolicy.failurePolicy",
-    ),
-    rule(
-        f"!{_failure_policy('onExitCodes')} || {_ALL_NEVER} || size(self.runPolicy.failurePolicy.onExitCodes) == 0",
-        EXIT_CODES_NEED_NEVER,
-        field=".runPolicy.failurePolicy",
-    ),
-)
-
-_ROLE_RULES = rules(
-    rule(
-        "size(self) == size(oldSelf) && self.all(one, oldSelf.exists(old, old.name == one.name))",
-        _FROZEN,
-    )
-)
-
-
 class TrainingJobSpec(Model):
     """What runs, on which data."""
 
@@ -398,12 +159,12 @@ class TrainingJobSpec(Model):
     """Whose rendezvous environment the pods get. TensorFlow: TF_CONFIG. PyTorch: MASTER_ADDR, MASTER_PORT, RANK,
     WORLD_SIZE, and torchrun's PET_ variables. Horovod: the hosts of the workers, in the form horovodrun takes.
     None: nothing."""
-    workers: Annotated[int, Field(le=1000, json_schema_extra=_AT_LEAST_ONE)] = 1
+    workers: Annotated[int, Field(le=1000, json_schema_extra=AT_LEAST_ONE)] = 1
     """How many workers: the pods of the role Worker. It stands here because kubectl scale and a
     HorizontalPodAutoscaler reach no item of a list; they set it in an elastic job."""
     replica_specs: Annotated[
         list[ReplicaSpec],
-        Field(min_length=1, max_length=len(ROLES), json_schema_extra=list_map("name", **_ROLE_RULES)),
+        Field(min_length=1, max_length=len(ROLES), json_schema_extra=list_map("name", **ROLE_RULES)),
     ]
     """The roles of the job, each with the template of its pods, and of all but the workers their number."""
     datasets: Annotated[
@@ -425,7 +186,7 @@ class TrainingJobSpec(Model):
                         "size(self) == size(oldSelf) && self.all(one, oldSelf.exists(old, old.name == one.name && "
                         "old.mountPath == one.mountPath && has(old.readers) == has(one.readers) && "
                         "(!has(one.readers) || old.readers == one.readers)))",
-                        _FROZEN,
+                        FROZEN,
                     ),
                 ),
             ),
@@ -511,56 +272,7 @@ class TrainingJobSpec(Model):
 class TrainingJob(Model):
     """A distributed training run whose pods are placed on the nodes that hold its data."""
 
-    spec: Annotated[TrainingJobSpec, Field(json_schema_extra=_SPEC_RULES)]
+    spec: Annotated[TrainingJobSpec, Field(json_schema_extra=SPEC_RULES)]
     """What runs, on which data."""
     status: TrainingJobStatus | None = None
     """How far the job is, and where it runs; written by the operator."""
-
-
-_ADMITTED = (
-    "has(oldSelf.status) && has(oldSelf.status.conditions) && "
-    "oldSelf.status.conditions.exists(one, one.type == 'Admitted' && one.status == 'True')"
-)
-"""CEL: the pods of the job may exist."""
-
-RUNS = (
-    "cannot be changed while the job is admitted: suspend it first (spec.runPolicy.suspend), or delete it and create "
-    "it anew"
-)
-
-
-def _while_waiting(path: str, *, optional: bool = False, unless: str = "false") -> dict[str, str]:
-    """A rule on the whole object: a field may change only as long as the job's pods may not exist."""
-    owner, _, name = path.rpartition(".")
-    here, before = f"self.spec.{path}", f"oldSelf.spec.{path}"
-    same = f"{here} == {before}"
-    if optional:
-        has = [_has_path(f"{each}.spec", owner, name) for each in ("self", "oldSelf")]
-        same = f"{has[0]} == {has[1]} && (!{has[0]} || {same})"
-    return rule(f"!({_ADMITTED}) || {unless} || ({same})", RUNS, field=f".spec.{path}")
-
-
-def _has_path(root: str, owner: str, name: str) -> str:
-    """CEL: an optional field is there, with the optional object that holds it."""
-    if owner == "runPolicy.failurePolicy":
-        return f"(has({root}.{owner}) && has({root}.{owner}.{name}))"
-    return f"has({root}.{owner}.{name})"
-
-
-WHILE_WAITING = (
-    _while_waiting("workers", unless="has(self.spec.elastic)"),
-    _while_waiting("replicaSpecs"),
-    _while_waiting("scheduling.mode"),
-    _while_waiting("scheduling.gang"),
-    _while_waiting("scheduling.priorityClassName", optional=True),
-    _while_waiting("runPolicy.failurePolicy.restart", optional=True),
-    _while_waiting("runPolicy.failurePolicy.onExitCodes", optional=True),
-)
-"""What may change of a job that waits or is suspended: its children are then made anew. It keeps its age."""
-
-NAME_RULE = rule(
-    f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= {NAME_LIMIT}",
-    f"metadata.name must begin with a letter and be at most {NAME_LIMIT} lower-case letters, digits and dashes, "
-    "so that the pods' host names, NAME-worker-0 and on, fit 63 characters",
-)
-"""Rule on the whole object: the schema of metadata itself belongs to the API server."""

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from tdcs.api import cachecluster, datacheck, dataset, names, preload, trainingjob
+from tdcs.api import cachecluster, datacheck, dataset, names, preload, trainingjob, trainingjob_rules
 from tdcs.api.base import rule
 from tdcs.cli.crd_schema import Schema, as_told, structural
 
@@ -152,7 +152,7 @@ KINDS: tuple[DocumentedKind, ...] = (
         model=trainingjob.TrainingJob,
         plural="trainingjobs",
         short_names=("tj",),
-        rules=(trainingjob.NAME_RULE, *trainingjob.WHILE_WAITING),
+        rules=(trainingjob_rules.NAME_RULE, *trainingjob_rules.WHILE_WAITING),
         scale=True,
         scale_path=".spec.workers",
         columns=(

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.failures import InputError
-from tdcs.api.trainingjob import NAME_LIMIT, TrainingJobSpec
+from tdcs.api.trainingjob import TrainingJobSpec
+from tdcs.api.trainingjob_rules import NAME_LIMIT
 from tdcs.cli.input import shown_name
 from tdcs.model.humanize import wrong_fields
 from tdcs.model.kube_objects import Object
