@@ -64,6 +64,7 @@ class JobServer(Server):
         uid: str | None = None,
         foreground: bool = False,
     ) -> bool:
+        self.refuse("delete", resource)
         known = self.store(resource).get((namespace or "", name))
         if known is not None and foreground:
             # As the garbage collector has it; the test plays that one, too.

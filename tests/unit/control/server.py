@@ -124,6 +124,7 @@ class Server:
         uid: str | None = None,
         foreground: bool = False,
     ) -> bool:
+        self.refuse("delete", resource)
         key = (namespace or "", name)
         known = self.store(resource).get(key)
         if known is None:

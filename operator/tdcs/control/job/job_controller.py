@@ -53,11 +53,9 @@ from tdcs.kube.apply import ForeignObjectError, PredecessorError
 from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from tdcs.model.humanize import explain_invalid
 from tdcs.model.kube_objects import Object, object_key
-from tdcs.model.kube_resources import JOBS, SERVICES, TRAINING_JOBS
+from tdcs.model.kube_resources import TRAINING_JOBS
 
 _log = logging.getLogger(__name__)
-
-CHILDREN = frozenset({JOBS, SERVICES})
 
 SERVER_ERROR = 500
 """An HTTP status from which on the server, or a webhook that it asks, has failed at a request."""
@@ -189,14 +187,17 @@ class TrainingJobController:
         if (end := earlier_end(obj, seen.known)) is not None:
             await self._restored(obj, seen, end)
             return _End(0.0)
-        if await self._restarts.end_earlier(seen, live):
-            return _End(EARLIER_JOBS_CHECK)
+        try:
+            if await self._restarts.end_earlier(seen, live):
+                return _End(EARLIER_JOBS_CHECK)
+        except UnavailableError as error:
+            return await self._held_up(obj, seen, error)
         if (restart := restart_of(seen)) is not None:
             if (pause := restart_pause(seen, restart, now=self._context.now())) > 0:
                 await self._pause_restart(obj, seen, restart)
                 return _End(pause)
-            await self._restart(obj, seen, live, restart)
-            return _End(EARLIER_JOBS_CHECK)
+            await self._restart(obj, seen, restart)
+            return _End(0.0)
         refusal = ""
         if not seen.was_admitted:
             too_large = too_long(job=seen.name, namespace=seen.namespace, spec=seen.spec)
@@ -239,10 +240,7 @@ class TrainingJobController:
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
             return _End(await self._refused(obj, seen, error))
         except UnavailableError as error:
-            if error.resource not in CHILDREN or error.code < SERVER_ERROR:
-                raise
-            # A webhook is away, say. Where it is the server itself, this write fails as well.
-            return _End(await self._refused(obj, seen, error))
+            return await self._held_up(obj, seen, error)
         return _Acted(
             obj=obj,
             seen=seen,
@@ -328,11 +326,9 @@ class TrainingJobController:
         told = {"state": "Restarting", "reason": POD_FAILED, "message": message}
         await self._publish(obj, seen.known.model_copy(update=told), found)
 
-    async def _restart(
-        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None], restart: JobRestart
-    ) -> None:
-        """Say that all pods are restarted, and delete the Jobs. An operator that is killed in between finds Jobs of an
-        earlier number, and goes on."""
+    async def _restart(self, obj: Object, seen: Observed, restart: JobRestart) -> None:
+        """Say that all pods are restarted. The next pass, of whichever operator, finds Jobs of an earlier number, and
+        deletes them."""
         now = self._context.now()
         decision = replace(
             decisions.decision_of(seen=seen, data=decisions.data(seen, now=now)),
@@ -343,7 +339,7 @@ class TrainingJobController:
         )
         status = job_status.status_of(seen, decision=decision, outcome=None, now=now, stall=self._stall(obj))
         avoided = self._restarts.avoided_nodes(seen, status.node_failures)
-        published = await self._publish(
+        await self._publish(
             obj,
             status.model_copy(update={"avoided_nodes": avoided}),
             job_status.findings_of(seen, decision=decision, outcome=None),
@@ -352,8 +348,6 @@ class TrainingJobController:
             await self._context.recorder.record(
                 about=obj, reason=POD_FAILED, message=restart.message, type_="Warning"
             )
-        again = TrainingJobStatus.model_validate(published.get("status") or {})
-        await self._restarts.end_earlier(replace(seen, known=again), live)
 
     def _settled(self, key: WorkKey) -> _End | None:
         """The end of the pass over a job that has ended, and for which nothing is left to do until it is deleted. A
@@ -399,6 +393,18 @@ class TrainingJobController:
         found = finding(names.ADMITTED, seen.was_admitted, reason, message)
         await self._publish(obj, seen.known.model_copy(update=changed), [found])
         return GOING_RETRY if going else REFUSED_RETRY
+
+    async def _held_up(self, obj: Object, seen: Observed, error: UnavailableError) -> _End:
+        """Something that belongs to the job can be neither made, read nor deleted: a webhook is away, say, Kueue's with
+        its manager.
+
+        Raises:
+            UnavailableError: the same; there was no answer, or it is the job itself that cannot be written. Where it is
+                the server that fails, saying so fails as well.
+        """
+        if error.resource is TRAINING_JOBS or error.code < SERVER_ERROR:
+            raise error
+        return _End(await self._refused(obj, seen, error))
 
     async def _with_claims(self, seen: Observed) -> Observed:
         """With a claim that its pods would wait for in vain; of a job that was admitted the scheduler says so."""

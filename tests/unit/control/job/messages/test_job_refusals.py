@@ -1,13 +1,15 @@
 """Jobs that the API server does not take: what is said of them, and which of them end the TrainingJob."""
 
+from typing import Any
+
 import pytest
 from tests.unit.control.builders import job_spec
 from tests.unit.control.jobs import Jobs
+from tests.unit.control.kueue.test_kueue_jobs import QUEUE
 
 from tdcs.control.job.refusal_message import ChildRefusal, child_refusal_of
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, UnavailableError
-from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import JOBS, SERVICES, Resource
+from tdcs.model.kube_resources import JOBS, PROVISIONING_REQUESTS, SERVICES, WORKLOADS, Resource
 
 TYPED = "failed to create typed patch object (n/train-worker; batch/v1, Kind=Job): "
 INVALID = 'Job.batch "train-worker" is invalid: '
@@ -187,31 +189,68 @@ async def test_a_job_that_a_policy_refuses_waits_and_starts_once_it_does_not(
         await jobs.until(lambda: jobs.bound("train") == 2)
 
 
-async def test_a_job_whose_children_an_absent_webhook_holds_up_says_so_and_starts_when_it_is_back() -> None:
-    away = 'failed calling webhook "validate.example.com": no endpoints available'
+WEBHOOK_AWAY = 'failed calling webhook "validate.example.com": no endpoints available'
+NEEDED: dict[tuple[str, Resource], dict[str, Any]] = {
+    ("create", JOBS): {},
+    ("create", SERVICES): {},
+    ("create", WORKLOADS): {"kueue": True},
+    ("get", WORKLOADS): {"kueue": True},  # Kueue's webhook converts its versions
+    ("create", PROVISIONING_REQUESTS): {"provisioning": "ProvisioningRequest"},
+}
+
+
+def webhook_is_away(jobs: Jobs, verb: str, resource: Resource) -> None:
+    """Requests of this kind fail as they do where a webhook has no endpoints."""
+
+    def refuse(asked: str, of: Resource) -> None:
+        if (asked, of) == (verb, resource):
+            raise UnavailableError(
+                verb=verb,
+                resource=resource,
+                namespace="n",
+                name="train",
+                code=500,
+                reason="InternalError",
+                detail=WEBHOOK_AWAY,
+            )
+
+    jobs.server.refuse = refuse
+
+
+@pytest.mark.usefixtures("tried_soon")
+@pytest.mark.parametrize(
+    ("verb", "resource"), NEEDED, ids=[f"{verb} {resource.kind}" for verb, resource in NEEDED]
+)
+async def test_a_job_that_an_absent_webhook_holds_up_says_so_and_goes_on_when_it_is_back(
+    verb: str, resource: Resource
+) -> None:
+    options = NEEDED[verb, resource]
+    async with Jobs(gpus={"a": 8}, **options) as jobs:
+        webhook_is_away(jobs, verb, resource)
+        await jobs.create(workers=16 if "provisioning" in options else 2, labels=QUEUE)
+        await jobs.until(lambda: jobs.status().get("reason") == "ChildNotMade")
+        assert jobs.status()["state"] == "Waiting"
+        assert f"cannot {verb} {resource.kind} n/train: {WEBHOOK_AWAY}" in jobs.status()["message"]
+        await jobs.until(lambda: "ChildNotMade" in jobs.events())
+        jobs.server.refuse = lambda verb, resource: None
+        if resource in (JOBS, SERVICES):
+            await jobs.until(lambda: jobs.bound("train") == 2)
+        else:
+            await jobs.until(lambda: bool(jobs.server.store(resource)))
+            await jobs.until_state("Queued")
+
+
+@pytest.mark.usefixtures("tried_soon")
+async def test_a_restart_that_an_absent_webhook_holds_up_says_so_and_counts_once() -> None:
     async with Jobs(gpus={"a": 8}) as jobs:
-        apply, answers = jobs.server.apply, [False]
-
-        async def failing(resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
-            if resource is JOBS and not answers[0]:
-                raise UnavailableError(
-                    verb="apply",
-                    resource=JOBS,
-                    namespace="n",
-                    name=obj["metadata"]["name"],
-                    code=500,
-                    reason="InternalError",
-                    detail=away,
-                )
-            return await apply(resource, obj=obj, dry_run=dry_run)
-
-        jobs.server.apply = failing  # type: ignore[method-assign]
-        await jobs.create()
-        await jobs.until_state("Waiting")
-        assert jobs.status()["reason"] == "ChildNotMade"
-        assert away in jobs.status()["message"]
-        assert "it is tried again every 30 s" in jobs.status()["message"]
-        assert "ChildNotMade" in jobs.events()
-        answers[0] = True
-        await jobs.change(runPolicy={"backoffLimit": 1})
+        await jobs.create(framework="PyTorch")
         await jobs.until(lambda: jobs.bound("train") == 2)
+        await jobs.run()
+        await jobs.until_state("Running")
+        webhook_is_away(jobs, "delete", JOBS)
+        await jobs.end(jobs.pods("train")[0], code=1)
+        await jobs.until(lambda: jobs.status()["reason"] == "ChildNotMade")
+        assert f"cannot delete Job n/train: {WEBHOOK_AWAY}" in jobs.status()["message"]
+        jobs.server.refuse = lambda verb, resource: None
+        await jobs.until_running()
+        assert jobs.status()["restarts"] == 1
