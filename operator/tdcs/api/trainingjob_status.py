@@ -53,8 +53,9 @@ class DataMeeting(Model):
     again when its pods are placed otherwise than was expected."""
 
     way: Literal["Near", "Grow", "Wait", "Remote"]
-    """Near: its pods go to nodes with the data. Grow: these had no room, and the copy is brought to the nodes that the
-    job gets, before its pods start. Remote: its pods read from other nodes as long as they run."""
+    """Near: its pods go to nodes with the data. Wait: these had no room, and the job waited until they had. Grow: the
+    copy is brought to the nodes that the job gets, before its pods start. Remote: its pods read from other nodes as
+    long as they run."""
     reason: Literal["SpecFixesNodes", "NoRoomInCache", "CostsLess"] | None = None
     """Why they read from other nodes. SpecFixesNodes: the Dataset's spec says on how many nodes a copy lies
     (placement.nodeCount or a mode other than Auto), or nothing is preloaded. NoRoomInCache: the caches of its nodes
@@ -74,12 +75,18 @@ class DataMeeting(Model):
     """What growing was expected to cost the job, beyond its time beside its data; absent where a copy may not grow."""
     remote_seconds: int | None = None
     """What reading from other nodes was expected to cost it."""
+    wait_seconds: int | None = None
+    """What waiting for room on the nodes of the data was expected to cost it; absent where nobody knew when there would
+    be room, or the job did not wait."""
     expected_seconds: int | None = None
-    """Grow: how long that was expected to take, from decidedTime."""
+    """Grow and Wait: how long that was expected to take, from decidedTime."""
     decided_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
     """When it was chosen."""
     met_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """Grow: when its nodes had the copy, but for nodesWithoutRoom. Compare with expectedSeconds."""
+    """Grow: when its nodes had the copy, but for nodesWithoutRoom. Wait: when there was room. Compare with
+    expectedSeconds."""
+    waited_seconds: int | None = None
+    """How long the job waited for room on the nodes of the data before it started; where way is not Wait, in vain."""
 
 
 class CopyUse(Model):
@@ -162,6 +169,29 @@ class NodesAsked(Model):
     """When it asks again, or asked last, after nothing came of it."""
 
 
+class DataWait(Model):
+    """A job that could start elsewhere waits for room on the nodes of its data: that is expected to cost it least."""
+
+    dataset: str
+    """The Dataset whose data it would miss most elsewhere."""
+    nodes: list[str] = Field(default=[])
+    """The nodes of its data; the first 128 by name."""
+    since: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When it began to wait."""
+    until: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """It waits no longer than until then: then it starts where there is room. Set once; earlier when no room is
+    expected in time any more."""
+    expected_seconds: int
+    """When room was expected, from since: by the deadlines of the jobs that run there, and by how long jobs of the same
+    template ran."""
+    wait_seconds: int
+    """What waiting was expected to cost the job, over all of its datasets."""
+    other_way: Literal["Near", "Grow", "Remote"]
+    """How it and the dataset would have met otherwise."""
+    other_seconds: int
+    """What that was expected to cost it, over all of its datasets."""
+
+
 class QueueRecord(Model):
     """What the operator's own queue has counted and decided about a job, beside the conditions; an operator that starts
     goes on from it."""
@@ -181,6 +211,8 @@ class QueueRecord(Model):
     """The nodes that are set aside for it, as it was passed too often."""
     nodes_asked: NodesAsked | None = None
     """The nodes that it asks for; the condition NodesRequested says what came of it."""
+    data_wait: DataWait | None = None
+    """Its wait for room on the nodes of its data, until it runs; copies[].meeting says what came of it."""
 
 
 class TrainingJobStatus(Model):

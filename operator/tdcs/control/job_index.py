@@ -4,13 +4,23 @@ A cluster keeps the TrainingJobs that have ended, for years if nobody sets a tim
 others; so each change of the view is noted in indexes, and nobody has to look through all.
 """
 
+import hashlib
+import json
+import statistics
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from tdcs.api import names
+from tdcs.api.durations import seconds_between
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.model.kube_objects import Key, Object
+
+RUNS_KEPT = 5
+"""Of so many jobs of a template it is known how long they ran: the last ones that ended."""
+
+TEMPLATES_KEPT = 10_000
+"""Of so many templates it is known, those whose jobs ended last."""
 
 _KEPT_SPEC = ("datasets", "runPolicy")
 
@@ -33,12 +43,41 @@ def kept_job(job: Object) -> Object:
         return job
     metadata, spec = job["metadata"], job.get("spec")
     return {
+        "template": job.get("template") or template_of(spec),
         "metadata": {field: value for field, value in metadata.items() if field != "managedFields"},
         "spec": {field: spec[field] for field in _KEPT_SPEC if field in spec}
         if isinstance(spec, dict)
         else {},
         "status": {field: value for field, value in job["status"].items() if field != "placement"},
     }
+
+
+def template_of(spec: object) -> str:
+    """What makes jobs alike: their spec but for their run policy, as a short text."""
+    parts = (
+        {field: value for field, value in spec.items() if field != "runPolicy"}
+        if isinstance(spec, dict)
+        else {}
+    )
+    text = json.dumps(parts, sort_keys=True, default=str, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def ran_seconds(job: Object) -> float | None:
+    """How long a job ran that has succeeded, but for the time that it was suspended; None where that is not known."""
+    status = job.get("status") or {}
+    start, end = status.get("startTime"), status.get("completionTime")
+    has_succeeded = any(
+        isinstance(one, Mapping) and one.get("type") == names.SUCCEEDED and one.get("status") == "True"
+        for one in status.get("conditions") or ()
+    )
+    if not (has_succeeded and isinstance(start, str) and isinstance(end, str)):
+        return None
+    try:
+        took = seconds_between(start, end) - float(status.get("suspendedSeconds") or 0)
+    except (TypeError, ValueError):
+        return None
+    return took if took > 0 else None
 
 
 class JobIndex(dict[Key, Object]):
@@ -53,6 +92,8 @@ class JobIndex(dict[Key, Object]):
         self.live: dict[Key, Object] = {}
         self._readers: dict[Key, dict[Key, None]] = {}
         self._reads: dict[Key, tuple[Key, ...]] = {}
+        # By namespace and template, what the last jobs ran. A value is replaced, never changed: threads read it.
+        self._ran: dict[tuple[str, str], tuple[tuple[Key, float], ...]] = {}
         for key, job in jobs.items():
             self[key] = job
 
@@ -64,6 +105,8 @@ class JobIndex(dict[Key, Object]):
             self._reads[key] = reads = tuple((key[0], name) for name in dict.fromkeys(datasets_of(job)))
             for dataset in reads:
                 self._readers.setdefault(dataset, {})[key] = None
+        elif (took := ran_seconds(job)) is not None:
+            self._note_run(key, job, took)
 
     def __delitem__(self, key: Key) -> None:
         super().__delitem__(key)
@@ -82,12 +125,26 @@ class JobIndex(dict[Key, Object]):
         dict.update(found, self.live)
         found.live = dict(self.live)
         found._reads = dict(self._reads)
+        found._ran = self._ran
         found._readers = {dataset: dict(readers) for dataset, readers in self._readers.items()}
         return found
 
     def reading(self, dataset: Key) -> dict[Key, Object]:
         """The jobs that name a Dataset, and have not ended."""
         return {key: self.live[key] for key in self._readers.get(dataset, ())}
+
+    def ran(self, namespace: str, template: str) -> float | None:
+        """Seconds that jobs of a template ran which have succeeded: the middle of the last ones; None: of none is it
+        known."""
+        known = self._ran.get((namespace, template))
+        return None if not known else statistics.median(took for _, took in known)
+
+    def _note_run(self, key: Key, job: Object, took: float) -> None:
+        whose = (key[0], job.get("template") or template_of(job.get("spec")))
+        others = tuple(one for one in self._ran.pop(whose, ()) if one[0] != key)
+        self._ran[whose] = (*others, (key, took))[-RUNS_KEPT:]
+        if len(self._ran) > TEMPLATES_KEPT:
+            del self._ran[next(iter(self._ran))]
 
     def _drop_from_index(self, key: Key) -> None:
         self.live.pop(key, None)

@@ -18,9 +18,14 @@ _WHY_REMOTE = {
 def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
     """What is to be said of a meeting; empty where the job is beside its data."""
     remote = f"expected to cost {meeting.remote_seconds or 0} s"
+    if meeting.way == "Wait":
+        return _waited(dataset, meeting)
+    vain = ""
+    if meeting.waited_seconds is not None:
+        vain = f" It waited {meeting.waited_seconds} s in vain for room on the nodes of its data."
     if meeting.way == "Remote":
         why = _WHY_REMOTE.get(meeting.reason or "", "that costs less")
-        return f"It reads Dataset {dataset} from other nodes ({remote}): {why}."
+        return f"It reads Dataset {dataset} from other nodes ({remote}): {why}.{vain}"
     if meeting.way != "Grow":
         return ""
     shown = ", ".join(meeting.nodes[:NODES_NAMED])
@@ -37,6 +42,20 @@ def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
             f"({few}): pods there read from other nodes"
         )
     if meeting.met_time is None:
-        return f"{text}. It is on its way; the Dataset's condition Placed says what keeps it out, if anything does."
+        way = "It is on its way; the Dataset's condition Placed says what keeps it out, if anything does."
+        return f"{text}. {way}{vain}"
     took = round(seconds_between(meeting.decided_time, meeting.met_time))
-    return f"{text}. It took {took} s."
+    return f"{text}. It took {took} s.{vain}"
+
+
+def _waited(dataset: str, meeting: DataMeeting) -> str:
+    """Of a job that waited for room on the nodes of its data, and got it."""
+    others = {
+        "a copy on other nodes": meeting.grow_seconds,
+        "reading from other nodes": meeting.remote_seconds,
+    }
+    other = next((f"; {what} was to cost {cost} s" for what, cost in others.items() if cost is not None), "")
+    return (
+        f"It waited {meeting.waited_seconds or 0} s for room on the nodes with Dataset {dataset}, and got it: that was "
+        f"expected after {meeting.expected_seconds or 0} s, and to cost it {meeting.wait_seconds or 0} s{other}."
+    )

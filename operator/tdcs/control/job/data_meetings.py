@@ -4,23 +4,20 @@ The choice stands in the job's status; passes over the Datasets have copies grow
 """
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, Protocol
 
-from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between
-from tdcs.api.trainingjob_status import MEETING_NODES, CopyUse, DataMeeting
+from tdcs.api.trainingjob_status import MEETING_NODES, CopyUse, DataMeeting, DataWait
 from tdcs.control.context import Stores
-from tdcs.decide.cache.wants import subset_of
+from tdcs.control.job.queue.data_pictures import DataPictures, held_of, size_of
+from tdcs.control.job_index import template_of
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
-from tdcs.decide.place.data_location import copies_of, wanted_near
-from tdcs.decide.place.data_meeting import PEER_RATE, Meeting, MeetingInput, Way, has_met, weigh
-from tdcs.decide.place.dataset_copies import merged
+from tdcs.decide.place.data_location import wanted_near
+from tdcs.decide.place.data_meeting import Meeting, Way, has_met, weigh
 from tdcs.decide.place.node_score import node_scores
-from tdcs.decide.place.slot_nodes import RESERVE_RATIO, matches
 from tdcs.decide.queue.pod_admission import GAVE_BACK
 from tdcs.model.kube_objects import Object
 
@@ -35,9 +32,6 @@ LATE = 10
 
 NO_ROOM: Final = "NoRoomInCache"
 """What changes without the job: it is weighed again."""
-
-MEASURED_SECONDS = 10.0
-"""Growth that took less says nothing of a rate."""
 
 
 class ExpectedNodes(Protocol):
@@ -68,8 +62,11 @@ class DataMeetings:
                     found[name] = before
                 continue
             after = self._met(dataset, before, now=now) if before is not None else None
+            waited = decision.record.data_wait if decision.record is not None else None
+            if waited is not None and waited.dataset != name:
+                waited = None
             if after is None or after.nodes != _named(pods) or after.reason == NO_ROOM:
-                after = self._weighed(seen, dataset, pods, before=after, now=now)
+                after = self._weighed(obj, seen, dataset, pods, before=after, waited=waited, now=now)
             found[name] = after
         return found
 
@@ -95,93 +92,39 @@ class DataMeetings:
         if known.way != "Grow" or known.met_time is not None:
             return known
         growing = set(known.nodes) - set(known.nodes_without_room)
-        if not has_met(size=_size(dataset), held=_held(dataset), nodes=growing):
+        if not has_met(size=size_of(dataset), held=held_of(dataset), nodes=growing):
             return known
         return known.model_copy(update={"met_time": now})
 
     def _weighed(
         self,
+        obj: Object,
         seen: Observed,
         dataset: Dataset,
         pods: Mapping[str, int],
         *,
         before: DataMeeting | None,
+        waited: DataWait | None,
         now: str,
     ) -> DataMeeting:
-        placement, preload = dataset.spec.placement, dataset.spec.preload
-        grows = (
-            preload.enabled
-            and placement.mode == "Auto"
-            and placement.node_count is None
-            and not preload.paths
-            and len(pods) <= MEETING_NODES
+        pictures = DataPictures(stores=self._stores)
+        runs = pictures.run_seconds(
+            namespace=seen.namespace,
+            template=template_of(obj.get("spec")),
+            deadline=seen.spec.run_policy.active_deadline_seconds,
         )
-        coming = {
-            node: size
-            for copy in copies_of(dataset).values()
-            for node, size in copy.arriving.items()
-            if node not in pods
-        }
-        held = _held(dataset)
-        limit = seen.spec.run_policy.active_deadline_seconds
-        found = weigh(
-            MeetingInput(
-                size=_size(dataset),
-                held={node: held.get(node, 0) + coming.get(node, 0) for node in {*held, *coming}},
-                pods=pods,
-                room=self._room(dataset, pods) if grows else {},
-                grows=grows,
-                peer_rate=self._peer_rate(),
-                run_seconds=float(limit) if limit is not None else None,
-            )
-        )
+        given = pictures.meets(dataset, pods=pods, run_seconds=runs)
+        found = weigh(given)
+        if before is not None and before.way == "Wait" and found.way is Way.NEAR:
+            return before.model_copy(update={"nodes": _named(pods)})
         if before is not None and before.way == found.way and before.nodes == _named(pods):
             return before
-        return _status_of(found, nodes=_named(pods), grows=grows, now=now)
-
-    def _room(self, dataset: Dataset, nodes: Mapping[str, int]) -> dict[str, int]:
-        """Bytes that the cache of each node could give to a Dataset: all but what others that are in use have there."""
-        cluster = dataset.spec.cache_cluster_ref.name
-        mine = dataset.status.mount_path if dataset.status is not None else ""
-        found: dict[str, int] = {}
-        for worker in ((self._stores.cache_cluster(cluster) or {}).get("status") or {}).get("workers") or ():
-            if (
-                worker["node"] in nodes
-                and worker.get("state") == "Ready"
-                and self._allows(dataset, worker["node"])
-            ):
-                found[worker["node"]] = int(int(worker.get("capacityBytes") or 0) * (1 - RESERVE_RATIO))
-        for other in self._stores.datasets.values():
-            status, spec = other.get("status") or {}, other.get("spec") or {}
-            if status.get("mountPath") in ("", None, mine) or names.cache_cluster_of(other) != cluster:
-                continue
-            pinned = (spec.get("eviction") or {}).get("policy") == "Pin"
-            if not (pinned or status.get("inUse") or status.get("activeJobs") or status.get("waitingJobs")):
-                continue  # it leaves for what is read
-            for copy in status.get("copies") or ():
-                for node in copy.get("nodes") or ():
-                    if node["name"] in found:
-                        taken = int(node.get("bytes") or 0) + int(node.get("arriving") or 0)
-                        found[node["name"]] -= taken
-        return found
-
-    def _allows(self, dataset: Dataset, node: str) -> bool:
-        """Whether the Dataset may lie on a node at all."""
-        labels = (self._stores.nodes.get(("", node)) or {"metadata": {}})["metadata"].get("labels") or {}
-        return matches(labels, dataset.spec.placement.node_selector)
-
-    def _peer_rate(self) -> float:
-        """Bytes a second that a node got when copies grew for jobs that are there: the middle of what was measured."""
-        rates = []
-        for job in self._stores.live_jobs().values():
-            for use in (job.get("status") or {}).get("copies") or ():
-                meeting = use.get("meeting") or {}
-                if not meeting.get("metTime") or not meeting.get("bytesPerNode"):
-                    continue
-                took = seconds_between(meeting["decidedTime"], meeting["metTime"])
-                if took >= MEASURED_SECONDS:
-                    rates.append(meeting["bytesPerNode"] / took)
-        return statistics.median(rates) if rates else PEER_RATE
+        told = _status_of(found, nodes=_named(pods), grows=given.grows, now=now)
+        if before is not None:
+            return told.model_copy(
+                update={"wait_seconds": before.wait_seconds, "waited_seconds": before.waited_seconds}
+            )
+        return told if waited is None else _after_wait(told, waited, now=now)
 
 
 def due(meetings: Mapping[str, DataMeeting], *, now: str) -> float | None:
@@ -207,18 +150,6 @@ def _named(pods: Mapping[str, int]) -> list[str]:
     return sorted(pods)[:MEETING_NODES]
 
 
-def _held(dataset: Dataset) -> Mapping[str, int]:
-    """What lies on each node, of whichever copy."""
-    found = merged(list(copies_of(dataset).values()))
-    return found.node_bytes if found is not None else {}
-
-
-def _size(dataset: Dataset) -> int:
-    """Bytes of one copy that its preload wants."""
-    total = dataset.status.total_bytes if dataset.status is not None else 0
-    return subset_of(dataset.spec.preload).limit(total)
-
-
 def _status_of(found: Meeting, *, nodes: list[str], grows: bool, now: str) -> DataMeeting:
     def seconds(way: Way) -> int | None:
         return math.ceil(found.costs[way]) if way in found.costs else None
@@ -237,6 +168,22 @@ def _status_of(found: Meeting, *, nodes: list[str], grows: bool, now: str) -> Da
         decided_time=now,
         reason=_reason(found, grows=grows),
     )
+
+
+def _after_wait(meeting: DataMeeting, waited: DataWait, *, now: str) -> DataMeeting:
+    """What was chosen for a job that had waited for room at its data: that it came, or how long it waited in vain."""
+    took = round(max(seconds_between(waited.since, now), 0.0))
+    update: dict[str, object] = {"wait_seconds": waited.wait_seconds, "waited_seconds": took}
+    if meeting.way == "Near":
+        other = {"Grow": "grow_seconds", "Remote": "remote_seconds"}.get(waited.other_way)
+        update |= {
+            "way": "Wait",
+            "expected_seconds": waited.expected_seconds,
+            "decided_time": waited.since,
+            "met_time": now,
+            **({other: waited.other_seconds} if other is not None else {}),
+        }
+    return meeting.model_copy(update=update)
 
 
 def _reason(found: Meeting, *, grows: bool) -> Literal["SpecFixesNodes", "NoRoomInCache", "CostsLess"] | None:

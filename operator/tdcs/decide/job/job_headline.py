@@ -19,6 +19,7 @@ IN_THE_QUEUE = frozenset(
         Reason.BEHIND,
         Reason.NEVER,
         Reason.NO_MATCH,
+        Reason.AWAITS_DATA,
         Reason.NO_PRIORITY,
         *GAVE_BACK,
         Reason.QUOTA,

@@ -2,12 +2,13 @@
 
 There are three ways, besides that there is room: to wait for a place at the data, to let the copy grow onto the nodes
 that the job gets, or to read from other nodes for as long as the job runs. :func:`weigh` estimates what each of them
-costs the job, in seconds beyond its time beside its data, and takes the least.
+costs the job, in seconds beyond its time with all of its data on its own nodes, and takes the least.
+:func:`weigh_wait` puts that together for all datasets of a job: it can only wait for all of them, or for none.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tdcs.decide.place.gang_fit import Amounts, PodGroup, room_for
@@ -24,6 +25,14 @@ PASSES = 10
 
 BEGIN_SECONDS = 5.0
 """So long it takes until a copy begins to grow: decisions, assignments and reports of agents."""
+
+LONGEST_WAIT = 1800.0
+"""A job waits no longer than so many seconds for a place at its data, whatever else costs: somebody looks at GPUs that
+are free, and at a job that does not start."""
+
+NEAR_SHARE = 0.9
+"""A node with so much of the most that any node has counts as a node of the data: the parts of a copy that is spread
+over nodes are not quite equal."""
 
 WHOLE = 0.999
 """A node that has so much of what it is to have counts as having it: files that cannot be had are left out."""
@@ -92,11 +101,12 @@ def weigh(given: MeetingInput) -> Meeting:
         return Meeting(way=Way.NEAR, costs={Way.NEAR: 0.0}, expected_seconds=0.0, share=1.0)
     share = _share(given, given.held)
     best = min(most / given.size, 1.0)
+    loss = 1.0 - min(given.peer_rate / LOCAL_RATE, 1.0)
+    remote = _remote(given, 1.0 - share, loss=loss)
     if best and share >= best * WHOLE:
         # No node has more of it: a copy that is spread over nodes is as near as it can be.
-        return Meeting(way=Way.NEAR, costs={Way.NEAR: 0.0}, expected_seconds=0.0, share=share)
-    loss = 1.0 - min(given.peer_rate / LOCAL_RATE, 1.0)
-    costs = {Way.REMOTE: (remote := _remote(given, 1.0 - share, loss=loss))}
+        return Meeting(way=Way.NEAR, costs={Way.NEAR: remote}, expected_seconds=0.0, share=share)
+    costs = {Way.REMOTE: remote}
     fitting = [node for node in given.pods if given.room.get(node, 0) >= given.size]
     lacks = {node: max(given.size - given.held.get(node, 0), 0) for node in fitting}
     travel = BEGIN_SECONDS + max(lacks.values(), default=0) / max(given.peer_rate, 1.0)
@@ -105,7 +115,8 @@ def weigh(given: MeetingInput) -> Meeting:
         # Until it is there the job reads as it would for good.
         costs[Way.GROW] = min(travel * (1.0 - share) * loss + _remote(given, 1.0 - then, loss=loss), remote)
     if given.wait_seconds is not None:
-        costs[Way.WAIT] = given.wait_seconds
+        # Where a copy is spread over nodes even they read the rest from one another.
+        costs[Way.WAIT] = given.wait_seconds + _remote(given, 1.0 - best, loss=loss)
     way = min(costs, key=lambda one: (costs[one], list(Way).index(one)))
     expected = {Way.GROW: travel, Way.WAIT: given.wait_seconds}.get(way)
     return Meeting(
@@ -116,6 +127,72 @@ def weigh(given: MeetingInput) -> Meeting:
         share=share,
         without_room=tuple(sorted(given.pods.keys() - set(fitting))),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitChoice:
+    """Whether a job waits for a place at its data.
+
+    Attributes:
+        waits: the choice.
+        wait_cost: seconds that waiting is expected to cost the job.
+        other_cost: what the least of the other ways costs it, over all of its datasets.
+        expected_seconds: until there is room at its data.
+        longest_seconds: it waits no longer than that: for longer than the other way costs nobody gains.
+        dataset: the one that costs most, if it does not wait.
+        meeting: how that one would be met then, with the costs of each way.
+        nodes: those of its data.
+    """
+
+    waits: bool
+    wait_cost: float
+    other_cost: float
+    expected_seconds: float
+    longest_seconds: float
+    dataset: str
+    meeting: Meeting
+    nodes: frozenset[str]
+
+
+def weigh_wait(datasets: Mapping[str, MeetingInput], *, wait_seconds: float) -> WaitChoice:
+    """Weigh for a job that may start now whether it waits for a place at its data.
+
+    Args:
+        datasets: those that it reads, one at least, with the nodes that it would get now.
+        wait_seconds: until all of its pods have room at the data.
+    """
+    found = {name: weigh(replace(given, wait_seconds=wait_seconds)) for name, given in datasets.items()}
+    others = {
+        name: min(cost for way, cost in one.costs.items() if way is not Way.WAIT)
+        for name, one in found.items()
+    }
+    rests = {
+        name: one.costs[Way.WAIT] - wait_seconds if Way.WAIT in one.costs else others[name]
+        for name, one in found.items()
+    }
+    other_cost, rest = sum(others.values()), sum(rests.values())
+    dearest = max(found, key=lambda name: (others[name] - rests[name], name))
+    longest = min(other_cost - rest, LONGEST_WAIT)
+    return WaitChoice(
+        waits=wait_seconds < longest,
+        wait_cost=wait_seconds + rest,
+        other_cost=other_cost,
+        expected_seconds=wait_seconds,
+        longest_seconds=max(longest, 0.0),
+        dataset=dearest,
+        meeting=found[dearest],
+        nodes=data_nodes(datasets.values()),
+    )
+
+
+def data_nodes(datasets: Iterable[MeetingInput]) -> frozenset[str]:
+    """The nodes with the most of a job's data, none where no node has any."""
+    found: dict[str, int] = {}
+    for given in datasets:
+        for node, size in given.held.items():
+            found[node] = found.get(node, 0) + min(size, given.size)
+    most = max(found.values(), default=0)
+    return frozenset(node for node, size in found.items() if most and size >= most * NEAR_SHARE)
 
 
 def _share(given: MeetingInput, held: Mapping[str, int]) -> float:

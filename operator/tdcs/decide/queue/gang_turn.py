@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.api import names
+from tdcs.decide.place.data_meeting import WaitChoice
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place
 from tdcs.decide.queue import fair_share
 from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
+from tdcs.decide.queue.data_wait import DataOf, DataWaits, no_data
 from tdcs.decide.queue.job_rank import in_rank_order
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
 from tdcs.decide.queue.kept_shares import KeptShares, shortage
@@ -62,6 +64,10 @@ class Schedule:
             that are set aside (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
         victims: by uid of a job that is to be suspended, what it is told (`tdcs.decide.queue.preemption`).
         preemptors: the job that takes the place of each of them, as its namespace may read it.
+        data_waits: by uid of a job that begins to wait for a place at its data, how that was weighed
+            (`tdcs.decide.queue.data_wait`).
+        awaits_data: the uids of all that wait for it.
+        waited_in_vain: the uids of those that wait for it no longer, as no room comes in time.
     """
 
     waiting: tuple[QueuedJob, ...] = ()
@@ -75,6 +81,9 @@ class Schedule:
     leave: Mapping[str, NodesToLeave] = field(default_factory=dict)
     victims: Mapping[str, str] = field(default_factory=dict)
     preemptors: Mapping[str, str] = field(default_factory=dict)
+    data_waits: Mapping[str, WaitChoice] = field(default_factory=dict)
+    awaits_data: frozenset[str] = frozenset()
+    waited_in_vain: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +130,7 @@ def schedule(
     shares: Shares | None = None,
     occupants: Sequence[Occupant] = (),
     preempts: bool = False,
+    data_of: DataOf = no_data,
 ) -> Schedule:
     """Admit all jobs that fit, from the first to the last.
 
@@ -138,6 +148,7 @@ def schedule(
             aside.
         preempts: whether jobs may take the place of running ones (`tdcs.decide.queue.preemption`), one in a pass: what
             its victims leave is set aside for it, and for no second job.
+        data_of: where the data of a job lies that waits: it may wait for a place there.
     """
     return _Pass(
         waiting=waiting,
@@ -150,6 +161,7 @@ def schedule(
         shares=shares,
         occupants=occupants,
         preempts=preempts,
+        data_of=data_of,
     ).run(holder=holder, aside=frozenset(aside))
 
 
@@ -173,8 +185,10 @@ class _Pass:
         shares: Shares | None,
         occupants: Sequence[Occupant],
         preempts: bool,
+        data_of: DataOf,
     ) -> None:
         self._nodes = nodes
+        self._data_waits = DataWaits(data_of=data_of, occupants=occupants, max_passes=max_passes)
         self._max_passes = max_passes
         self._allowances = allowances
         self._places = places
@@ -256,6 +270,9 @@ class _Pass:
             leave=self._leave,
             victims=self._preemption.told if self._preemption is not None else {},
             preemptors=self._preemption.preemptors if self._preemption is not None else {},
+            data_waits=self._data_waits.begun,
+            awaits_data=frozenset(self._data_waits.waiting),
+            waited_in_vain=frozenset(self._data_waits.ended),
         )
 
     def _goes_before(self, job: QueuedJob, holder: QueuedJob) -> bool:
@@ -277,6 +294,10 @@ class _Pass:
             self._grow(job, off_aside=off_aside)
             return
         may_start = job.ready and not job.runs and not job.pauses
+        if may_start and self._waits_for_data(job, off_aside=off_aside):
+            self._wait_on(job)
+            self._passes.wait(job)
+            return
         if may_start and self._admit(job, queue, off_aside=off_aside, urgent=urgent):
             return
         self._wait_on(job)
@@ -315,6 +336,13 @@ class _Pass:
                 occupants=[each for each in self._occupants if not each.leaves],
             )
         return not math.isinf(self._room_comes_in) and job.lasts <= self._room_comes_in
+
+    def _waits_for_data(self, job: QueuedJob, *, off_aside: bool) -> bool:
+        """Whether a job that fits waits for a place at its data all the same."""
+        if not job.groups or not self._fits(job, off_aside=off_aside):
+            return False
+        aside = self._aside if off_aside else frozenset[str]()
+        return self._data_waits.waits(job, room=self._room, aside=aside)
 
     def _wait_on(self, job: QueuedJob) -> None:
         self._left_over.append(job)

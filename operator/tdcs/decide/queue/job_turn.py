@@ -4,13 +4,17 @@ There is one such value for each job. The pass that decides replaces it, the job
 operator reads it there (`known_turn`): nothing else about a job is remembered anywhere.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.durations import seconds_between
-from tdcs.api.trainingjob_status import NodesAsked, QueueRecord, SetAside
+from tdcs.api.durations import seconds_between, time_after
+from tdcs.api.trainingjob_status import MEETING_NODES, DataWait, NodesAsked, QueueRecord, SetAside
+from tdcs.decide.place.data_meeting import WaitChoice, Way
 from tdcs.decide.queue.kept_nodes import NodesToLeave
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.model.kube_objects import Object
@@ -20,6 +24,14 @@ TOLD_NODES = 256
 
 TOLD_PASSES = 8
 """So often a job was passed, or once too often, before its status is written for that alone."""
+
+
+OTHER_WAYS: Mapping[Way, Literal["Near", "Grow", "Remote"]] = {
+    Way.NEAR: "Near",
+    Way.GROW: "Grow",
+    Way.REMOTE: "Remote",
+}
+"""The ways to meet data without a wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +61,7 @@ class JobTurn:
         nodes_came: when all of its pods had nodes, of one whose pods were released to ask for them.
         nodes_tries: how often nothing came of that since it last ran.
         nodes_reason, nodes_message: why nothing came of it last; until it asks again.
+        data_wait: its wait for a place at its data, if it began one since it last ran; it begins none besides.
         nodes_until: when it asks again, in seconds of the operator's clock; `nodes_next`: as a time of the API.
     """
 
@@ -77,6 +90,7 @@ class JobTurn:
     nodes_next: str = ""
     nodes_reason: str = ""
     nodes_message: str = ""
+    data_wait: DataWait | None = None
 
     @property
     def awaits_nodes(self) -> bool:
@@ -100,7 +114,7 @@ class JobTurn:
 
     def is_news(self, after: "JobTurn", *, max_passes: int) -> bool:
         """Whether the status must say something else now, although nothing else about the job may have changed."""
-        told_at_once = ("aside", "aside_since", "nodes_since")
+        told_at_once = ("aside", "aside_since", "nodes_since", "data_wait")
         if any(getattr(self, field) != getattr(after, field) for field in told_at_once):
             return True
         told = after.passed // TOLD_PASSES != self.passed // TOLD_PASSES
@@ -130,6 +144,7 @@ def record_of(turn: JobTurn) -> QueueRecord | None:
         preempted_by=turn.preempted_by or None,
         set_aside=SetAside(nodes=nodes, since=turn.aside_since) if turn.aside_since else None,
         nodes_asked=_nodes_asked(turn),
+        data_wait=turn.data_wait,
     )
     return None if found == QueueRecord() else found
 
@@ -183,7 +198,31 @@ def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
         nodes_tries=_count(asked.get("tries")),
         nodes_until=clock + max(seconds_between(now, ask_again), 0.0) if ask_again else 0.0,
         nodes_next=ask_again,
+        data_wait=_data_wait(record.get("dataWait")),
     )
+
+
+def data_wait_of(choice: WaitChoice, *, now: str) -> DataWait:
+    """The wait of a job that begins now."""
+    costs = choice.meeting.costs
+    other = min(OTHER_WAYS.keys() & costs.keys(), key=lambda way: (costs[way], list(Way).index(way)))
+    return DataWait(
+        dataset=choice.dataset,
+        nodes=sorted(choice.nodes)[:MEETING_NODES],
+        since=now,
+        until=time_after(now, seconds=math.floor(choice.longest_seconds)),
+        expected_seconds=math.ceil(choice.expected_seconds),
+        wait_seconds=math.ceil(choice.wait_cost),
+        other_way=OTHER_WAYS[other],
+        other_seconds=math.ceil(choice.other_cost),
+    )
+
+
+def _data_wait(known: object) -> DataWait | None:
+    try:
+        return None if known is None else DataWait.model_validate(known)
+    except ValidationError:
+        return None  # of another version: the job may begin anew
 
 
 def _count(value: object) -> int:

@@ -32,6 +32,8 @@ class Occupant:
         leaves: whether its pods are being ended already.
         reload_seconds: what it costs to load its data again, should that leave the cache meanwhile.
         may_yield: whether this queue admitted it and may suspend it.
+        measured_in: seconds until its pods are gone if it runs as long as jobs of its template did; infinite when none
+            was measured, or it has run for longer.
     """
 
     key: Key
@@ -43,6 +45,12 @@ class Occupant:
     leaves: bool = False
     reload_seconds: float = 0.0
     may_yield: bool = True
+    measured_in: float = math.inf
+
+    @property
+    def expected_in(self) -> float:
+        """Seconds until its pods are expected to be gone."""
+        return min(self.ends_in, self.measured_in)
 
 
 def deleted_pods(takes: Mapping[str, Amounts], *, gone_in: float) -> Occupant:
@@ -78,6 +86,22 @@ def ends_in(*, started: float | None, deadline: int | None, grace: float = END_G
     if deadline is None:
         return math.inf
     return max((now if started is None else started) + deadline + grace - now, 0.0)
+
+
+def measured_in(*, started: float | None, ran: float | None, grace: float = END_GRACE, now: float) -> float:
+    """Seconds until a job's pods are gone if it runs for so long as others did; infinite when that is not known, or it
+    has run for longer.
+
+    Args:
+        started: when its Jobs were started, in seconds since 1970; None: not yet.
+        ran: seconds that jobs of its template ran; None: none was measured.
+        grace: seconds that its pods take to end.
+        now: the time.
+    """
+    if ran is None:
+        return math.inf
+    left = (now if started is None else started) + ran - now
+    return left + grace if left >= 0 else math.inf
 
 
 def seconds_until_room(

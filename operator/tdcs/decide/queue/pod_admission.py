@@ -50,6 +50,7 @@ class Reason(StrEnum):
     AWAITS_NODES = "AwaitsNodes"
     STOPPED = "QueueStopped"
     PREEMPTED = "Preempted"
+    AWAITS_DATA = "AwaitsRoomAtData"
 
 
 GAVE_BACK = frozenset(

@@ -6,7 +6,7 @@ queue asks for thousands of jobs and nodes, whose numbers users choose: a loop o
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +113,16 @@ class RoomTable:
                     if resource in self._column:
                         row, column = self._row[node], self._column[resource]
                         found._free[column, row] = min(int(found._free[column, row]) + amount, _MOST)
+        found._totals = {resource: found._sum(resource) for resource in self._column}
+        return found
+
+    def without(self, nodes: Collection[str]) -> "RoomTable":
+        """Another table, in which these nodes have nothing left."""
+        if not nodes:
+            return self
+        found = copy.copy(self)
+        found._free = self._free.copy()
+        found._free[:, self.mask(nodes)] = 0
         found._totals = {resource: found._sum(resource) for resource in self._column}
         return found
 

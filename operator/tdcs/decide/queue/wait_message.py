@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from tdcs.api import names
+from tdcs.api.durations import time_after
+from tdcs.api.trainingjob_status import DataWait
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit
 from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.pod_admission import Admission, Reason
@@ -10,9 +12,17 @@ from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model.pod_resources import CPU, PODS, Amounts
 
+NODES_NAMED = 3
+"""So many nodes are named in a sentence."""
 
-def waiting_admission(schedule: Schedule, uid: str) -> Admission:
-    """What the queue says to a job that still waits: for what, and behind whom."""
+
+def waiting_admission(schedule: Schedule, uid: str, *, data_wait: DataWait | None = None) -> Admission:
+    """What the queue says to a job that still waits: for what, and behind whom.
+
+    `data_wait`: its wait for a place at its data, if it has begun one.
+    """
+    if data_wait is not None and uid in schedule.awaits_data:
+        return _wait(Reason.AWAITS_DATA, wait_sentence(data_wait))
     place_, job = next((i, one) for i, one in enumerate(schedule.waiting) if one.uid == uid)
     if not job.possible:
         nowhere = next((group.nowhere for group in job.groups if group.nowhere), "")
@@ -42,6 +52,19 @@ def waiting_admission(schedule: Schedule, uid: str) -> Admission:
         text = f"{more}its pods would fit, but others are first: {position}{behind}{held}"
         return _wait(Reason.BEHIND, text)
     return _wait(Reason.NO_ROOM, f"{more}{_missing(job, room)}; {position}{behind}{held}")
+
+
+def wait_sentence(wait: DataWait) -> str:
+    """Why a job that could start waits, and until when."""
+    shown = ", ".join(wait.nodes[:NODES_NAMED])
+    more = f" and {len(wait.nodes) - NODES_NAMED} more" if len(wait.nodes) > NODES_NAMED else ""
+    other = {"Grow": "a copy on other nodes", "Remote": "reading from other nodes", "Near": "another place"}
+    return (
+        f"it waits for room on the nodes with Dataset {wait.dataset} ({shown}{more}), which is expected at "
+        f"{time_after(wait.since, seconds=wait.expected_seconds)} and costs it {wait.wait_seconds} s; "
+        f"{other[wait.other_way]} costs {wait.other_seconds} s. It starts where there is room at {wait.until} at the "
+        "latest"
+    )
 
 
 def _as_seen_by(job: QueuedJob, other: QueuedJob) -> str:

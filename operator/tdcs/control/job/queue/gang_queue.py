@@ -16,6 +16,7 @@ from tdcs.api import names
 from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
 from tdcs.control.context import Settings, Stores, WorkKey
 from tdcs.control.job.queue import queue_snapshot
+from tdcs.control.job.queue.data_pictures import readers_of
 from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.job.queue.queue_entries import Collector, Entries, queues
@@ -24,6 +25,7 @@ from tdcs.decide.place import data_meeting
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place_most, room_for
 from tdcs.decide.queue import job_places, node_requests
 from tdcs.decide.queue.gang_turn import Schedule
+from tdcs.decide.queue.job_turn import data_wait_of
 from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
@@ -199,7 +201,11 @@ class GangQueue:
         waiting = self._schedule.waiting if self._schedule is not None else ()
         if self._schedule is None or not any(job.uid == uid and job.data_ready for job in waiting):
             return None
-        return waiting_admission(self._schedule, uid)
+        return waiting_admission(self._schedule, uid, data_wait=turn.data_wait)
+
+    def awaits_data(self, uid: str) -> bool:
+        """Whether a job that could start waits for room on the nodes of its data."""
+        return self._schedule is not None and uid in self._schedule.awaits_data
 
     def queues(self, obj: Object, spec: TrainingJobSpec) -> bool:
         """Whether a job enters through the queue: a gang does, and one with a dataset that has a limit of jobs."""
@@ -302,7 +308,7 @@ class GangQueue:
         by_uid = {job["metadata"].get("uid"): job for job in self._stores.live_jobs().values()}
         groups = [
             PodGroup(
-                count=_readers(demand.spec, role),
+                count=readers_of(demand.spec, role),
                 request=demand.requests[role],
                 nodes=self._room.eligible(each.template["spec"]),
             )
@@ -331,7 +337,7 @@ class GangQueue:
         replicas = self._collector.replicas(obj, demand)
         groups = [
             PodGroup(
-                count=min(_readers(demand.spec, role), replicas[role]),
+                count=min(readers_of(demand.spec, role), replicas[role]),
                 request=demand.requests[role],
                 nodes=self._room.eligible(each.template["spec"]),
             )
@@ -456,6 +462,7 @@ class GangQueue:
             fair=self._fair,
             preempts=self._preempts,
             aging=self._aging,
+            data_of=collector.data_of(),
         )
         if self._provisioning == "Off":
             return entries, found, ()
@@ -496,6 +503,13 @@ class GangQueue:
             if uid == found.holder or turn.aside_since:
                 since = (turn.aside_since or self.turns.now()) if uid == found.holder else ""
                 self._count(uid, keys=keys, aside=aside, aside_since=since)
+        for uid, choice in found.data_waits.items():
+            if uid not in self._withdrawn:
+                self._count(uid, keys=keys, data_wait=data_wait_of(choice, now=self.turns.now()))
+        for uid in found.waited_in_vain:
+            wait = self.turns.of(uid).data_wait
+            if wait is not None:
+                self._count(uid, keys=keys, data_wait=wait.model_copy(update={"until": self.turns.now()}))
         for job in found.admitted:
             if job.uid in stale:
                 self._again = True
@@ -566,8 +580,3 @@ class _Sight:
     after: Turns
     room: queue_snapshot.NodeRoom
     collector: Collector
-
-
-def _readers(spec: TrainingJobSpec, role: Role) -> int:
-    replicas = spec.by_role()[role].replicas
-    return sum(bool(spec.datasets_of(role, index)) for index in range(replicas))

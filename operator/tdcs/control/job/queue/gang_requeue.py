@@ -128,8 +128,10 @@ class Requeues:
     def settled(self, uid: str) -> None:
         """All pods that the job asks for run: how often it had to pause is forgotten."""
         turn = self._turns.of(uid)
-        if self.pause_left(uid) is None and (turn.attempts or turn.passed):
-            self._turns.change(uid, attempts=0, passed=0, until=0.0, next_attempt="", message="", lack="")
+        if self.pause_left(uid) is None and (turn.attempts or turn.passed or turn.data_wait):
+            self._turns.change(
+                uid, attempts=0, passed=0, until=0.0, next_attempt="", message="", lack="", data_wait=None
+            )
 
     def pause_left(self, uid: str) -> float | None:
         """Seconds that the job still pauses; None when it does not."""

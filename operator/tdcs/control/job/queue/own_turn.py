@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from tdcs.api import names
+from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.control.job.queue.admitter import PodNodes
 from tdcs.control.job.queue.copy_choice import CopyChoices
@@ -19,6 +20,9 @@ from tdcs.decide.queue.node_findings import released_finding
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.queue_stop import StopPolicy, stopped
 from tdcs.model.kube_objects import Object
+
+LOOK_AGAIN_SECONDS = 1.0
+"""A job that has waited long enough for a place at its data looks so often for the pass that lets it start."""
 
 
 class OwnTurn:
@@ -148,7 +152,18 @@ class OwnTurn:
         places = None
         if pause is None and self.seen.was_admitted and self.seen.spec.scheduling.gang:
             places = self._places.due(self.seen, uid=self._uid, now=now)
-        return min((left for left in (pause, again, places) if left is not None), default=None)
+        lefts = (pause, again, places, self._data_wait_left(now=now))
+        return min((left for left in lefts if left is not None), default=None)
+
+    def _data_wait_left(self, *, now: str) -> float | None:
+        """Seconds until the job waits no longer for a place at its data; None when it does not wait for one."""
+        wait = self._gangs.turns.of(self._uid).data_wait
+        if wait is None or not self._gangs.awaits_data(self._uid):
+            return None
+        left = seconds_between(now, wait.until)
+        if left <= 0:
+            self._gangs.touch()
+        return max(left, LOOK_AGAIN_SECONDS)
 
 
 def _out_of_kueue(decision: Decision) -> Decision:

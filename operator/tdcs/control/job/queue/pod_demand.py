@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from tdcs.api.trainingjob import Role, RolePods, TrainingJobSpec
 from tdcs.control.context import Stores
+from tdcs.control.job_index import template_of
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.place.node_eligibility import signature
 from tdcs.decide.queue.namespace_quota import quota_amounts
@@ -21,6 +22,7 @@ class PodDemand:
 
     Attributes:
         grace: seconds that its pods may take to end.
+        template: what makes jobs alike, see `tdcs.control.job_index.template_of`.
         priority_class: the PriorityClass that it names, or its workers' template; empty: none.
     """
 
@@ -33,6 +35,7 @@ class PodDemand:
     requests: Mapping[Role, Amounts]
     charges: Mapping[Role, Amounts]
     grace: float
+    template: str
     priority_class: str
 
 
@@ -84,6 +87,7 @@ class PodDemands:
                 requests={
                     role: pod_requests(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
                 },
+                template=template_of(obj.get("spec")),
                 priority_class=class_of(spec),
                 grace=max((_grace(pod) for pod in pods.values()), default=0.0),
                 charges={

@@ -11,17 +11,20 @@ from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.control.context import Stores
 from tdcs.control.job.queue import queue_snapshot
+from tdcs.control.job.queue.data_pictures import DataPictures
 from tdcs.control.job.queue.pod_demand import PodDemand, PodDemands
 from tdcs.control.job.queue.turns import Turns
+from tdcs.control.job_index import indexed
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue import job_places
 from tdcs.decide.queue.aging import aged
 from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
+from tdcs.decide.queue.data_wait import DataOf, JobData, no_data
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.node_requests import without_nodes_of_others
-from tdcs.decide.queue.occupants import LONGEST_GRACE, Occupant, deleted_pods, ends_in
+from tdcs.decide.queue.occupants import LONGEST_GRACE, Occupant, deleted_pods, ends_in, measured_in
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
@@ -69,6 +72,7 @@ class Entries:
         fair: bool = True,
         preempts: bool = False,
         aging: float = 0.0,
+        data_of: DataOf = no_data,
     ) -> Schedule:
         """The queue with every job admitted that fits. What quotas and datasets allow is used up by that.
 
@@ -78,6 +82,7 @@ class Entries:
             fair: whether namespaces take turns.
             preempts: whether jobs may take the place of others.
             aging: seconds of waiting after which a job counts as of the next higher priority; 0: never.
+            data_of: where the data of a job lies.
         """
         nodes = Nodes(free={}, capacity={})
         if self.waiting:
@@ -104,6 +109,7 @@ class Entries:
             running=self.running,
             shares=Shares(used=self._used(), weights=self.weights) if fair else None,
             preempts=preempts,
+            data_of=data_of,
         )
 
     def _used(self) -> dict[str, Amounts]:
@@ -172,6 +178,37 @@ class Collector:
             if (admitted or self._turns.of(other).admitted is not None) and other != uid and not going:
                 found.take(key, self.requests_of(obj))
         return found
+
+    def data_of(self) -> DataOf:
+        """Where the data of the jobs lies that wait in this queue, as the views say it now."""
+        pictures = DataPictures(stores=self._stores)
+
+        def found(job: QueuedJob) -> JobData | None:
+            obj = self._stores.training_jobs.get(job.key)
+            demand = self._demands.of(obj) if obj is not None else None
+            turn = self._turns.of(job.uid)
+            # One whose pods found no place in what others left takes what there is.
+            if obj is None or demand is None or not demand.spec.datasets or turn.attempts:
+                return None
+            wait = turn.data_wait
+            return pictures.of_job(
+                demand,
+                namespace=job.key[0],
+                replicas=self.replicas(obj, demand),
+                room=self._room,
+                run_seconds=pictures.run_seconds(
+                    namespace=job.key[0],
+                    template=demand.template,
+                    deadline=demand.spec.run_policy.active_deadline_seconds,
+                ),
+                seconds_left=None if wait is None else seconds_between(self._turns.now(), wait.until),
+            )
+
+        return found
+
+    def _ran(self, namespace: str, demand: PodDemand) -> float | None:
+        """Seconds that jobs of the same template ran; None: none has ended yet that is known."""
+        return indexed(self._stores.training_jobs).ran(namespace, demand.template)
 
     def collect(self) -> "Entries":
         """All jobs of the cluster that have not ended. One that cannot be understood stops no other."""
@@ -255,6 +292,12 @@ class Collector:
                 ends_in=ends_in(
                     started=entries.started.get(uid),
                     deadline=spec.run_policy.active_deadline_seconds,
+                    grace=demand.grace,
+                    now=seconds_between(queue_snapshot.EPOCH, turns.now()),
+                ),
+                measured_in=measured_in(
+                    started=entries.started.get(uid),
+                    ran=self._ran(key[0], demand),
                     grace=demand.grace,
                     now=seconds_between(queue_snapshot.EPOCH, turns.now()),
                 ),

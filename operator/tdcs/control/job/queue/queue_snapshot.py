@@ -22,6 +22,7 @@ def copy_of(stores: Stores) -> Stores:
     only replaced, so that their containers are copied, and no object."""
     return replace(
         stores,
+        cache_clusters=dict(stores.cache_clusters),
         datasets=dict(stores.datasets),
         training_jobs=indexed(stores.training_jobs).copy(),
         nodes=dict(stores.nodes),
