@@ -12,7 +12,6 @@ from tdcs.control.cache_registry import Caches
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.release_certificates import Certificates
-from tdcs.control.store_resync import StoreResync
 from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.decide.source_loss import CONFIRM_SECONDS
 from tdcs.kube.api import KubeApi
@@ -337,15 +336,10 @@ class Context:
     """The addresses of a host; raises OSError when it has none. Called in a thread."""
     certificates: Certificates | None = None
     """Of the release; None: connections are plain, and every caller is believed."""
-    resync: StoreResync | None = None
-    """Has a view listed again that keeps an object which the API server does not have any more."""
 
     async def read(self, key: WorkKey) -> Object | None:
-        """The object of a key as the API server has it; None: it is gone, and no view will keep it."""
-        obj = await self.api.get(key.resource, name=key.name, namespace=key.namespace)
-        if obj is None and self.resync is not None:
-            self.resync.is_gone(key.resource, (key.namespace, key.name))
-        return obj
+        """The object of a key as the API server has it; None: it is gone."""
+        return await self.api.get(key.resource, name=key.name, namespace=key.namespace)
 
     def cache_cluster_key(self, name: str) -> WorkKey:
         """A CacheCluster that counts, as a key of the work queue."""

@@ -29,6 +29,8 @@ class KeyedQueue(Generic[K]):
             does not hold them up; by default there is one.
         retry_first: seconds before a key that failed comes again.
         retry_max: the most of them, after many failures.
+        rest: seconds after the work on a key in which it is not handed out again, whatever is added: many changes in a
+            row are one piece of work.
     """
 
     def __init__(
@@ -38,15 +40,18 @@ class KeyedQueue(Generic[K]):
         clock: Callable[[], float] = time.monotonic,
         retry_first: float = RETRY_FIRST,
         retry_max: float = RETRY_MAX,
+        rest: float = 0.0,
     ) -> None:
         self._clock = clock
         self._retry_first = retry_first
         self._retry_max = retry_max
+        self._rest = rest
         self._lane = lane
         # Keys to the time each was added, in order: those that are handed out first, and the others.
         self._urgent: dict[Hashable, dict[K, float]] = {}
         self._lanes: dict[Hashable, dict[K, float]] = {}
-        self._working: set[K] = set()
+        self._working: set[K] = set()  # or resting after it
+        self._resting: dict[K, asyncio.TimerHandle] = {}
         self._again: set[K] = set()
         self._pressing: set[K] = set()  # urgent until a pass of it succeeds
         self._later: dict[K, tuple[float, asyncio.TimerHandle]] = {}
@@ -94,7 +99,6 @@ class KeyedQueue(Generic[K]):
 
     def done(self, key: K, *, failed: bool = False) -> None:
         """The work on the key has ended; after a failure it comes again, later each time."""
-        self._working.discard(key)
         if failed:
             self._failures[key] = self._failures.get(key, 0) + 1
             pause = backoff(failures=self._failures[key], first=self._retry_first, most=self._retry_max)
@@ -103,9 +107,10 @@ class KeyedQueue(Generic[K]):
             self._failures.pop(key, None)
             if key not in self._again:
                 self._pressing.discard(key)
-        if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+        if self._rest:
+            self._resting[key] = asyncio.get_running_loop().call_later(self._rest, self._free, key)
+        else:
+            self._free(key)
 
     def oldest_age(self) -> float:
         """Seconds that the first waiting key has waited; 0 when none waits."""
@@ -119,9 +124,17 @@ class KeyedQueue(Generic[K]):
         return planned[0] - self._clock() if planned is not None else math.inf
 
     def close(self) -> None:
-        for _, handle in self._later.values():
+        for handle in (*(handle for _, handle in self._later.values()), *self._resting.values()):
             handle.cancel()
         self._later.clear()
+        self._resting.clear()
+
+    def _free(self, key: K) -> None:
+        self._resting.pop(key, None)
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
 
     def _due(self, key: K) -> None:
         self._later.pop(key, None)

@@ -34,18 +34,6 @@ class Scope:
     def namespaces(self, resource: Resource) -> tuple[str | None, ...]:
         """Where objects of this resource are looked for, one after the other; (None,): everywhere at once."""
         if resource is CACHE_CLUSTERS:
-            return (None,) if self.watched is None else (self.own,)
+            return (None,) if self.datasets is None or self.jobs is None else (self.own,)
         named = self.datasets if resource in _OF_DATA else self.jobs if resource in _OF_JOBS else None
         return (None,) if named is None else tuple(sorted({*named, self.own}))
-
-    def serves(self, resource: Resource, namespace: str) -> bool:
-        """Whether something is made of an object of this resource in a namespace."""
-        found = self.namespaces(resource)
-        return None in found or namespace in found
-
-    @property
-    def watched(self) -> tuple[str, ...] | None:
-        """Every namespace with objects of TDCS's kinds; None: all."""
-        if self.datasets is None or self.jobs is None:
-            return None
-        return tuple(sorted({*self.datasets, *self.jobs, self.own}))

@@ -35,6 +35,11 @@ from tdcs.trust.identity import Identity
 from tdcs.trust.settings import TrustSettings
 
 
+@pytest.fixture(autouse=True)
+def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REST_SECONDS", 0.0)
+
+
 @pytest.fixture
 def operator() -> Operator:
     engine = MemoryEngine(sources={}, workers={})
@@ -70,6 +75,12 @@ class Away(ScriptedApi):
             self.asked_while_away += 1
             raise error(self._kind)
         return await super().list(resource, **asked)
+
+
+def see(operator: Operator, resource: Resource, obj: Object, *, deleted: bool = False) -> None:
+    """An event of one of TDCS's kinds, as its informer hears it."""
+    (informer,) = operator._informers[resource]._informers
+    informer._take(WatchEvent(type="DELETED" if deleted else "MODIFIED", object=obj))
 
 
 async def waiting(operator: Operator) -> list[str]:
@@ -229,17 +240,17 @@ async def test_a_right_that_is_missing_for_long_ends_the_start(
 async def test_a_queue_that_does_not_move_is_unhealthy(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator.seen(DATASETS, dataset_object(), deleted=False)
+    see(operator, DATASETS, dataset_object())
     monkeypatch.setattr(module, "QUEUE_LIMIT_SECONDS", 0.0)
     with pytest.raises(StaleError, match="oldest change"):
         operator.health()
 
 
 async def test_a_changed_dataset_concerns_the_jobs_that_read_it(operator: Operator) -> None:
-    operator.seen(TRAINING_JOBS, job("reader", "pictures"), deleted=False)
-    operator.seen(TRAINING_JOBS, job("other", "words"), deleted=False)
+    see(operator, TRAINING_JOBS, job("reader", "pictures"))
+    see(operator, TRAINING_JOBS, job("other", "words"))
     await waiting(operator)
-    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
+    see(operator, DATASETS, dataset_object("pictures"))
     assert await waiting(operator) == ["Dataset n/pictures", "TrainingJob n/reader"]
 
 
@@ -252,22 +263,22 @@ async def test_where_a_job_and_its_data_meet_concerns_the_dataset(operator: Oper
         }
         return {**job("train", "pictures"), "status": status}
 
-    operator.seen(TRAINING_JOBS, job("train", "pictures"), deleted=False)
-    operator.seen(TRAINING_JOBS, admitted("a"), deleted=False)
+    see(operator, TRAINING_JOBS, job("train", "pictures"))
+    see(operator, TRAINING_JOBS, admitted("a"))
     assert "Dataset n/pictures" in await waiting(operator)
-    operator.seen(TRAINING_JOBS, admitted("a"), deleted=False)
+    see(operator, TRAINING_JOBS, admitted("a"))
     assert "Dataset n/pictures" not in await waiting(operator)
-    operator.seen(TRAINING_JOBS, admitted("b"), deleted=False)
+    see(operator, TRAINING_JOBS, admitted("b"))
     assert "Dataset n/pictures" in await waiting(operator)
 
 
 async def test_a_lost_worker_concerns_the_datasets_of_its_cluster(operator: Operator) -> None:
-    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
-    operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
+    see(operator, DATASETS, dataset_object("pictures"))
+    see(operator, CACHE_CLUSTERS, cluster("Ready"))
     await waiting(operator)
-    operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
+    see(operator, CACHE_CLUSTERS, cluster("Ready"))
     assert await waiting(operator) == []
-    operator.seen(CACHE_CLUSTERS, cluster("Lost"), deleted=False)
+    see(operator, CACHE_CLUSTERS, cluster("Lost"))
     assert await waiting(operator) == ["Dataset n/pictures"]
 
 
@@ -275,10 +286,10 @@ async def test_a_lost_worker_concerns_the_datasets_of_its_cluster(operator: Oper
     "spec", [{"sources": [{"name": "s"}]}, {"sourceFolders": ["/nfs"]}, {"scaling": {"followJobs": True}}]
 )
 async def test_a_changed_spec_of_a_cluster_concerns_its_datasets(operator: Operator, spec: Object) -> None:
-    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
-    operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
+    see(operator, DATASETS, dataset_object("pictures"))
+    see(operator, CACHE_CLUSTERS, cluster("Ready"))
     await waiting(operator)
-    operator.seen(CACHE_CLUSTERS, {**cluster("Ready"), "spec": spec}, deleted=False)
+    see(operator, CACHE_CLUSTERS, {**cluster("Ready"), "spec": spec})
     assert "Dataset n/pictures" in await waiting(operator)
 
 
@@ -288,18 +299,18 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
     labelled = {"metadata": {"name": "n", "labels": {"team": "a"}}}
     bound = {"phase": "Bound"}
     changes: list[tuple[Callable[[], None], set[str]]] = [
-        (lambda: operator.seen(PRELOADS, preload, deleted=False), {"Preload n/warm"}),
-        (lambda: operator.seen(PRELOADS, preload, deleted=True), {"Preload n/warm"}),
+        (lambda: see(operator, PRELOADS, preload), {"Preload n/warm"}),
+        (lambda: see(operator, PRELOADS, preload, deleted=True), {"Preload n/warm"}),
         (lambda: operator._handlers.on_namespace(("", "n"), None, labelled), set()),
         (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), bound, None), set()),
         (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), bound, {"phase": "Lost"}), set()),
         (
-            lambda: operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=True),
+            lambda: see(operator, CACHE_CLUSTERS, cluster("Ready"), deleted=True),
             {"CacheCluster tdcs-system/default"},
         ),
     ]
-    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
-    operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
+    see(operator, DATASETS, dataset_object("pictures"))
+    see(operator, CACHE_CLUSTERS, cluster("Ready"))
     await waiting(operator)
     for change, own in changes:
         change()
@@ -311,13 +322,13 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
 
 async def test_a_status_alone_makes_no_work_but_a_changed_spec_and_a_deletion_do(operator: Operator) -> None:
     asked = dataset_object("pictures")
-    operator.seen(DATASETS, asked, deleted=False)
+    see(operator, DATASETS, asked)
     await waiting(operator)
-    operator.seen(DATASETS, {**asked, "status": {"state": "Failed"}}, deleted=False)
+    see(operator, DATASETS, {**asked, "status": {"state": "Failed"}})
     assert await waiting(operator) == []
     for change in ({"generation": 7}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
         asked = {**asked, "metadata": {**asked["metadata"], **change}}
-        operator.seen(DATASETS, asked, deleted=False)
+        see(operator, DATASETS, asked)
         assert await waiting(operator) == ["Dataset n/pictures"]
 
 
@@ -351,7 +362,7 @@ async def test_without_the_lease_nothing_is_worked_on_and_with_its_loss_the_work
     )
     async with asyncio.timeout(60):
         await operator.start()
-        operator.seen(CACHE_CLUSTERS, {"metadata": {"name": "gone", "uid": "u"}}, deleted=True)
+        see(operator, CACHE_CLUSTERS, {"metadata": {"name": "gone", "uid": "u"}})
         await asyncio.sleep(0)
         assert operator.health()["standingBy"] is True
         assert operator.health()["queued"] == 1
@@ -360,38 +371,11 @@ async def test_without_the_lease_nothing_is_worked_on_and_with_its_loss_the_work
         lease.taken.set()
         await ended.wait()
         assert operator.health()["standingBy"] is True
-        operator.seen(CACHE_CLUSTERS, {"metadata": {"name": "later", "uid": "u"}}, deleted=True)
+        see(operator, CACHE_CLUSTERS, {"metadata": {"name": "later", "uid": "u"}})
         await asyncio.sleep(0.01)
         assert operator.health()["queued"] == 1
         await operator.stop()
     assert lease.released
-
-
-async def test_a_deleted_object_leaves_the_view(operator: Operator) -> None:
-    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
-    operator.seen(DATASETS, dataset_object("pictures"), deleted=True)
-    assert not operator.context.stores.datasets
-    assert await waiting(operator) == ["Dataset n/pictures"]
-
-
-async def test_an_object_whose_deletion_no_event_told_leaves_the_view_with_its_next_pass() -> None:
-    engine = MemoryEngine(sources={}, workers={})
-    operator = Operator(api=ScriptedApi(), caches=MemoryCaches(engine), settings=Settings())
-    async with asyncio.timeout(60):
-        await operator.start()
-        for resource, obj in ((TRAINING_JOBS, job("ghost")), (DATASETS, dataset_object("ghost"))):
-            operator.seen(resource, obj, deleted=False)
-        stores = operator.context.stores
-        await eventually_async(lambda: not stores.training_jobs and not stores.datasets, deadline=60)
-        await operator.stop()
-
-
-async def test_a_new_list_of_the_event_source_is_compared_with_the_view(operator: Operator) -> None:
-    operator.seen(TRAINING_JOBS, job("ghost"), deleted=False)
-    operator.listed_again(TRAINING_JOBS)
-    async with asyncio.timeout(60):
-        await eventually_async(lambda: not operator.context.stores.training_jobs, deadline=60)
-    assert await waiting(operator) == ["TrainingJob n/ghost"]
 
 
 async def test_passes_that_hang_hold_up_no_other_kind(
@@ -408,7 +392,7 @@ async def test_passes_that_hang_hold_up_no_other_kind(
     others = (CACHE_CLUSTERS, PRELOADS, TRAINING_JOBS)
     monkeypatch.setattr(operator, "_passes", {DATASETS: hang, **dict.fromkeys(others, end)})
     for number in range(2 * module.PASSES_AT_ONCE[DATASETS]):
-        operator.seen(DATASETS, dataset_object(f"slow-{number}"), deleted=False)
+        see(operator, DATASETS, dataset_object(f"slow-{number}"))
     for resource in others:
         operator.context.queue.add(WorkKey(resource, "n", "x"))
     await operator.start()
@@ -445,7 +429,7 @@ async def test_no_pass_begins_before_the_operator_has_its_certificate(
         identities.append(certificates.identify())
 
     monkeypatch.setattr(operator, "_passes", {DATASETS: call, CACHE_CLUSTERS: call})
-    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
+    see(operator, DATASETS, dataset_object("pictures"))
     await operator.start()
     await eventually_async(lambda: api.asked_for_secrets, deadline=60)
     assert len(operator.context.queue) == 1

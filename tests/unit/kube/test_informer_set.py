@@ -9,7 +9,7 @@ from tdcs.kube.api import ObjectList
 from tdcs.kube.informer_set import InformerSet
 from tdcs.kube.scope import Scope
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import DATASETS, JOBS, TRAINING_JOBS, Resource
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, JOBS, TRAINING_JOBS, Resource
 
 Jobs = list[Object]
 Names = list[str]
@@ -58,13 +58,9 @@ async def test_a_namespace_that_is_listed_again_takes_nothing_from_the_view_of_a
 
 def test_a_scope_names_where_each_resource_is_looked_for() -> None:
     everywhere = Scope(own="tdcs")
-    assert everywhere.namespaces(JOBS) == (None,)
-    assert everywhere.watched is None
-    assert everywhere.serves(DATASETS, "anywhere")
+    for resource in (JOBS, DATASETS, CACHE_CLUSTERS):
+        assert everywhere.namespaces(resource) == (None,)
     some = Scope(own="tdcs", datasets=frozenset({"data", "both"}), jobs=frozenset({"both"}))
     assert some.namespaces(DATASETS) == ("both", "data", "tdcs")
     assert some.namespaces(JOBS) == some.namespaces(TRAINING_JOBS) == ("both", "tdcs")
-    assert some.watched == ("both", "data", "tdcs")
-    assert some.serves(DATASETS, "data")
-    assert not some.serves(TRAINING_JOBS, "data")
-    assert not some.serves(DATASETS, "else")
+    assert some.namespaces(CACHE_CLUSTERS) == ("tdcs",)

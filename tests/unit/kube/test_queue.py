@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support import virtual_time
 from tests.support.waiting import eventually_async
 
 from tdcs.kube.queue import KeyedQueue
@@ -117,3 +118,35 @@ async def test_a_worker_of_one_lane_gets_its_keys_though_others_wait_longer() ->
         assert len(queue) == 2
         assert await queue.get() == "a1"
         assert await queue.get(lane="a") == "a2"
+
+
+def test_a_key_rests_after_the_work_on_it_and_comes_again_once_for_all_that_was_added() -> None:
+    async def main() -> None:
+        loop, handed_out = asyncio.get_running_loop(), list[tuple[str, float]]()
+        queue: KeyedQueue[str] = KeyedQueue(rest=0.1)
+
+        async def work() -> None:
+            while True:
+                key = await queue.get()
+                handed_out.append((key, round(loop.time(), 6)))
+                queue.done(key)
+
+        worker = asyncio.create_task(work())
+        queue.add("a")
+        await asyncio.sleep(0.02)
+        for _ in range(5):
+            queue.add("a")
+        queue.add("b")  # another key's rest is no matter to it
+        assert len(queue) == 1
+        await asyncio.sleep(1)
+        assert handed_out == [("a", 0.0), ("b", 0.02), ("a", 0.1)]
+        queue.add("a")
+        await asyncio.sleep(0.01)
+        assert handed_out[3:] == [("a", 1.02)]  # at once after a long pause
+        queue.add("a")
+        queue.close()
+        await asyncio.sleep(1)
+        assert len(handed_out) == 4
+        worker.cancel()
+
+    virtual_time.run(main())

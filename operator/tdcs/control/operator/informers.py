@@ -1,12 +1,14 @@
-"""What the operator keeps in view, and the informers of the objects of others. kopf brings the custom resources."""
+"""What the operator keeps in view, and the informers of it: of TDCS's own kinds, and of the objects of others."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
 
 from tdcs.api import names
 from tdcs.control.context import Settings, Stores
 from tdcs.control.dataset.access.volume_objects import kept_claim
-from tdcs.control.job_index import JobIndex
+from tdcs.control.job_index import JobIndex, kept_job
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.operator.event_handlers import EventHandlers
 from tdcs.control.operator.kept_pod import kept_pod
@@ -35,7 +37,12 @@ from tdcs.model.kube_resources import (
 Views = Mapping[Resource, dict[Key, Object]]
 """The objects of each resource by (namespace, name)."""
 
-FOLLOWED = (
+OWN_KINDS: Final = (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
+"""What users create, and what passes are made over."""
+
+_KEPT: Final = MappingProxyType({TRAINING_JOBS: kept_job})
+
+_OF_OTHERS: Final = (
     NODES,
     PODS,
     JOBS,
@@ -49,27 +56,20 @@ FOLLOWED = (
 )
 
 
-def own_views() -> dict[Resource, dict[Key, Object]]:
-    """Empty views of the custom resources, which an event source fills."""
-    return {CACHE_CLUSTERS: {}, DATASETS: {}, PRELOADS: {}, TRAINING_JOBS: JobIndex()}
+def empty_views() -> Views:
+    """A view of each resource, which its informer fills."""
+    views: dict[Resource, dict[Key, Object]] = {resource: {} for resource in (*OWN_KINDS, *_OF_OTHERS)}
+    return {**views, TRAINING_JOBS: JobIndex()}
 
 
-def stores_of(
-    *, own: Views, views: Views, namespace: str, usage: Usage, pod_addresses: PodAddresses
-) -> Stores:
-    """The live views by their names.
-
-    Args:
-        own: of the custom resources.
-        views: of what informers follow.
-        namespace: the operator's.
-    """
+def stores_of(*, views: Views, namespace: str, usage: Usage, pod_addresses: PodAddresses) -> Stores:
+    """The live views by their names; `namespace` is the operator's."""
     return Stores(
         namespace=namespace,
-        cache_clusters=own[CACHE_CLUSTERS],
-        datasets=own[DATASETS],
-        preloads=own[PRELOADS],
-        training_jobs=own[TRAINING_JOBS],
+        cache_clusters=views[CACHE_CLUSTERS],
+        datasets=views[DATASETS],
+        preloads=views[PRELOADS],
+        training_jobs=views[TRAINING_JOBS],
         nodes=views[NODES],
         pods=views[PODS],
         jobs=views[JOBS],
@@ -93,7 +93,7 @@ def without_managed_fields(obj: Object) -> Object:
 def informers_of(
     *, api: KubeApi, settings: Settings, views: Views, handlers: EventHandlers
 ) -> dict[Resource, InformerSet]:
-    """One for each followed resource, in the namespaces that are served; none of them runs yet. They keep `views`."""
+    """One for each resource, in the namespaces that are served; none of them runs yet. They keep `views`."""
 
     def follow(resource: Resource, on_change: OnChange, **options: Any) -> None:
         informers[resource] = InformerSet(
@@ -124,5 +124,12 @@ def informers_of(
             handlers.on_cluster_child,
             namespaces=[settings.namespace],
             labels=names.LABEL_CACHE_CLUSTER,
+        )
+    for kind in OWN_KINDS:
+        follow(
+            kind,
+            partial(handlers.on_custom_resource, kind),
+            namespaces=namespaces(kind),
+            keep=_KEPT.get(kind),
         )
     return informers

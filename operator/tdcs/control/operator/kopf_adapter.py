@@ -1,4 +1,4 @@
-"""kopf around the operator: the event source of the custom resources, start and stop, signals."""
+"""kopf around the operator: login, start and stop, signals. It follows no resource: informers do (`informers`)."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,6 @@ from kubernetes.aio.client import Configuration
 from tdcs.control.operator.operator import Operator
 from tdcs.kube.configuration import ApiAccess
 from tdcs.kube.informer import backoff
-from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 IDENTITY = "tdcs-operator"
 
@@ -56,7 +55,6 @@ def registry_of(operator: Operator, *, access: ApiAccess) -> kopf.OperatorRegist
         settings.posting.enabled = False  # events are our own: counted, and one for each change
         settings.peering.standalone = True
         settings.scanning.disabled = True  # so that no right to list definitions and namespaces is needed
-        settings.watching.server_timeout = 300
         settings.networking.request_timeout = 30
         settings.networking.error_backoffs = Endless()
         await operator.start()
@@ -66,17 +64,7 @@ def registry_of(operator: Operator, *, access: ApiAccess) -> kopf.OperatorRegist
     async def clean_up(**_: object) -> None:
         await operator.stop()
 
-    for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS):
-        _follow(registry, operator, resource)
     return registry
-
-
-def _follow(registry: kopf.OperatorRegistry, operator: Operator, resource: Resource) -> None:
-    @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)
-    async def seen(event: kopf.RawEvent, **_: object) -> None:
-        operator.seen(resource, dict(event["object"]), deleted=event["type"] == "DELETED")
-        if event["type"] is None:  # from a list, at the start and whenever a watch could not go on
-            operator.listed_again(resource)
 
 
 async def run(
@@ -88,8 +76,7 @@ async def run(
     with contextlib.suppress(asyncio.CancelledError):
         await kopf.operator(
             registry=registry_of(operator, access=access),
-            clusterwide=operator.scope.watched is None,
-            namespaces=operator.scope.watched or (),
+            clusterwide=True,  # it looks into no namespace at all
             standalone=True,
             # By default it asks who runs the process, and in a container that user has no name.
             # kopf does not export the type, which is that of a string.

@@ -1,8 +1,7 @@
 """The operator: live views, a work queue, one controller a kind; kopf runs it (`kopf_adapter`).
 
-kopf brings custom resources (as raw events), start and stop, signals and the health endpoint. Everything else
-observed comes from informers that notice deletions in a gap. No event is handled where it arrives: it names
-the objects that may have to change, and the queue hands those out one by one.
+Whatever is observed comes from informers, which notice deletions in a gap. No event is handled where it arrives: it
+names the objects that may have to change, and the queue hands those out one by one.
 """
 
 import asyncio
@@ -10,7 +9,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 
 from tdcs.control.cache_registry import Caches
@@ -23,18 +21,17 @@ from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.job.job_controller import TrainingJobController
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.stalled_reads import DataStalls
-from tdcs.control.job_index import indexed, kept_job
+from tdcs.control.job_index import indexed
 from tdcs.control.kueue.datacheck_controller import KueueChecks
 from tdcs.control.node_usage import BOUND_AND_UNENDED, PodAddresses, Usage, trimmed
 from tdcs.control.operator.admitters import Admitters
 from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
-from tdcs.control.operator.informers import FOLLOWED, Views, informers_of, own_views, stores_of
+from tdcs.control.operator.informers import OWN_KINDS, empty_views, informers_of, stores_of
 from tdcs.control.operator.operator_health import STARTING, StaleError
 from tdcs.control.operator.startup import patiently, until_synced
 from tdcs.control.operator_metrics import OperatorMetrics
 from tdcs.control.preload_controller import PreloadController
 from tdcs.control.release_certificates import Certificates
-from tdcs.control.store_resync import StoreResync
 from tdcs.engine.holder_service import KnownAgents, Topology
 from tdcs.engine.read_reports import ReadWaits
 from tdcs.kube.api import KubeApi
@@ -44,7 +41,6 @@ from tdcs.kube.events import EventRecorder, utc_now
 from tdcs.kube.informer_set import InformerSet
 from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.queue import KeyedQueue
-from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.kube_resources import (
     CACHE_CLUSTERS,
     DATASETS,
@@ -68,8 +64,8 @@ STALE_SECONDS = 180.0
 QUEUE_LIMIT_SECONDS = 300.0
 """A key that waited so long means that no pass ends any more."""
 
-AT_ONCE = 500
-"""So many objects are taken in at a time, at the start: whoever asks for the health is answered in between."""
+REST_SECONDS = 0.1
+"""Between two passes over one object: a first change is worked on at once, those behind it together."""
 
 SCHEDULE_LIMIT_SECONDS = 120.0
 """Changes that wait so long for a pass over the queue of jobs mean that none succeeds any more."""
@@ -108,21 +104,14 @@ class Operator:
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
         # What is known of the cluster, and the queue of what is to be looked at.
-        self._own = own_views()
-        views: Views = {resource: {} for resource in FOLLOWED}
-        queue: KeyedQueue[WorkKey] = KeyedQueue(lane=lambda key: key.resource)
-        claims = ClaimUse(views=self._own, queue=queue, namespace=settings.namespace)
+        self._views = views = empty_views()
+        queue: KeyedQueue[WorkKey] = KeyedQueue(lane=lambda key: key.resource, rest=REST_SECONDS)
+        claims = ClaimUse(views=views, queue=queue, namespace=settings.namespace)
         usage, pod_addresses = Usage(on_claim=claims.changed), PodAddresses()
         stores = stores_of(
-            own=self._own,
-            views=views,
-            namespace=settings.namespace,
-            usage=usage,
-            pod_addresses=pod_addresses,
+            views=views, namespace=settings.namespace, usage=usage, pod_addresses=pod_addresses
         )
         caches.follow(stores)
-        self.scope = settings.served
-        self._store_resync = StoreResync(api=api, views=self._own, missed=self.seen, scope=self.scope)
         self.context = Context(
             api=api,
             applier=Applier(api=api),
@@ -132,13 +121,12 @@ class Operator:
             queue=queue,
             settings=settings,
             certificates=certificates,
-            resync=self._store_resync,
         )
         # What brings changes, and the queue of jobs that they wake.
         self.metrics = OperatorMetrics(lease_losses=lease_losses, earlier_failures=earlier_failures)
         self._gangs = self._queue_of_jobs()
         self._handlers = EventHandlers(
-            views=self._own,
+            views=views,
             queue=queue,
             namespace=settings.namespace,
             gangs=self._gangs,
@@ -207,19 +195,10 @@ class Operator:
         Raises:
             KubeError: it refuses a view for `SYNC_SECONDS`: waiting does not help.
         """
+        # All of them: a pass without a kind in view would report as missing what has merely not been listed yet.
         informers = [*self._informers.values(), self._usage]
         self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
         await until_synced(informers)
-        # Without all kinds in view a first pass would report as missing what has merely not been listed yet.
-        for resource in self._own:
-            keep = kept_job if resource is TRAINING_JOBS else None
-            for namespace in self.scope.namespaces(resource):
-                listing = partial(self.context.api.list, resource, namespace=namespace, keep=keep)
-                found = await patiently(listing)
-                for number, obj in enumerate(found.items):
-                    self.seen(resource, obj, deleted=False)
-                    if number % AT_ONCE == 0:
-                        await asyncio.sleep(0)
         await patiently(self._cluster_networks.read)
         self._tasks.append(asyncio.create_task(self._cluster_networks.follow()))
         self._starting = False
@@ -233,7 +212,6 @@ class Operator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._store_resync.close()
         self._gangs.close()
         self.context.queue.close()
         await self._datasets.close()
@@ -241,23 +219,6 @@ class Operator:
             await self._lease.release()  # after the last write
         await self.context.caches.close()
         await self.context.api.close()
-
-    def seen(self, resource: Resource, obj: Object, *, deleted: bool) -> None:
-        """Take in one custom resource as an event source gives it."""
-        key = object_key(obj)
-        if not self.scope.serves(resource, key[0]):
-            return
-        store = self._own[resource]
-        before, after = store.get(key), None if deleted else obj
-        if after is None:
-            store.pop(key, None)
-        else:
-            store[key] = kept_job(after) if resource is TRAINING_JOBS else after
-        self._handlers.on_custom_resource(resource, key, before, after)
-
-    def listed_again(self, resource: Resource) -> None:
-        """The event source has lost its watch and lists again what exists, but not what was deleted meanwhile."""
-        self._store_resync.doubt(resource)
 
     async def obtain(self, digest: str) -> None:
         """Have a manifest that a node asks for; see `CachedData.obtain`."""
@@ -379,9 +340,9 @@ class Operator:
         period = self.context.settings.resync_seconds
         while True:
             await asyncio.sleep(period)
-            for resource, store in self._own.items():
-                self._store_resync.doubt(resource)
-                for namespace, name in indexed(store).live if resource is TRAINING_JOBS else store:
+            for resource in OWN_KINDS:
+                view = self._views[resource]
+                for namespace, name in indexed(view).live if resource is TRAINING_JOBS else view:
                     key = WorkKey(resource, namespace, name)
                     self.context.queue.add_after(key, random.uniform(0, period / 2))  # noqa: S311
             await self._datasets.sweep()  # where no Dataset is left, no pass of one does it

@@ -37,7 +37,7 @@ from tdcs.options import FOLDER, PORT, metrics_port, option, options_of
 from tdcs.trust.metrics_server import serve_metrics
 from tdcs.trust.settings import TrustSettings
 
-NOISY = ("aiohttp.access", "kopf.objects", "kopf.activities")
+NOISY = ("aiohttp.access", "kopf.activities")
 """Loggers of what the framework does, which says nothing new to a reader of the operator's own lines."""
 
 

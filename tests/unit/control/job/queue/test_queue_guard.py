@@ -8,7 +8,7 @@ from tests.support.caches import MemoryCaches
 from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
 from tests.unit.control.jobs import Jobs, role
-from tests.unit.control.test_operator import ScriptedLease
+from tests.unit.control.test_operator import ScriptedLease, see
 from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.control.context import Settings
@@ -60,7 +60,7 @@ async def test_an_operator_that_stands_by_admits_no_job_and_the_leader_does() ->
     operator = make_operator(lease=lease)
     async with asyncio.timeout(60):
         await operator.start()
-        operator.seen(TRAINING_JOBS, ready_job(), deleted=False)
+        see(operator, TRAINING_JOBS, ready_job())
         await asyncio.sleep(4 * queue_module.PAUSE)
         assert samples(operator)["tdcs_operator_schedule_seconds_count"] == 0
         assert operator.health()["standingBy"] is True
@@ -88,7 +88,7 @@ async def test_a_queue_that_stands_still_is_counted_unhealthy_and_goes_on_by_its
     operator = make_operator()
     async with asyncio.timeout(60):
         await operator.start()
-        operator.seen(TRAINING_JOBS, ready_job(), deleted=False)
+        see(operator, TRAINING_JOBS, ready_job())
         await eventually_async(
             lambda: samples(operator)["tdcs_operator_schedule_failures_total"] >= 3, deadline=30
         )
