@@ -26,6 +26,7 @@ Medium = Literal["MEM", "SSD", "HDD"]
 WorkerState = Literal["Pending", "Ready", "Draining", "Lost"]
 Profile = Literal["Tuned", "Stock"]
 Engine = Literal["Alluxio", "Native"]
+Protect = Literal["All", "Needed", "Never"]
 
 EVERY_NODE = 5000
 """Kubernetes supports no cluster of more nodes, so that many workers are one on every node. A default, because the
@@ -207,6 +208,12 @@ class Scaling(Model):
     """How long a worker that leaves may take to hand to the others what only it holds; then it goes all the same, and
     the rest is read from the source again. With 0s it goes at once."""
 
+    protect: Protect = "All"
+    """Which data protects the pod of a worker that holds its last copy: no drain, autoscaler or descheduler evicts it
+    (PodDisruptionBudget NAME-last-copies) until the data lies on another worker, or the worker has gone by itself.
+    All: any. Needed: what is read, waited for or pinned, or has a time that is not over; idle data goes with nodes that
+    an autoscaler finds empty. Never: none."""
+
     @property
     def delay_seconds(self) -> float:
         return to_seconds(self.scale_down_delay or DEFAULT_DELAY)
@@ -275,6 +282,10 @@ class CacheClusterSpec(Model):
         list[Toleration], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = Field(default=[])
     """Taints of cache nodes that the pods put up with."""
+    priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """The PriorityClass of the cache's pods: master, workers with their agents, FUSE clients; left out, the cluster's
+    default. With system-node-critical a worker is not preempted, and goes on during the first part of its node's
+    graceful shutdown. A change restarts them."""
     storage: Storage = defaulted(
         Storage,
         **rules(

@@ -317,6 +317,11 @@ def mount_digest(mount: str) -> str:
     return hashlib.sha256(mount.encode()).hexdigest()[:32]
 
 
+def last_copies_name(*, cluster: str) -> str:
+    """Name of the PodDisruptionBudget of the workers that hold what no other one holds."""
+    return f"{cluster}-last-copies"
+
+
 def fuse_name(*, cluster: str) -> str:
     return f"{cluster}-fuse"
 

@@ -1,4 +1,4 @@
-"""Who leaves on scale-in, and what goes with each worker; and which nodes stay or get one."""
+"""Who leaves on scale-in, and what goes with each worker; which nodes stay or get one; who may not be evicted."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.durations import past, seconds_between, to_seconds
 from tdcs.decide import worker_count
 from tdcs.decide.cache.removal_cost import MountLedger
+from tdcs.decide.node_departure import departure
 from tdcs.decide.worker_nodes import fitting_nodes, gpus
 from tdcs.model.humanize import counted, human
 from tdcs.model.kube_objects import pod_has_ended
@@ -199,6 +200,33 @@ def farewell(*, node: str, lost: int, readers: int, timeout: str = "") -> str:
     return (
         f"the worker of node {node} goes with {human(lost)} that lie nowhere else, of {counted(readers, 'dataset')}: "
         f"{why}. They will be read from the source again"
+    )
+
+
+def protected_nodes(
+    *,
+    holders: Collection[str],
+    before: Collection[str],
+    complete: bool,
+    answering: Collection[str],
+    nodes: Mapping[str, Mapping[str, Any]],
+) -> frozenset[str]:
+    """The nodes whose workers' pods nobody may evict.
+
+    Args:
+        holders: nodes with data that lies on no staying one.
+        before: the nodes that were protected so far. One of which nothing is known now stays protected.
+        complete: whether `holders` is about every mounted Dataset.
+        answering: nodes whose workers answer.
+        nodes: the cluster's nodes by name. A cordoned one that gets no notice of its end is most often restarted, with
+            its disk; nothing moves away from it, and a drain of it would never end.
+    """
+    unknown = set(before) if not complete else set(before).difference(answering)
+    return frozenset(
+        name
+        for name in unknown.union(holders)
+        if name in nodes
+        and (not (nodes[name].get("spec") or {}).get("unschedulable") or departure(nodes[name]) is not None)
     )
 
 

@@ -106,6 +106,7 @@ DEPLOYMENTS = _in_namespaces("deployments", "Deployment", group="apps")
 STATEFUL_SETS = _in_namespaces("statefulsets", "StatefulSet", group="apps")
 DAEMON_SETS = _in_namespaces("daemonsets", "DaemonSet", group="apps")
 JOBS = _in_namespaces("jobs", "Job", group="batch")
+POD_DISRUPTION_BUDGETS = _in_namespaces("poddisruptionbudgets", "PodDisruptionBudget", group="policy")
 PROVISIONING_REQUESTS = _in_namespaces(
     "provisioningrequests", "ProvisioningRequest", group="autoscaling.x-k8s.io"
 )

@@ -9,6 +9,9 @@ from tests.controlplane.operator_process import Gate
 from tests.controlplane.operator_world import API_VERSION, FILE_BYTES, TOTAL, World, reason_of, world
 from tests.support.kube import KubeRequestError, Object
 
+from tdcs.api.names import worker_set_name
+from tdcs.control.cachecluster.eviction_guard import guarded_nodes
+
 __all__ = ["world"]
 
 
@@ -76,6 +79,55 @@ def test_a_smaller_cache_keeps_every_byte_though_its_operator_is_replaced_meanwh
     assert world.engine.source_bytes_read == TOTAL  # what the first load read, and no more
     assert len(worker_nodes(world)) == 2
     assert any("has been moved" in text for text in events(world, "Drained"))
+
+
+def test_an_eviction_is_refused_until_a_node_with_a_notice_has_handed_its_data_over(world: World) -> None:
+    world.create_cluster(tolerations=[{"operator": "Exists"}])
+    world.create_dataset(placement={"mode": "Partition", "nodeCount": 3})
+    gate, leaver = Gate(world.engine, operation="copy"), world.nodes[0]
+    pod = f"{worker_set_name(cluster=world.cluster, node=leaver)}-0"
+
+    def guarded() -> set[str]:
+        """The nodes whose workers the budget guards, once its controller has seen it."""
+        found = world.kube.find(
+            "PodDisruptionBudget", f"{world.cluster}-last-copies", namespace=world.namespace
+        )
+        status = (found or {}).get("status") or {}
+        if found is None or status.get("observedGeneration") != found["metadata"]["generation"]:
+            return set()
+        assert status["disruptionsAllowed"] == 0
+        return set(guarded_nodes(found, nodes=world.nodes))
+
+    def evict() -> None:
+        body: Object = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": world.namespace},
+        }
+        world.kube.create_under("Pod", pod, "eviction", body, namespace=world.namespace)
+
+    with world.operator():
+        world.wait_ready()
+        world.wait(lambda: guarded() == set(world.nodes))
+        gate.open.clear()
+        notice = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+        world.kube.patch("Node", leaver, {"spec": {"taints": [notice]}})
+        world.wait(lambda: draining(world) == [leaver])
+        with pytest.raises(KubeRequestError, match="disruption budget"):
+            evict()
+        gate.open.set()
+        world.wait(lambda: leaver not in worker_nodes(world) and leaver not in states(world))
+        world.wait(lambda: sum(nodes_of(world.dataset()).values()) == TOTAL)
+        world.wait(lambda: guarded() == set(world.nodes) - {leaver})
+        world.kube.patch(
+            "CacheCluster",
+            world.cluster,
+            {"spec": {"scaling": {"protect": "Never"}}},
+            namespace=world.namespace,
+        )
+        world.wait(lambda: not world.kube.list("PodDisruptionBudget", namespace=world.namespace))
+    assert world.engine.source_bytes_read == TOTAL
+    assert any("taint karpenter.sh/disrupted" in text for text in events(world, "Draining"))
 
 
 def test_a_drain_is_called_off_and_a_worker_that_dies_in_one_is_gone(spread: World) -> None:

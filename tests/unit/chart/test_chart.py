@@ -57,6 +57,15 @@ def test_pods_are_selected_by_the_labels_they_carry(rendered: Rendered) -> None:
         assert selector["app.kubernetes.io/component"] in obj["metadata"]["name"]
 
 
+def test_priority_class_and_tolerations_of_the_cache_are_values_of_the_chart(helm: Helm) -> None:
+    taints = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    spec = {"priorityClassName": "system-node-critical", "tolerations": taints}
+    rendered = helm.template({"cacheCluster.spec": json.dumps(spec)})
+    made = CacheCluster.model_validate(rendered.one("CacheCluster", names.DEFAULT_CACHE_CLUSTER)).spec
+    assert made.priority_class_name == "system-node-critical"
+    assert [each.key for each in made.tolerations] == ["nvidia.com/gpu"]
+
+
 @pytest.mark.parametrize("part", ["operator", "scheduler"])
 def test_from_a_lost_node_operator_and_scheduler_move_within_half_a_minute(helm: Helm, part: str) -> None:
     own = {"key": "dedicated", "operator": "Exists"}

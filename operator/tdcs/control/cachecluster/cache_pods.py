@@ -38,6 +38,8 @@ def template(plan: Blueprint, *, labels: dict[str, str], pod: Object) -> Object:
         made["tolerations"] = [
             toleration.model_dump(by_alias=True, exclude_none=True) for toleration in plan.spec.tolerations
         ]
+    if plan.spec.priority_class_name:
+        made["priorityClassName"] = plan.spec.priority_class_name
     annotations = {} if plan.native else {names.ANNOTATION_CONFIG_HASH: digest_of(config_map(plan)["data"])}
     metadata = {"labels": labels, **({"annotations": annotations} if annotations else {})}
     return {"metadata": metadata, "spec": made}

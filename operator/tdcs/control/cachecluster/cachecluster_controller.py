@@ -14,6 +14,7 @@ from tdcs.control.cache_observer import CacheObserver
 from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods, cleaning, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.cachecluster.draining import Drain, HeldSince, asked_for_at, cut_off, is_dead, node_of
+from tdcs.control.cachecluster.eviction_guard import EvictionGuard
 from tdcs.control.cachecluster.isolation_probe import NetworkProbe
 from tdcs.control.cachecluster.membership import Membership
 from tdcs.control.context import Context, Store, WorkKey
@@ -59,6 +60,7 @@ class CacheClusterController:
     ) -> None:
         self._context = context
         self._observer = observer
+        self._guard = EvictionGuard(context=context, data=data)
         self._membership = Membership(context=context, data=data, clock=clock)
         self._probe = NetworkProbe(context=context)
         self._dead = HeldSince(clock)
@@ -95,10 +97,19 @@ class CacheClusterController:
         view = self._observer.view(key.name)
         chosen = self._membership.members(cluster, sets, key.name, view)
         wanted, holdings = chosen.nodes, chosen.holdings
+        if missing := self._missing_class(cluster.spec):
+            await self._publish(obj, cluster.status or CacheClusterStatus(), missing)
+            return self._context.settings.poll_seconds
         trusted = await self._certify(blueprint, {*wanted, *(node_of(child) for child in sets)})
         try:
             await self._apply(blueprint, wanted)
             restored = await self._restore(blueprint, cluster, sets, wanted)
+            await self._guard.reconcile(
+                blueprint,
+                workers={node_of(child) for child in sets},
+                staying=wanted,
+                answering={worker.name for worker in view.workers if worker.live},
+            )
         except (ForeignObjectError, InvalidError) as error:
             reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
             known = cluster.status or CacheClusterStatus()
@@ -181,6 +192,15 @@ class CacheClusterController:
             "cacheClusterRef"
         )
         await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
+
+    def _missing_class(self, spec: CacheClusterSpec) -> Finding | None:
+        """The PriorityClass of the cache's pods does not exist: they could not be made, and running ones would be
+        replaced by none."""
+        name = spec.priority_class_name
+        if name is None or ("", name) in self._context.stores.priority_classes:
+            return None
+        text = f"there is no PriorityClass {name}, which spec.priorityClassName names: create it, or name another one"
+        return finding(names.READY, False, "NoPriorityClass", text)
 
     def _starting(
         self, cluster: CacheCluster, wanted: Iterable[str], sets: Iterable[Object]

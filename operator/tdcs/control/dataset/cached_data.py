@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.control.context import WorkKey
@@ -15,6 +16,15 @@ from tdcs.model.cache_view import WantedBytes
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LastHolders:
+    """The nodes with the last copies of a mount, and what they follow from."""
+
+    report: MountReport
+    leaving: frozenset[str]
+    nodes: frozenset[str]
+
+
 class CachedData:
     """Answers from what the passes over mounts have found; asks no cache and no API server itself.
 
@@ -25,6 +35,7 @@ class CachedData:
     def __init__(self, *, world: World) -> None:
         self._world = world
         self._stores = world.context.stores
+        self._last_holders: dict[str, Mapping[str, _LastHolders]] = {}
 
     def report_of(self, cluster: str, path: str) -> MountReport | None:
         """What the last pass over a mount found; None: there was none."""
@@ -53,6 +64,32 @@ class CachedData:
             complete=self._world.is_complete(cluster),
             beyond={name: -left for name, left in grants.quotas.items() if left < 0},
         )
+
+    def last_holders(
+        self, cluster: str, *, leaving: frozenset[str], only_needed: bool
+    ) -> tuple[frozenset[str], bool]:
+        """The nodes with data that lies on no staying one, and whether that is known of every mounted Dataset.
+
+        Args:
+            leaving: the nodes whose workers leave.
+            only_needed: whether idle data does not count.
+        """
+        needed = self._world.manager.grants(cluster).needed
+        known = self._last_holders.get(cluster, {})
+        found: dict[str, _LastHolders] = {}
+        for mount in self._world:
+            report = mount.report
+            if mount.cluster != cluster or report is None or (only_needed and not needed.get(mount.path)):
+                continue
+            before = known.get(mount.path)
+            found[mount.path] = (
+                before
+                if before is not None and before.report is report and before.leaving == leaving
+                else _LastHolders(report=report, leaving=leaving, nodes=report.last_holders(leaving=leaving))
+            )
+        self._last_holders[cluster] = found
+        nodes = frozenset[str]().union(*(one.nodes for one in found.values()))
+        return nodes, self._world.is_complete(cluster)
 
     def readers_on(self, cluster: str) -> frozenset[str]:
         """The nodes on which pods mount data of a cache cluster."""

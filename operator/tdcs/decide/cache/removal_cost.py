@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tdcs.model import slots
 
@@ -71,3 +72,53 @@ class MountLedger(Generic[Reader]):
         rest = max(own.held_bytes - slots.bytes_in(own.complete, self.sizes), 0)
         share = slots.bytes_in(partial_alone, self.sizes) / whole if whole else 0.0
         return slots.bytes_in(alone, self.sizes) + int(rest * share)
+
+
+class HeldSlots(Protocol):
+    """The slots of a mount that lie on a node as a whole, and those of which at least one block does."""
+
+    @property
+    def complete(self) -> bytes: ...
+
+    @property
+    def present(self) -> bytes: ...
+
+
+def last_holders(
+    held: Mapping[str, HeldSlots], *, sizes: slots.Sizes, leaving: frozenset[str]
+) -> frozenset[str]:
+    """The nodes with bytes of a mount that lie on no other node but those that leave: those of which
+    `MountLedger.last_copies` is above zero, of all nodes at once.
+
+    Args:
+        held: what lies on each node.
+        sizes: bytes of each slot.
+        leaving: the nodes whose workers leave.
+    """
+    if not held:
+        return frozenset()
+    nodes = list(held)
+    filled = np.packbits(sizes > 0)
+    complete = _rows([held[node].complete for node in nodes]) & filled
+    present = _rows([held[node].present for node in nodes]) & filled
+    stays = np.array([node not in leaving for node in nodes])
+    alone = (complete & ~_elsewhere(complete, stays)) | (present & ~complete & ~_elsewhere(present, stays))
+    return frozenset(nodes[row] for row in np.flatnonzero(alone.any(axis=1)))
+
+
+_Rows = npt.NDArray[np.uint8]
+
+
+def _rows(bitmaps: list[bytes]) -> _Rows:
+    return np.frombuffer(b"".join(bitmaps), dtype=np.uint8).reshape(len(bitmaps), slots.BITMAP_BYTES)
+
+
+def _elsewhere(rows: _Rows, stays: npt.NDArray[np.bool_]) -> _Rows:
+    """Of each row, the slots that lie on a staying node that is another one."""
+    staying = rows[stays]
+    if not len(staying):
+        return np.zeros_like(rows)
+    so_far: _Rows = np.bitwise_or.accumulate(staying, axis=0)
+    twice: _Rows = np.bitwise_or.reduce(staying[1:] & so_far[:-1], axis=0)
+    # What lies on one staying node lies elsewhere for all nodes but that one.
+    return np.where(stays[:, np.newaxis], twice, so_far[-1])

@@ -300,6 +300,19 @@ def test_every_pod_pulls_its_image_with_the_secrets_it_is_given() -> None:
         assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror"}]
 
 
+def test_every_pod_of_the_cache_has_its_priority_class_and_tolerations() -> None:
+    taints = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    plan = blueprint(priorityClassName="system-node-critical", tolerations=taints)
+    for made in (
+        cache_children.master(plan),
+        cache_children.worker(plan, node="n1"),
+        stock_client.daemon_set(plan),
+    ):
+        pod = made["spec"]["template"]["spec"]
+        assert (pod["priorityClassName"], pod["tolerations"]) == ("system-node-critical", taints)
+    assert "priorityClassName" not in cache_children.master(blueprint())["spec"]["template"]["spec"]
+
+
 def test_a_cache_is_root_only_to_read_whatever_a_shared_folder_has_and_the_disk_is_its_users() -> None:
     for folders, as_root, user in (
         (["/data/nfs"], True, 0),

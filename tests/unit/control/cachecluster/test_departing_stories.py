@@ -19,7 +19,15 @@ from tests.unit.control.cachecluster.test_draining_stories import (
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
-from tdcs.model.kube_resources import NODES, STATEFUL_SETS
+from tdcs.control.cachecluster.eviction_guard import guarded_nodes
+from tdcs.model.kube_resources import (
+    CACHE_CLUSTERS,
+    DATASETS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PRIORITY_CLASSES,
+    STATEFUL_SETS,
+)
 
 DISRUPTED = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 READY = {
@@ -56,6 +64,54 @@ async def test_a_node_with_a_notice_is_drained_though_its_taint_is_tolerated(clu
     assert not notes(cluster, "DataLeftBehind")
 
 
+def guarded(cluster: Cluster) -> set[str]:
+    """The nodes whose workers nobody may evict."""
+    budgets = cluster.server.store(POD_DISRUPTION_BUDGETS)
+    found = guarded_nodes(budgets.get(("tdcs-system", "default-last-copies")), nodes=NAMES)
+    return set(found)
+
+
+async def protect(cluster: Cluster, which: str) -> None:
+    patch = {"spec": {"scaling": {"protect": which}}}
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch=patch)
+
+
+async def test_nobody_evicts_a_worker_that_holds_the_last_copy_of_something(cluster: Cluster) -> None:
+    await partitioned(cluster)
+    await cluster.until(lambda: guarded(cluster) == set(NAMES))
+    cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    # A drain for a restart is let through, one that follows a notice waits until the data lies elsewhere.
+    await change_node(cluster, "a", spec={"unschedulable": True, "taints": [cordon]})
+    await cluster.until(lambda: guarded(cluster) == {"b", "c"})
+    await change_node(cluster, "b", spec={"unschedulable": True, "taints": [cordon, DISRUPTED]})
+    await gone(cluster, "b")
+    await cluster.until(lambda: guarded(cluster) == {"c"})
+
+
+async def test_idle_data_protects_no_worker_where_only_needed_data_does(cluster: Cluster) -> None:
+    await partitioned(cluster)
+    await protect(cluster, "Needed")
+    await cluster.until(lambda: not cluster.server.store(POD_DISRUPTION_BUDGETS))
+    pinned = {"spec": {"eviction": {"policy": "Pin"}}}
+    await cluster.server.merge(DATASETS, name="pictures", namespace="n", patch=pinned)
+    await cluster.until(lambda: guarded(cluster) == set(NAMES))
+    await protect(cluster, "Never")
+    await cluster.until(lambda: not cluster.server.store(POD_DISRUPTION_BUDGETS))
+
+
+async def test_a_worker_whose_data_other_nodes_hold_too_may_be_evicted(cluster: Cluster) -> None:
+    await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
+    await cluster.until_state("Ready")
+    assert len(cluster.nodes()) == 2
+    first, second = cluster.nodes()
+    await change_node(cluster, first, spec={"taints": [DISRUPTED]})
+    # One of its two holders leaves, so the other one has the last copy of what has not been copied anew.
+    await gone(cluster, first)
+    await cluster.until(lambda: len(cluster.nodes()) == 2 and first not in cluster.nodes())
+    await cluster.until(lambda: not guarded(cluster))
+    assert second in cluster.nodes()
+
+
 async def test_a_cordon_alone_drives_no_worker_away(cluster: Cluster) -> None:
     await partitioned(cluster)
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -78,3 +134,26 @@ async def test_a_node_that_shuts_down_hands_over_and_keeps_its_disk_for_its_retu
     assert names.ANNOTATION_DRAINING not in worker_set["metadata"]["annotations"]
     assert worker_set["spec"]["replicas"] == 1
     assert (cluster.engine.source_bytes_read, cleaned(cluster)) == (read, {})
+
+
+async def test_a_priority_class_that_does_not_exist_is_told_and_changes_no_pod(cluster: Cluster) -> None:
+    named = {"spec": {"priorityClassName": "cache-first"}}
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch=named)
+
+    def ready() -> dict[str, Any]:
+        conditions = cluster.status("default", resource=CACHE_CLUSTERS).get("conditions", ())
+        return next((each for each in conditions if each["type"] == "Ready"), {})
+
+    def template(node: str) -> dict[str, Any]:
+        worker_set = cluster.server.store(STATEFUL_SETS)["tdcs-system", f"default-worker-{node}"]
+        return dict(worker_set["spec"]["template"]["spec"])
+
+    await cluster.until(lambda: ready().get("reason") == "NoPriorityClass")
+    assert "there is no PriorityClass cache-first" in ready()["message"]
+    assert "priorityClassName" not in template("a")
+    cluster.server.store(PRIORITY_CLASSES)["", "cache-first"] = {
+        "metadata": {"name": "cache-first"},
+        "value": 9,
+    }
+    await cluster.until(lambda: template("a").get("priorityClassName") == "cache-first")
+    await cluster.until(lambda: ready()["reason"] == "AllReady")

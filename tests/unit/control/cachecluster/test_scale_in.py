@@ -9,7 +9,7 @@ from tests.unit.control.cachecluster.test_cachecluster import node
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.control.context import WorkKey
-from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding
+from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding, last_holders
 from tdcs.decide.leaving_workers import (
     DrainStep,
     ScaleInInput,
@@ -21,6 +21,7 @@ from tdcs.decide.leaving_workers import (
     goes_without_drain,
     is_drained,
     leavers,
+    protected_nodes,
     readers_of,
     remaining,
 )
@@ -219,3 +220,44 @@ def test_a_worker_drains_until_nothing_is_left_to_move_or_its_time_is_over(
     now = "2026-01-01T01:00:00Z"
     found = drain_step(began=began, timeout=timeout, drained_for=drained_for, handover_seconds=10.0, now=now)
     assert found is step
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_last_holders_are_the_nodes_whose_last_copies_are_above_zero(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes = random.integers(0, 3, slots.SLOTS) * 1000
+    nodes = "abcdef"[: int(random.integers(1, 7))]
+    held = {}
+    for name in nodes:
+        present = random.random(slots.SLOTS) < random.choice([0.0, 0.3, 0.999, 1.0])
+        complete = present & (random.random(slots.SLOTS) < random.choice([0.5, 1.0]))
+        bits = slots.of_mask(complete), slots.of_mask(present)
+        # Of a slot that is not complete, half is there.
+        size = slots.bytes_in(bits[0], sizes) + slots.bytes_in(slots.difference(bits[1], bits[0]), sizes) // 2
+        held[name] = NodeHolding(held_bytes=size, complete=bits[0], present=bits[1])
+    leaving = frozenset(name for name in nodes if random.random() < 0.3)
+    ledger: MountLedger[WorkKey] = MountLedger(path="/m", sizes=sizes, nodes=held)
+    expected = {name for name in nodes if ledger.last_copies(node=name, draining=leaving)}
+    assert last_holders(held, sizes=sizes, leaving=leaving) == expected
+
+
+def test_nobody_is_a_last_holder_of_nothing() -> None:
+    assert last_holders({}, sizes=np.ones(slots.SLOTS, dtype=np.int64), leaving=A) == frozenset()
+
+
+def test_who_may_not_be_evicted() -> None:
+    nodes = {name: node(name) for name in "abcd"}
+    cordoned: dict[str, Any] = {"spec": {"unschedulable": True}}
+    goes = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+
+    def protected(**changes: Any) -> set[str]:
+        given = {"holders": AB, "before": C, "complete": True, "answering": ABC, "nodes": nodes, **changes}
+        return set(protected_nodes(**given))
+
+    assert protected() == {"a", "b"}
+    assert protected(complete=False) == {"a", "b", "c"}  # what c holds is not known of every mount
+    assert protected(answering=A) == {"a", "b", "c"}  # c says nothing now, and held something
+    assert protected(nodes={name: nodes[name] for name in "bcd"}) == {"b"}
+    assert protected(nodes={**nodes, "a": {**nodes["a"], **cordoned}}) == {"b"}
+    last = {**nodes["a"], "spec": {"unschedulable": True, "taints": goes}}
+    assert protected(nodes={**nodes, "a": last}) == {"a", "b"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from tdcs.control.context import WorkKey
 from tdcs.decide.cache.mount_standing import Claimant, Standing
 from tdcs.decide.cache.node_room import Granted
-from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding
+from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding, last_holders
 from tdcs.decide.dataset_conditions import HeldUpBy
 from tdcs.decide.place import holdings
 from tdcs.decide.place.holdings import Failures, Holdings, WantProgress
@@ -134,6 +134,14 @@ class MountReport:
             busy=any(one.missing_bytes > 0 for one in loading),
             moving=moving,
         )
+
+    def last_holders(self, *, leaving: frozenset[str]) -> frozenset[str]:
+        """The nodes with bytes of it that lie on no other node but those that leave."""
+        listed = self.listed
+        if listed is None:
+            return frozenset()
+        held = {node: state for node, state in self.states.items() if state.manifest == listed.digest}
+        return last_holders(held, sizes=listed.totals.sizes, leaving=leaving)
 
     def checks(self, check: str) -> dict[str, CheckState]:
         """How far a comparison is, by node."""
