@@ -8,13 +8,14 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version
+from tests.support.waiting import eventually
 
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer
 from tdcs.node.agent.block_service import BlockService
@@ -110,11 +111,13 @@ class Load:
         self._threads = [threading.Thread(target=each, daemon=True) for each in work]
         self.dropped = {LOADED: 0, GIVEN: 0, READ: 0}
 
-    def run(self, *, seconds: float) -> None:
-        """For so long; what was begun is then ended."""
+    def run(self, *, seconds: float, drops: int) -> None:
+        """For so long, and until so many blocks of each kind were dropped; what was begun is then ended."""
         for thread in self._threads:
             thread.start()
         time.sleep(seconds)
+        with suppress(AssertionError):  # whoever looks at `dropped` says what it was
+            eventually(lambda: min(self.dropped.values()) >= drops, deadline=60)
         self._stopped.set()
         for thread in self._threads:
             thread.join()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.power.logged_disk import ENTRY, NAME
+from tests.support.waiting import eventually
 
 DISK_BYTES = 96 << 20
 _JOURNAL_MB = "4"
@@ -146,7 +147,11 @@ def _mounted(image: Path, folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        _run("umount", str(folder))
+        eventually(lambda: _ends("umount", str(folder)), deadline=60)  # others look at new file systems, too
+
+
+def _ends(*command: str) -> bool:
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 def _run(*command: str) -> None:
