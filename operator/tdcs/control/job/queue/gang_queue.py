@@ -548,7 +548,13 @@ class GangQueue:
             # One that waited and is admitted meanwhile keeps what it asked for until its pods run.
             if turn.nodes_since and job.uid not in uids and not job.runs and turn.admitted is None:
                 self._count(job.uid, keys=keys, nodes_since="", nodes_came="")
-        new = [job for job in asking if job.uid in keys and not self.turns.of(job.uid).nodes_since]
+        turns = self.turns
+        # One may have learned meanwhile that nothing came of what it asked for, and pauses.
+        new = [
+            job
+            for job in asking
+            if job.uid in keys and not turns.of(job.uid).nodes_since and not turns.asking_left(job.uid)
+        ]
         # What a released one takes of quotas and places is known to the next pass: the others come then.
         self._again |= release and bool(new)
         for job in new[:1] if release else new:

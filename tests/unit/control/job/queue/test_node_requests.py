@@ -1,5 +1,6 @@
 """A gang that the present nodes cannot hold asks for more, of a stand-in that adds them late, too few, or never."""
 
+import threading
 import time
 from typing import Any
 
@@ -147,7 +148,9 @@ async def test_an_operator_that_is_killed_at_any_write_goes_on_with_a_released_g
             await jobs.play()
         await jobs.stop()
         await jobs.start()
-        await jobs.until(lambda: len(jobs.pods("train")) == 3)
+        await jobs.until(
+            lambda: len(jobs.pods("train")) == 3 and "nodesAsked" in jobs.status().get("queue", {})
+        )
         since = jobs.status()["queue"]["nodesAsked"]["since"]
         await jobs.stop()
         await jobs.start()
@@ -233,6 +236,34 @@ async def test_a_request_that_comes_to_nothing_is_made_again_after_a_pause(
         again = jobs.request()
         assert again is not None
         assert again["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+async def test_a_pass_that_was_decided_before_a_request_failed_does_not_ask_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Autoscaled(gpus={"a": 1}, provisioning="ProvisioningRequest") as jobs:
+        await jobs.create(workers=3)
+        await jobs.until(lambda: jobs.asked()[0] == "True" and jobs.request())
+        decide, began, failed = jobs.gangs._decide, threading.Event(), threading.Event()
+
+        def late(*given: Any) -> Any:
+            found = decide(*given)
+            began.set()
+            failed.wait(30)
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(jobs.gangs, "_decide", late)
+            jobs.gangs.touch()
+            await jobs.until(began.is_set)
+            await jobs.answer(Failed="quota of the cloud")
+            await jobs.until(lambda: jobs.asked() == ("False", "ProvisioningFailed"))
+        failed.set()
+        uid = jobs.server.store(TRAINING_JOBS)["n", "train"]["metadata"]["uid"]
+        await jobs.until(lambda: jobs.gangs._pass is None)
+        assert not jobs.gangs.turns.of(uid).nodes_since, "it pauses"
+        assert jobs.asked() == ("False", "ProvisioningFailed")
+        assert jobs.request() is None
 
 
 async def test_a_cluster_without_the_definition_says_what_to_do() -> None:
