@@ -34,7 +34,9 @@ def loaded(work: Path, found: Sources) -> tuple[LoggedDisk, int]:
         load.run(seconds=LOAD_SECONDS, drops=DROPS)
         until = disk.written()
         tier.close()
-    assert min(load.dropped.values()) >= DROPS, f"of each kind blocks came, went and came again: {load.dropped}"
+    assert min(load.dropped.values()) >= DROPS, (
+        f"of each kind blocks came, went and came again: {load.dropped}"
+    )
     return disk, until
 
 
