@@ -155,7 +155,7 @@ def test_wanted_bytes_add_a_worker_and_their_end_removes_it_by_a_drain_while_a_j
     )
     kubectl("exec", f"job/{READ}-worker", "-n", namespace, "--", "touch", "/tmp/end")
     status = succeeded(kubectl, READ, namespace=namespace)
-    assert [one["failed"] for one in status["replicaStatuses"]] == [0]
+    assert [one.get("failed", 0) for one in status["replicaStatuses"]] == [0]
     (log,) = logs_of(kubectl, READ, namespace=namespace)
     *sums, end = log.splitlines()
     assert end == "end"

@@ -1,8 +1,9 @@
 """What the models of all kinds share: camel-case names, schema extensions, small reusable values."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 from pydantic.alias_generators import to_camel
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -24,6 +25,39 @@ class Model(BaseModel):
         frozen=True,
         use_attribute_docstrings=True,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAtZero:
+    """Mark of a status field that is written when it is zero, too, see `Measure`."""
+
+
+Measure = Annotated[int, WrittenAtZero()]
+"""A number of a status that a column prints, or that scripts and autoscalers compare: written at zero, too."""
+
+Share = Annotated[float, WrittenAtZero()]
+"""A share, of which the same holds."""
+
+
+class StatusModel(Model):
+    """Base of a status and of its parts: what is zero, empty or false by default is not written, as in the statuses of
+    Kubernetes' own kinds. Fields with the mark `WrittenAtZero` are written always."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if (
+                value
+                or field.is_required()
+                or any(isinstance(mark, WrittenAtZero) for mark in field.metadata)
+            ):
+                continue
+            if value == field.get_default(call_default_factory=True):
+                written.pop(name, None)
+                written.pop(field.serialization_alias or name, None)
+        return written
 
 
 def rule(

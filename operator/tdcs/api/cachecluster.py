@@ -8,8 +8,11 @@ from tdcs.api import names
 from tdcs.api.base import (
     PATH_RULE,
     JsonObject,
+    Measure,
     Model,
     NodeSelector,
+    Share,
+    StatusModel,
     defaulted,
     list_map,
     one_value,
@@ -367,7 +370,7 @@ class CacheClusterSpec(Model):
         return sorted(one for one in found if not any(one.startswith(f"{other}/") for other in found))
 
 
-class CacheWorker(Model):
+class CacheWorker(StatusModel):
     """One cache worker."""
 
     node: str
@@ -375,9 +378,9 @@ class CacheWorker(Model):
     state: WorkerState
     """Pending: not registered with the master yet. Ready: holds blocks. Draining: it leaves, and what only it holds is
     moved to others before. Lost: its heartbeats stopped."""
-    capacity_bytes: int = 0
+    capacity_bytes: Measure = 0
     """What it may hold."""
-    used_bytes: int = 0
+    used_bytes: Measure = 0
     """What it holds."""
     last_copy_bytes: int | None = None
     """While it drains: bytes that no staying worker holds yet."""
@@ -386,36 +389,40 @@ class CacheWorker(Model):
     scaleDownDelay."""
 
 
-class CacheClusterStatus(Model):
+class CacheClusterStatus(StatusModel):
     """What the cache looks like."""
 
     observed_generation: int = 0
     """The generation of the spec that this status is about."""
+    message: str | None = None
+    """How it stands with it, in a sentence: that of the condition Ready. For display only."""
     conditions: Conditions = Field(default=[])
     """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for.
     FollowsJobs, with spec.scaling.followJobs: every node with pods that read data of the cache has a worker.
     WithinQuotas, with spec.quotas: no quota is less than the pinned data that it counts takes already. NetworkIsolated,
     with the chart's networkPolicy: a pod that no policy admits could connect to none of its ports. Trusted,
     with trust.enabled: each of its pods has a certificate that is valid, and until when."""
-    replicas: int = 0
+    replicas: Measure = 0
     """Workers that there are, by their pods, those that drain included; with selector, what an autoscaler reads."""
-    desired_replicas: int = 0
+    desired_replicas: Measure = 0
     """Workers that there shall be: as many as spec.replicas asks for, and no more than nodes match."""
-    ready_replicas: int = 0
+    ready_replicas: Measure = 0
     """Workers that are registered and alive."""
     selector: str = ""
     """Label selector of the worker pods, for autoscalers."""
-    capacity_bytes: int = 0
+    capacity_bytes: Measure = 0
     """Bytes that all live workers may hold; those that drain left out."""
-    used_bytes: int = 0
+    used_bytes: Measure = 0
     """Bytes that all live workers hold; those that drain left out."""
     used: str | None = None
     """usedBytes and capacityBytes in readable units, such as 6.4 GiB of 24 GiB; for display only."""
-    used_ratio: float = 0.0
+    used_ratio: Share = 0.0
     """usedBytes over capacityBytes, between 0 and 1."""
-    wanted_bytes: int = 0
+    wanted_bytes: Measure = 0
     """Bytes that the cache needs for data that is read, waited for or pinned, or has a time that is not over; each copy
     that is asked for counted, and idle data not. Above capacityBytes the cache is too small for its jobs."""
+    datasets: int = 0
+    """Datasets whose data it holds, of all namespaces. It is deleted when there is none any more."""
     workers: Annotated[list[CacheWorker], Field(json_schema_extra=one_value())] = Field(default=[])
     """Every worker, those that drain included."""
 

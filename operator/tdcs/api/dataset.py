@@ -7,8 +7,11 @@ from pydantic import Field
 from tdcs.api import names
 from tdcs.api.base import (
     LABEL_PATTERN,
+    Measure,
     Model,
     NodeSelector,
+    Share,
+    StatusModel,
     defaulted,
     list_map,
     one_value,
@@ -210,7 +213,7 @@ CLONES_OF_PRELOADED = rule(
 """Where nothing is preloaded there is nothing to clone."""
 
 
-class NodeBytes(Model):
+class NodeBytes(StatusModel):
     """What one node holds of a copy, or is to hold."""
 
     name: str
@@ -221,7 +224,7 @@ class NodeBytes(Model):
     """Bytes of the copy that it lacks and that are to be loaded onto it; left out when there are none."""
 
 
-class Copy(Model):
+class Copy(StatusModel):
     """One whole set of the dataset's cached blocks."""
 
     id: str
@@ -259,28 +262,28 @@ class Kept(Model):
     """Its nodes."""
 
 
-class Grant(Model):
+class Grant(StatusModel):
     """What of a dataset may lie in the cache."""
 
-    bytes: int = 0
+    bytes: Measure = 0
     """Bytes of all copies."""
-    slots: int = 0
+    slots: Measure = 0
     """Of the 4096 slots that the data is divided into, those that may lie on some node."""
     reason: str = ""
     """Why it is no more: as the reason of the condition Granted."""
 
 
-class OtherNamespaces(Model):
+class OtherNamespaces(StatusModel):
     """What a Dataset shares with other namespaces."""
 
     namespaces: int
     """How many other namespaces have a Dataset of the same source with the same rights. Blocks that several want on a
     node lie there once."""
-    bytes: int = 0
+    bytes: Measure = 0
     """Bytes that lie on nodes for them alone. Their quotas count these; jobs of this Dataset can read them, too."""
 
 
-class DatasetStatus(Model):
+class DatasetStatus(StatusModel):
     """What of the data is cached, and where."""
 
     observed_generation: int = 0
@@ -298,27 +301,27 @@ class DatasetStatus(Model):
     hold it, and all of it found room. Loaded: what was to be cached was brought to its nodes; it stays True with the
     reason Reloading while some of it is loaded again, as nodes or the source have changed. Ready: what was to be cached
     is there, as far as it can be had and fits; jobs read it as soon as it is mounted."""
-    total_bytes: int = 0
+    total_bytes: Measure = 0
     """Size of the data at its source."""
-    total_files: int = 0
+    total_files: Measure = 0
     """Number of its files."""
-    cached_bytes: int = 0
+    cached_bytes: Measure = 0
     """Bytes that are cached somewhere, each counted once, also where another Dataset of the same source wants them:
     jobs can read those too. What lies on this Dataset's own nodes is in `loadedBytes` and `copies`."""
-    physical_bytes: int = 0
+    physical_bytes: Measure = 0
     """Bytes in the cache, every copy of a block counted, those of other Datasets of the same source in this namespace
     too. What lies there for other namespaces alone is in `otherNamespaces`."""
     other_namespaces: OtherNamespaces | None = None
     """Other namespaces with the same source, by their number; left out when there is none."""
-    cached_ratio: float = 0.0
+    cached_ratio: Share = 0.0
     """cachedBytes over totalBytes, between 0 and 1: each byte counts once, however many nodes hold it."""
-    wanted_bytes: int = 0
+    wanted_bytes: Measure = 0
     """Bytes that spec.preload and spec.placement want in the cache, every copy counted: all of the data on each
     node when replicated, once for each copy when partitioned, less what found no room, and less the files that cannot
     be had where spec.preload.failedFiles is Ignore."""
-    loaded_bytes: int = 0
+    loaded_bytes: Measure = 0
     """Those of the wanted bytes that lie on the nodes where they are wanted."""
-    loaded_ratio: float = 0.0
+    loaded_ratio: Share = 0.0
     """loadedBytes over wantedBytes, between 0 and 1. A job's readiness percent is compared with it."""
     loaded: str | None = None
     """loadedRatio as a whole percentage, rounded down; left out where none of the data is wanted. For display only."""
@@ -337,7 +340,7 @@ class DatasetStatus(Model):
     copies: Annotated[list[Copy], Field(json_schema_extra=list_map("id"))] = Field(default=[])
     """The copies that spec.placement asks for, and on which nodes they lie; after them, as one, what lies on the nodes
     to which Preloads of this Dataset brought some of the data."""
-    copy_count: int = 0
+    copy_count: Measure = 0
     """How many of the copies that spec.placement asks for have data on a node; what reads brought, where nothing is
     preloaded, is one copy. With selector, what an autoscaler of the scale subresource reads."""
     selector: str = ""
@@ -364,9 +367,9 @@ class DatasetStatus(Model):
     )
     """What finished Preloads loaded beside spec.preload: the newest 16, and fewer when their paths and nodes take more
     than 512 KiB. It is kept until spec changes."""
-    active_jobs: int = 0
+    active_jobs: Measure = 0
     """TrainingJobs of this Dataset that were admitted and have not ended."""
-    waiting_jobs: int = 0
+    waiting_jobs: Measure = 0
     """TrainingJobs of this Dataset that wait: for its data, for a place at it, or for room on nodes."""
     last_used_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """When a pod last mounted the claim; while one does, when that began."""
@@ -381,7 +384,11 @@ class DatasetStatus(Model):
         list[str], Field(max_length=USERS_NAMED, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = Field(default=[])
     """The first pods, by name, that mount the claim and that no TrainingJob made. While there is one, the Dataset is
-    deleted only with the annotation tdcs.io/delete-in-use."""
+    deleted only with the annotation tdcs.io/delete-in-use. Pods that have ended do not count, nor do those that are
+    being deleted and that no controller makes again."""
+    used_elsewhere: int = 0
+    """How many other namespaces have pods that read this source by spec.sharedWith. They could not read on without it:
+    while there is one, the Dataset is deleted only with the annotation tdcs.io/delete-in-use."""
     source_bandwidth: int | None = None
     """Bytes a second that its loads may read from the source now: their share of spec.source.bandwidth, or of what was
     measured while nobody was held back. Left out while nothing limits them."""

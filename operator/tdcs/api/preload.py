@@ -4,7 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tdcs.api.base import LABEL_PATTERN, Model, list_map, own_namespace_rule, rule, rules
+from tdcs.api.base import (
+    LABEL_PATTERN,
+    Measure,
+    Model,
+    StatusModel,
+    list_map,
+    own_namespace_rule,
+    rule,
+    rules,
+)
 from tdcs.api.conditions import Conditions
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
@@ -63,13 +72,15 @@ class PreloadSpec(Selection):
     """Seconds after its end at which the Preload is deleted; left out, it stays. What it loaded is kept."""
 
 
-class PreloadStatus(Model):
+class PreloadStatus(StatusModel):
     """How far it is."""
 
     observed_generation: int = 0
     """The generation of the spec that this status is about."""
     state: PreloadState | None = None
     """The conditions in one word, for display only."""
+    message: str | None = None
+    """How it stands with it, in a sentence: how far it is, or what is wrong and what to do. For display only."""
     conditions: Conditions = Field(default=[])
     """Complete: every wanted byte was found on its node. Failed: some could not be loaded, and no more is tried.
     Suspended: spec.suspend holds it."""
@@ -77,13 +88,13 @@ class PreloadStatus(Model):
     """When loading began."""
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """When it completed or failed."""
-    bytes_total: int = 0
+    bytes_total: Measure = 0
     """Bytes that were asked for, every copy counted, also those for which there is no room."""
-    bytes_done: int = 0
+    bytes_done: Measure = 0
     """Those that lie there."""
-    files_total: int = 0
+    files_total: Measure = 0
     """Files that are meant."""
-    files_done: int = 0
+    files_done: Measure = 0
     """Those that lie whole on all of their nodes; counted by the listing after each load."""
     bytes_per_second: int = 0
     """Bytes a second that the running load reads from the source, over all nodes; after the end, as last reported."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tdcs.api.base import Model, list_map, one_value
+from tdcs.api.base import Measure, Model, StatusModel, WrittenAtZero, list_map, one_value
 from tdcs.api.conditions import Conditions
 
 JobState = Literal[
@@ -18,22 +18,22 @@ NODE_FAILURES_LIMIT = 16
 """Nodes of which a status says that the job failed there."""
 
 
-class ReplicaStatus(Model):
+class ReplicaStatus(StatusModel):
     """The pods of one role, counted."""
 
     name: str
     """The role."""
     active: int = 0
     """Pods that are pending or run."""
-    ready: int = 0
-    """Pods that run and are ready."""
+    ready: Annotated[int | None, WrittenAtZero()] = 0
+    """Pods that run and are ready; left out when the job has ended and none does."""
     succeeded: int = 0
     """Pods that ended well."""
     failed: int = 0
     """Pods that failed."""
 
 
-class PodPlacement(Model):
+class PodPlacement(StatusModel):
     """Where one pod of the job runs, or ran."""
 
     pod: str
@@ -48,7 +48,7 @@ MEETING_NODES = 128
 """Nodes onto which a copy grows for one job at most."""
 
 
-class DataMeeting(Model):
+class DataMeeting(StatusModel):
     """Where the job and the dataset meet: chosen when the job is admitted, by what each way is expected to cost it, and
     again when its pods are placed otherwise than was expected."""
 
@@ -89,7 +89,7 @@ class DataMeeting(Model):
     """How long the job waited for room on the nodes of the data before it started; where way is not Wait, in vain."""
 
 
-class CopyUse(Model):
+class CopyUse(StatusModel):
     """Which copy of a dataset the job reads."""
 
     dataset: str
@@ -120,7 +120,7 @@ class PredictionCheck(Model):
     """The prediction less the time that it took, in percent of the latter: below 0 it took longer than predicted."""
 
 
-class DataStall(Model):
+class DataStall(StatusModel):
     """How long reads of the job's pods waited, and for what, summed over the pods. A pod waits while at least one of
     its reads does; a program that reads ahead of what it works on stands still for less."""
 
@@ -139,7 +139,7 @@ class DataStall(Model):
     was."""
     loop_wait_seconds: int | None = None
     """Of loopSeconds, in which they stood still for their next batch, whatever kept it."""
-    percent: int = 0
+    percent: Measure = 0
     """Source, peer and disk together, of observedSeconds."""
     advice: Literal["ComputeBound", "CacheMore", "Replicate", "FasterDisk", "FasterLoader"] = "ComputeBound"
     """What would shorten the waits most."""
@@ -147,7 +147,7 @@ class DataStall(Model):
     """The same as a sentence. For display only."""
 
 
-class SetAside(Model):
+class SetAside(StatusModel):
     """Nodes that no other job of its priority, or below, may begin to use."""
 
     nodes: list[str] = Field(default=[])
@@ -156,7 +156,7 @@ class SetAside(Model):
     """When nodes were first set aside for the job."""
 
 
-class NodesAsked(Model):
+class NodesAsked(StatusModel):
     """A gang that the present nodes cannot hold asks for more (chart value operator.nodeProvisioning)."""
 
     since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
@@ -169,7 +169,7 @@ class NodesAsked(Model):
     """When it asks again, or asked last, after nothing came of it."""
 
 
-class DataWait(Model):
+class DataWait(StatusModel):
     """A job that could start elsewhere waits for room on the nodes of its data: that is expected to cost it least."""
 
     dataset: str
@@ -192,7 +192,7 @@ class DataWait(Model):
     """What that was expected to cost it, over all of its datasets."""
 
 
-class QueueRecord(Model):
+class QueueRecord(StatusModel):
     """What the operator's own queue has counted and decided about a job, beside the conditions; an operator that starts
     goes on from it."""
 
@@ -215,7 +215,7 @@ class QueueRecord(Model):
     """Its wait for room on the nodes of its data, until it runs; copies[].meeting says what came of it."""
 
 
-class TrainingJobStatus(Model):
+class TrainingJobStatus(StatusModel):
     """How far the job is, and where it runs."""
 
     observed_generation: int = 0
@@ -237,7 +237,7 @@ class TrainingJobStatus(Model):
         default=[]
     )
     """The pods of each role, counted."""
-    replicas: int = 0
+    replicas: Measure = 0
     """Workers that the job has been given; with selector, what an autoscaler reads."""
     admitted_workers: int | None = None
     """How many workers the queue has admitted of an elastic job: as many as asked for, or fewer while there is no room

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.conditions import is_true
+from tdcs.api.conditions import is_true, shorten
 from tdcs.api.dataset import Dataset
 from tdcs.api.preload import Preload, PreloadStatus
 from tdcs.control.context import Context, WorkKey
@@ -48,7 +48,7 @@ class PreloadController:
             preload = Preload.model_validate(obj)
         except ValidationError as error:
             invalid = Conclusion(state="Failed", reason=INVALID, message=explain_invalid(error))
-            await self._publish(obj, invalid, PreloadStatus(state="Failed"))
+            await self._publish(obj, invalid, PreloadStatus(state="Failed", message=shorten(invalid.message)))
             return None
         known = preload.status or PreloadStatus()
         if self._runs_again(key, preload, known) or _was_invalid(known):

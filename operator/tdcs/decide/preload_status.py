@@ -207,6 +207,7 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
     if placement is None:  # nothing new is known
         update = {
             "state": conclusion.state,
+            "message": shorten(conclusion.message),
             "bytes_per_second": read,
             "copied_bytes_per_second": copied,
             "rate": rate,
@@ -219,6 +220,7 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
     named = {printable(file.path): file.reason for file in files}
     return PreloadStatus(
         state=conclusion.state,
+        message=shorten(conclusion.message),
         bytes_per_second=read,
         copied_bytes_per_second=copied,
         rate=rate,

@@ -170,6 +170,7 @@ def status_of(
     workers: Sequence[CacheWorker],
     draining: Sequence[CacheWorker] = (),
     wanted_bytes: int = 0,
+    datasets: int = 0,
 ) -> CacheClusterStatus:
     """The status without its conditions; workers that leave are listed, and count among the pods only."""
     live = [worker for worker in workers if worker.state == "Ready"]
@@ -185,6 +186,7 @@ def status_of(
         used=f"{human_binary(used)} of {human_binary(capacity)}" if capacity else None,
         used_ratio=round(used / capacity, 4) if capacity else 0.0,
         wanted_bytes=wanted_bytes,
+        datasets=datasets,
         workers=sorted([*workers, *draining], key=lambda worker: worker.node),
     )
 

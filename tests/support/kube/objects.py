@@ -80,6 +80,6 @@ def role_of(job: Mapping[str, Any], name: str = "Worker") -> Object:
 
 
 def counts_of(status: Mapping[str, Any], name: str = "Worker") -> Object:
-    """The counts of a role's pods in a TrainingJob's status, without its name."""
+    """The counts of a role's pods in a TrainingJob's status, without its name; the status leaves zeros out."""
     found = next(one for one in status["replicaStatuses"] if one["name"] == name)
-    return {key: value for key, value in found.items() if key != "name"}
+    return {key: found.get(key, 0) for key in ("active", "ready", "succeeded", "failed")}

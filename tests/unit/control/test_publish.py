@@ -1,8 +1,17 @@
-"""Which changes of conditions are worth an event."""
+"""Which fields of a status are written, and which changes of conditions are worth an event."""
 
+import re
+from types import NoneType
+from typing import Any, get_args
+
+import pytest
 from tests.unit.control.builders import NOW
 
+from tdcs.api.base import Model
 from tdcs.api.conditions import Condition, Finding, finding, merge
+from tdcs.api.dataset import Copy, DatasetStatus, NodeBytes
+from tdcs.api.trainingjob_status import ReplicaStatus, TrainingJobStatus
+from tdcs.cli.crd_documents import KINDS, DocumentedKind
 from tdcs.control.status_publisher import changed
 from tdcs.decide.dataset_conditions import blocked
 
@@ -68,3 +77,44 @@ def test_what_is_unknown_is_not_told_even_when_it_was_known() -> None:
     loaded = conditions([finding("Loaded", True, "Loaded", "all")])
     unknown = conditions([finding("Loaded", None, "CacheUnavailable", "cannot be known")], loaded)
     assert announced(before=loaded, after=unknown) == []
+
+
+def written(status: Model) -> dict[str, Any]:
+    return status.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def test_a_status_leaves_out_what_is_empty_and_keeps_zeros_that_columns_print() -> None:
+    copy = Copy(id="0", nodes=[NodeBytes(name="a", bytes=0)])
+    dataset = written(DatasetStatus(state="Ready", copies=[copy, Copy(id="1")]))
+    assert dataset["copies"] == [{"id": "0", "nodes": [{"name": "a", "bytes": 0}]}, {"id": "1"}]
+    assert (dataset["activeJobs"], dataset["totalFiles"], dataset["loadedRatio"]) == (0, 0, 0.0)
+    empty = {"failedFiles", "failedFileCount", "uses", "usedBy", "inUse", "kept", "bytesPerSecond"}
+    assert not empty & dataset.keys()
+    # A zero that is no default says something.
+    assert written(TrainingJobStatus(locality=0.0, passed=0)) == {
+        "replicas": 0,
+        "locality": 0.0,
+        "passed": 0,
+    }
+
+
+def test_a_job_that_runs_says_how_many_are_ready_and_one_that_has_ended_does_not() -> None:
+    starting = written(ReplicaStatus(name="Worker", active=1))
+    assert starting == {"name": "Worker", "active": 1, "ready": 0}
+    ended = written(ReplicaStatus(name="Worker", ready=None, succeeded=1))
+    assert ended == {"name": "Worker", "succeeded": 1}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_numbers_that_columns_and_autoscalers_read_are_in_the_first_status(kind: DocumentedKind) -> None:
+    field = kind.model.model_fields.get("status")
+    if field is None:
+        assert kind.plural == "datachecks"
+        return
+    (model,) = (one for one in get_args(field.annotation) if one is not NoneType)
+    numbers = {one.path for one in kind.columns if one.type == "integer"} | (
+        {kind.scaled_path} if kind.scale else set()
+    )
+    paths = {path.removeprefix(".status.") for path in numbers if re.fullmatch(r"\.status\.\w+", path)}
+    assert paths
+    assert paths <= written(model()).keys()

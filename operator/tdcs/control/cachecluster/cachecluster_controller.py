@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterStatus, CacheWorker
-from tdcs.api.conditions import Finding, finding
+from tdcs.api.conditions import Finding, finding, shorten
 from tdcs.control.cache_observer import CacheObserver
 from tdcs.control.cachecluster import cache_certificates, cache_children, cache_pods, cleaning, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
@@ -166,6 +166,7 @@ class CacheClusterController:
             workers=worker_nodes.with_idle(workers, chosen.idle_since),
             draining=draining,
             wanted_bytes=self._membership.wanted_bytes(cluster, key.name),
+            datasets=len(worker_nodes.users_of(cluster=key.name, datasets=self._context.stores.datasets)),
         )
         isolated = await self._probe.reconcile(blueprint) if complete else None
         more = [
@@ -240,8 +241,8 @@ class CacheClusterController:
         if without_finalizer(obj, finalizer=names.FINALIZER) is None:
             return None
         name, poll = obj["metadata"]["name"], self._context.settings.poll_seconds
-        known = cluster.status or CacheClusterStatus()
         users = worker_nodes.users_of(cluster=name, datasets=self._context.stores.datasets)
+        known = (cluster.status or CacheClusterStatus()).model_copy(update={"datasets": len(users)})
         if users:
             named = ", ".join(users[:5]) + (" and others" if len(users) > 5 else "")
             text = (
@@ -391,6 +392,10 @@ class CacheClusterController:
 
     async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
         after = await publish_status(
-            context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready, *more]
+            context=self._context,
+            resource=CACHE_CLUSTERS,
+            obj=obj,
+            status=wanted.model_copy(update={"message": shorten(ready.message)}),
+            findings=[ready, *more],
         )
         return after is not obj

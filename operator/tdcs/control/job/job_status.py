@@ -242,6 +242,6 @@ def _at_the_end(seen: Observed) -> list[ReplicaStatus]:
     """The last counts: what still runs is about to be ended, unless it is to be left alone."""
     found = replica_statuses(seen)
     if seen.spec.run_policy.clean_pod_policy == "None":
-        return found
-    still = {"active": 0, "ready": 0}
+        return [status.model_copy(update={"ready": status.ready or None}) for status in found]
+    still = {"active": 0, "ready": None}
     return [status.model_copy(update=still) for status in found]

@@ -118,7 +118,7 @@ def running(seen: Observed) -> Finding:
     found = {role: counts(seen, role) for role in specs}
     wanted = sum(seen.replicas(role) for role in specs)
     ended = sum(min(count.succeeded, seen.replicas(role)) for role, count in found.items())
-    up = sum(min(count.ready + count.succeeded, seen.replicas(role)) for role, count in found.items())
+    up = sum(min((count.ready or 0) + count.succeeded, seen.replicas(role)) for role, count in found.items())
     text = f"{up - ended} of {wanted} pods run{f', {ended} succeeded' if ended else ''}"
     if up >= wanted:
         alone = "its pod has succeeded" if ended else "its pod is ready"

@@ -76,6 +76,7 @@ async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(
     monkeypatch.setattr("tdcs.control.dataset.access.dataset_volume.POLL", 0.1)
     await cluster.create_dataset()
     await cluster.until_state("Ready")
+    await cluster.until(lambda: cluster.status("default", resource=CACHE_CLUSTERS).get("datasets") == 1)
     await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")
     await cluster.until(
         lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("reason") == "InUse"

@@ -191,7 +191,7 @@ async def test_the_rate_tells_what_the_source_sends_from_what_nodes_copy(
     both = [one for one in seen if one.get("bytesPerSecond") and one.get("copiedBytesPerSecond")]
     assert both
     assert all(one["rate"].endswith("/s copied") and "/s + " in one["rate"] for one in both)
-    assert cluster.status()["copiedBytesPerSecond"] == 0
+    assert "copiedBytesPerSecond" not in cluster.status()
     assert "rate" not in cluster.status()
     assert cluster.engine.source_bytes_read == TOTAL
 
@@ -201,7 +201,7 @@ async def test_the_rate_tells_what_the_source_sends_from_what_nodes_copy(
     await cluster.until(lambda: done() and len(cluster.nodes()) == 4)
     copying = [one for one in seen if one.get("copiedBytesPerSecond")]
     assert copying
-    assert all(one["bytesPerSecond"] == 0 and one["rate"].startswith("0 bytes/s + ") for one in copying)
+    assert all("bytesPerSecond" not in one and one["rate"].startswith("0 bytes/s + ") for one in copying)
 
 
 async def test_a_preload_that_waits_or_has_failed_shows_no_hundred_percent(cluster: Cluster) -> None:
