@@ -262,6 +262,14 @@ def dataset_of(preload: Mapping[str, Any]) -> str:
     return str(_reference(preload, "datasetRef").get("name", ""))
 
 
+def source_dataset_of(dataset: Mapping[str, Any]) -> tuple[str, str]:
+    """Namespace and name of the Dataset whose source a Dataset reads, given as JSON; empty texts where it has a source
+    of its own."""
+    source = _reference(dataset, "source").get("datasetRef")
+    reference = source if isinstance(source, Mapping) else {}
+    return str(reference.get("namespace", "")), str(reference.get("name", ""))
+
+
 def _reference(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     """A reference of a spec; empty where there is none, or something else stands there."""
     spec = obj.get("spec")

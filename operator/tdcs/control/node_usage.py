@@ -49,9 +49,10 @@ def trimmed(pod: Object) -> Object:
         "claims": claims_of(pod),
         "addresses": addresses_of_pod(pod),
     }
-    if job_pod is None:
-        return found
     gone_by = metadata.get("deletionTimestamp")
+    if job_pod is None:
+        # One that is being deleted and that no controller makes again is none that a Dataset has to stay for.
+        return {**found, "leaves": True} if gone_by and not owner_of(pod) else found
     return {**found, "goneBy": str(gone_by)} if gone_by else {**found, "jobPod": job_pod}
 
 
@@ -98,6 +99,7 @@ class Usage:
         self._expected: dict[Key, tuple[frozenset[Key], frozenset[str]]] = {}
         self._on_claim = on_claim
         self._pods: dict[Key, tuple[str, Amounts, bool]] = {}
+        self._leaving: set[Key] = set()
         self._nodes: dict[str, dict[str, int]] = {}
         self._foreign: dict[str, dict[str, int]] = {}
         self._job_pods: dict[Key, JobPod] = {}
@@ -130,8 +132,9 @@ class Usage:
         return frozenset(self._claims.get(claim, {}).values()).union(*expected)
 
     def users_of(self, claim: Key) -> tuple[str, ...]:
-        """The first pods, by name, that mount a claim and that no TrainingJob made."""
-        pods = self._claims.get(claim, {})
+        """The first pods, by name, that mount a claim and that no TrainingJob made, without those that are being
+        deleted and that no controller makes again."""
+        pods = self._claims.get(claim, {}).keys() - self._leaving
         foreign = (key[1] for key in pods if (taken := self._pods.get(key)) is not None and taken[2])
         return tuple(heapq.nsmallest(USERS_NAMED, foreign))
 
@@ -194,11 +197,15 @@ class Usage:
         if claims:
             self._claims_of[key] = claims
         concerned = {*before, *claims}
-        known = {claim: (self.nodes_of(claim), self.users_of(claim)) for claim in concerned}
+        known = {claim: self._use_of(claim) for claim in concerned}
         if taken is None:
             self._pods.pop(key, None)
         else:
             self._pods[key] = taken
+        if pod is not None and pod.get("leaves"):
+            self._leaving.add(key)
+        else:
+            self._leaving.discard(key)
         for claim in {*before} - {*claims}:
             del self._claims[claim][key]
             if not self._claims[claim]:
@@ -206,8 +213,12 @@ class Usage:
         for claim in claims:
             self._claims.setdefault(claim, {})[key] = node
         for claim in sorted(concerned):
-            if (self.nodes_of(claim), self.users_of(claim)) != known[claim]:
+            if self._use_of(claim) != known[claim]:
                 self._on_claim(claim)
+
+    def _use_of(self, claim: Key) -> object:
+        """What of a claim's pods others are told of."""
+        return self.is_mounted(claim), self.nodes_of(claim), self.users_of(claim)
 
     def _add(self, node: str, amounts: Amounts, *, foreign: bool) -> None:
         for sums in (self._nodes, self._foreign) if foreign else (self._nodes,):

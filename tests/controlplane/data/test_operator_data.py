@@ -185,6 +185,9 @@ def test_a_pod_that_has_ended_does_not_keep_a_deleted_dataset(world: World) -> N
         world.wait_ready()
         kube.create(_reader(world))
         world.wait(lambda: world.dataset()["status"].get("usedBy") == ["reader"])
+        # Nobody hears of its node: it may run on.
+        unknown = {"status": {"phase": "Unknown"}}
+        kube.patch("Pod", "reader", unknown, namespace=namespace, subresource="status")
         kube.delete("Dataset", "pictures", namespace=namespace)
         world.wait(lambda: reason_of(world.dataset(), "Ready") == "InUse")
         assert "used by 1 pod: pod reader;" in message_of(world.dataset(), "Ready")

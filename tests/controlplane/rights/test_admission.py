@@ -421,39 +421,99 @@ def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, rele
         assert "may not use the node" in refusal(author, job(world, **hidden)), hidden
 
 
+def written(world: World, found: Object, **status: Any) -> None:
+    """An object of that status, made if need be."""
+    kind, name = found["kind"], found["metadata"]["name"]
+    namespace = found["metadata"]["namespace"]
+    if world.kube.find(kind, name, namespace=namespace) is None:
+        world.kube.create(found)
+    patch = {"status": {"conditions": [], **status}}
+    world.kube.patch(kind, name, patch, namespace=namespace, subresource="status")
+
+
+def refused_deletion(world: World, found: Object) -> str:
+    """Why an object is not deleted, as the server says; empty when it is."""
+    metadata = found["metadata"]
+    try:
+        world.kube.delete(found["kind"], metadata["name"], namespace=metadata["namespace"])
+    except KubeRequestError as error:
+        return str(error)
+    return ""
+
+
 def test_a_dataset_that_other_pods_read_is_deleted_on_request_only(world: World, release: str) -> None:
     kube, found = world.kube, dataset(world, "file:///nfs/all")
     name, namespace = found["metadata"]["name"], world.namespace
 
-    def written(**status: Any) -> None:
-        if kube.find("Dataset", name, namespace=namespace) is None:
-            kube.create(found)
-        kube.patch(
-            "Dataset",
-            name,
-            {"status": {"conditions": [], **status}},
-            namespace=namespace,
-            subresource="status",
-        )
+    def told(**status: Any) -> str:
+        written(world, found, **status)
+        return refused_deletion(world, found)
 
-    def refused() -> str:
-        try:
-            kube.delete("Dataset", name, namespace=namespace)
-        except KubeRequestError as error:
-            return str(error)
-        return ""
-
-    def told() -> str:
-        written(usedBy=["web-1", "web-2"])
-        return refused()
-
-    world.wait(lambda: bool(told()))  # the server takes a moment to know the policy
-    said = told()
+    # The server takes a moment to know the policy.
+    world.wait(lambda: bool(told(usedBy=["web-1", "web-2"])))
+    said = told(usedBy=["web-1", "web-2"])
     assert "is read by pods that would not start again without it (web-1, web-2):" in said
     assert f"kubectl annotate dataset {name} -n {namespace} tdcs.io/delete-in-use=true" in said
-    written(usedBy=[])
-    assert refused() == ""
-    assert "web-1" in told()
+    written(world, found, usedBy=None, usedElsewhere=2)
+    said = refused_deletion(world, found)
+    assert "is read by pods of 2 other namespaces with which it is shared (spec.sharedWith)" in said
+    assert "tdcs.io/delete-in-use=true" in said
+    written(world, found, usedElsewhere=None)
+    assert refused_deletion(world, found) == ""
+    assert "web-1" in told(usedBy=["web-1"])
     forced = {"metadata": {"annotations": {"tdcs.io/delete-in-use": "yes"}}}
     kube.patch("Dataset", name, forced, namespace=namespace)
-    assert refused() == ""
+    assert refused_deletion(world, found) == ""
+
+
+def test_a_namespace_is_deleted_with_a_dataset_in_use(world: World, release: str) -> None:
+    namespace = f"{world.namespace}-gone"
+    world.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    found = dataset(world, "file:///nfs/all")
+    found["metadata"]["namespace"] = namespace
+
+    def told() -> str:
+        written(world, found, usedBy=["web-1"])
+        return refused_deletion(world, found)
+
+    world.wait(lambda: bool(told()))
+    world.kube.delete("Namespace", namespace)
+    world.wait(lambda: world.kube.find("Namespace", namespace) is None)
+
+
+def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World, release: str) -> None:
+    """As kubectl prints it, of deletions that wait and of changes of what is being deleted."""
+    kube, found = world.kube, dataset(world, "file:///nfs/all")
+    name, namespace = found["metadata"]["name"], world.namespace
+    cluster: Object = {
+        "apiVersion": API_VERSION,
+        "kind": "CacheCluster",
+        "metadata": {"name": world.cluster, "namespace": namespace},
+        "spec": {},
+    }
+
+    def warned(obj: Object, **status: Any) -> str:
+        written(world, obj, **status)
+        kube.warnings.clear()
+        assert refused_deletion(world, obj) == ""
+        return " | ".join(kube.warnings)
+
+    world.wait(lambda: bool(warned(found, activeJobs=2)))  # the server takes a moment to know the policy
+    said = warned(found, activeJobs=2)
+    assert f"Dataset {namespace}/{name} is read by 2 TrainingJobs: its deletion cannot be taken back" in said
+    assert f"kubectl get trainingjobs -n {namespace}" in said
+    assert warned(found, activeJobs=0) == ""
+    said = warned(cluster, datasets=1)
+    assert (
+        f"CacheCluster {namespace}/{world.cluster} holds the data of 1 Dataset: its deletion cannot" in said
+    )
+    assert warned(cluster) == ""
+
+    found["metadata"]["finalizers"] = ["tdcs.io/finalizer"]
+    assert warned(found) == ""
+    kube.warnings.clear()
+    kube.patch("Dataset", name, {"metadata": {"labels": {"team": "a"}}}, namespace=namespace)
+    assert kube.warnings == []
+    kube.patch("Dataset", name, {"spec": {"placement": {"copies": 2}}}, namespace=namespace)
+    assert "is being deleted, so this change of its spec comes to nothing: wait until" in kube.warnings[0]
+    kube.patch("Dataset", name, {"metadata": {"finalizers": None}}, namespace=namespace)

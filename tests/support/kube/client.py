@@ -96,6 +96,8 @@ class Kube:
         token = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         self._headers = {"Authorization": token} if token else {}
         self._known: dict[tuple[str | None, str], Resource] = {}
+        self.warnings: list[str] = []
+        """What the server has warned of, as kubectl prints it."""
 
     def create(self, obj: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False) -> Object:
         """Create the object, in the namespace of its metadata.
@@ -282,6 +284,10 @@ class Kube:
             timeout=self._timeout,
             retries=_RETRIES,
         )
+        self.warnings += [  # each as 299 - "text"
+            text.partition('"')[2].removesuffix('"').replace('\\"', '"')
+            for text in answer.headers.getlist("Warning")
+        ]
         if answer.status >= 300:
             raise KubeRequestError(
                 method=method, path=path, code=answer.status, body=answer.data.decode(errors="replace")

@@ -211,6 +211,10 @@ class Cluster:
 
     def _read_elsewhere(self, claim: Key) -> None:
         self.context.queue.add(WorkKey(DATASETS, *claim))
+        dataset = self.server.store(DATASETS).get(claim)
+        owner = names.source_dataset_of(dataset) if dataset is not None else None
+        if owner in self.server.store(DATASETS):
+            self.context.queue.add(WorkKey(DATASETS, *owner))
         for cluster in self.server.store(CACHE_CLUSTERS):
             self.context.queue.add(WorkKey(CACHE_CLUSTERS, *cluster))
 

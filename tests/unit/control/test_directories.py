@@ -15,7 +15,7 @@ from tdcs.control.cache_observer import CacheObserver
 from tdcs.control.context import DatasetPaths
 from tdcs.control.dataset import cache_manager as manager_module
 from tdcs.control.dataset.cache_manager import CacheManager
-from tdcs.control.node_usage import Usage
+from tdcs.control.node_usage import Usage, trimmed
 from tdcs.control.node_view import NodeDirectory
 from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, grant
 from tdcs.decide.cache.node_room import NodeSpace
@@ -83,6 +83,31 @@ def test_the_first_pods_that_no_job_made_are_known_as_users_of_a_claim() -> None
     assert told == [claim]
     assert usage.users_of(claim) == ("c", "d", "e")
     assert usage.users_of(("m", "pictures")) == ()
+
+
+def test_a_deleted_pod_is_no_user_of_a_claim_unless_a_controller_makes_it_again() -> None:
+    usage, claim = Usage(), ("n", "pictures")
+
+    def seen(name: str, *, owned: bool, deleted: bool) -> None:
+        owners = [{"uid": "web", "controller": True}] if owned else []
+        metadata: dict[str, Any] = {"name": name, "namespace": "n", "ownerReferences": owners}
+        if deleted:
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": "pictures"}}
+        pod = {"metadata": metadata, "spec": {"nodeName": "a", "containers": [], "volumes": [volume]}}
+        usage.seen(("n", name), trimmed(pod))
+
+    for name, owned in (("reader", False), ("web-1", True)):
+        seen(name, owned=owned, deleted=False)
+    assert usage.users_of(claim) == ("reader", "web-1")
+    seen("reader", owned=False, deleted=True)
+    seen("web-1", owned=True, deleted=True)  # while a Deployment rolls over
+    assert usage.users_of(claim) == ("web-1",)
+    assert usage.is_mounted(claim)
+    for name in ("reader", "web-1"):
+        usage.seen(("n", name), None)
+    seen("reader", owned=False, deleted=False)  # another pod of that name
+    assert usage.users_of(claim) == ("reader",)
 
 
 def node(gpus: int = 0, **labels: str) -> dict[str, Any]:

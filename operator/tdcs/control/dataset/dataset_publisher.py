@@ -13,7 +13,7 @@ from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.dataset_volume import ClaimTimes, VolumeAndClaim
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.copy_moves import NODES_CHANGED, CopyMoves
-from tdcs.control.dataset.mount import mount_readers
+from tdcs.control.dataset.mount import mount_readers, used_sources
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountDecision, MountReport
@@ -395,6 +395,7 @@ class Publisher:
             "selector": dataset_status.selector_of(obj["metadata"]["name"]),
             "reason": reason,
             "message": message,
+            "used_elsewhere": used_sources.readers_elsewhere(obj, stores=self._world.context.stores),
             "keys_refused_since": self._revoked.since(
                 WorkKey(DATASETS, *object_key(obj)), written=dataset_status.known_of(obj).keys_refused_since
             ),

@@ -42,6 +42,10 @@ def places(dataset: Object | None) -> object:
     return path, access, readable_copies(dataset)
 
 
+def is_mounted(dataset: Object | None) -> bool:
+    return bool(((dataset or {}).get("status") or {}).get("mountPath"))
+
+
 def standing(dataset: Object | None) -> object:
     """What of a Dataset matters to jobs that read it: everything but how far it is loaded."""
     if dataset is None:
@@ -111,6 +115,8 @@ class ClaimUse:
         if dataset is None:
             return
         self._queue.add(WorkKey(DATASETS, *claim))
+        if (owner := names.source_dataset_of(dataset)) in self._views[DATASETS]:
+            self._queue.add(WorkKey(DATASETS, *owner))
         cluster = (self._namespace, names.cache_cluster_of(dataset))
         if names.follows_jobs(self._views[CACHE_CLUSTERS].get(cluster)):
             self._queue.add(WorkKey(CACHE_CLUSTERS, *cluster))
@@ -169,6 +175,11 @@ class EventHandlers:
             self._dataset_changed(key, only_loads=standing(before) == standing(after))
             if places(before) != places(after):
                 self._gangs.touch()
+            dataset = after or before
+            if dataset is not None and is_mounted(before) != is_mounted(
+                after
+            ):  # the CacheCluster counts them
+                self._add(CACHE_CLUSTERS, (self._namespace, names.cache_cluster_of(dataset)))
         if resource is PRELOADS and is_asked_anew:
             # The Dataset's controller carries it out, and stops when it is deleted.
             for name in {names.dataset_of(obj) for obj in (before, after) if obj is not None}:
@@ -212,7 +223,7 @@ class EventHandlers:
         if _labels(before) == _labels(after):
             return
         for dataset_key, dataset in self._views[DATASETS].items():
-            if name in (dataset_key[0], reference_of(dataset)[0]):
+            if name in (dataset_key[0], names.source_dataset_of(dataset)[0]):
                 self._add(DATASETS, dataset_key)
 
     def on_priority_class(self, *_: object) -> None:
@@ -255,7 +266,7 @@ class EventHandlers:
     def _sharers(self, owner: Key) -> None:
         """The Datasets that read the source of this one look."""
         for key, dataset in self._views[DATASETS].items():
-            if reference_of(dataset) == owner:
+            if names.source_dataset_of(dataset) == owner:
                 self._add(DATASETS, key)
 
     def _cluster_changed(self, cluster: Key) -> None:
@@ -265,9 +276,3 @@ class EventHandlers:
 
     def _add(self, resource: Resource, key: Key) -> None:
         self._queue.add(WorkKey(resource, *key))
-
-
-def reference_of(dataset: Object) -> Key:
-    """Namespace and name of the Dataset whose source one reads; empty texts where it has a source of its own."""
-    reference = (dataset["spec"].get("source") or {}).get("datasetRef") or {}
-    return str(reference.get("namespace", "")), str(reference.get("name", ""))

@@ -12,6 +12,7 @@ import pytest
 from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
+from tdcs.control.node_usage import trimmed
 from tdcs.model.cache_engine import Credentials
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (
@@ -148,6 +149,35 @@ async def test_the_deletion_of_the_owner_revokes_too(world: World) -> None:
     await world.cluster.server.delete(DATASETS, name=OWNER[1], namespace=OWNER[0])
     await world.until_refused(READER)
     await world.cluster.until(lambda: not world.has_volume(READER) and not world.mounts)
+
+
+def _mounts(world: World, key: tuple[str, str], pod: str) -> None:
+    """A pod reads the claim of a Dataset."""
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": key[1]}}
+    found = {
+        "metadata": {"name": pod, "namespace": key[0]},
+        "spec": {"nodeName": "n1", "containers": [], "volumes": [volume]},
+    }
+    world.cluster.usage.seen((key[0], pod), trimmed(found))
+
+
+async def test_the_owner_sees_how_many_other_namespaces_read_by_its_consent_and_no_more(world: World) -> None:
+    await world.share({"namespaces": ["team-b", "team-c"]})
+    for key in (READER, ("team-b", "twin"), ("team-c", "images"), ("team-d", "images")):
+        await world.create(key, REFERENCE)
+    await world.until_ready(READER)
+    await world.until_refused(("team-d", "images"))
+    _mounts(world, ("team-d", "images"), "stranger")
+    assert "usedElsewhere" not in world.status(OWNER)
+    _mounts(world, READER, "one")
+    _mounts(world, ("team-b", "twin"), "two")
+    await world.cluster.until(lambda: world.status(OWNER).get("usedElsewhere") == 1)
+    _mounts(world, ("team-c", "images"), "three")
+    await world.cluster.until(lambda: world.status(OWNER).get("usedElsewhere") == 2)
+    assert "usedBy" not in world.status(OWNER)
+    for namespace, pod in (("team-b", "one"), ("team-b", "two"), ("team-c", "three")):
+        world.cluster.usage.seen((namespace, pod), None)
+    await world.cluster.until(lambda: "usedElsewhere" not in world.status(OWNER))
 
 
 async def test_namespaces_are_granted_by_their_labels_as_long_as_they_have_them(world: World) -> None:

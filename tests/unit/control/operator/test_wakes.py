@@ -9,7 +9,7 @@ from tdcs.api import names
 from tdcs.control.context import WorkKey
 from tdcs.control.job_index import JobIndex, kept_job
 from tdcs.control.node_usage import PodAddresses, Usage
-from tdcs.control.operator.event_handlers import EventHandlers
+from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS
@@ -67,6 +67,18 @@ async def test_the_progress_of_a_load_wakes_only_jobs_that_wait_for_it(world: An
     before, after = pictures(loadedRatio=0.10), pictures(loadedRatio=0.11)
     handlers.on_custom_resource(DATASETS, ("n", "pictures"), before, after)
     assert await woken() == ["waits"]
+
+
+async def test_the_owner_of_a_shared_source_is_woken_by_those_who_begin_to_read_it() -> None:
+    queue: KeyedQueue[WorkKey] = KeyedQueue()
+    reference = {"datasetRef": {"namespace": "owners", "name": "shared"}}
+    reader = {"metadata": {"name": "images", "namespace": "n"}, "spec": {"source": reference}}
+    views: Any = {CACHE_CLUSTERS: {}, DATASETS: {("n", "images"): reader, ("owners", "shared"): pictures()}}
+    ClaimUse(views=views, queue=queue, namespace="tdcs-system").changed(("n", "images"))
+    assert {(key.namespace, key.name) for key in (await queue.get(), await queue.get())} == {
+        ("n", "images"),
+        ("owners", "shared"),
+    }
 
 
 async def test_a_dataset_that_cannot_be_read_any_more_wakes_those_that_read_it_too(world: Any) -> None:

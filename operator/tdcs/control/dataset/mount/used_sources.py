@@ -2,11 +2,12 @@
 
 from pydantic import ValidationError
 
+from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Stores
 from tdcs.decide.problem import Refusal
 from tdcs.decide.shared_source import UsedSource, used_source
-from tdcs.model.kube_objects import Object
+from tdcs.model.kube_objects import Key, Object, object_key
 
 
 def find(dataset: Dataset, *, namespace: str, stores: Stores) -> UsedSource | Refusal:
@@ -21,6 +22,21 @@ def with_source(dataset: Dataset, used: UsedSource) -> Dataset:
     """The Dataset as if the source that it reads stood in its own spec."""
     spec = dataset.spec.model_copy(update={"source": used.spec})
     return dataset.model_copy(update={"spec": spec})
+
+
+def readers_elsewhere(obj: Object, *, stores: Stores) -> int:
+    """How many other namespaces have pods that read the source of a Dataset by its consent."""
+    if not obj["spec"].get("sharedWith"):
+        return 0
+    me = object_key(obj)
+    others = [key for key, other in stores.datasets.items() if names.source_dataset_of(other) == me]
+    readers = [key for key in others if key[0] != me[0] and stores.usage.is_mounted(key)]
+    return len({key[0] for key in readers if _has_consent(key, stores=stores)})
+
+
+def _has_consent(key: Key, *, stores: Stores) -> bool:
+    dataset = _live(stores.datasets[key])
+    return dataset is not None and isinstance(find(dataset, namespace=key[0], stores=stores), UsedSource)
 
 
 def labels_of(namespace: str, *, stores: Stores) -> dict[str, str] | None:
