@@ -28,20 +28,20 @@ class Model(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenAtZero:
-    """Mark of a status field that is written when it is zero, too, see `Measure`."""
+class WrittenAlways:
+    """Mark of a status field that is written when it is zero or empty, too, see `Measure`."""
 
 
-Measure = Annotated[int, WrittenAtZero()]
+Measure = Annotated[int, WrittenAlways()]
 """A number of a status that a column prints, or that scripts and autoscalers compare: written at zero, too."""
 
-Share = Annotated[float, WrittenAtZero()]
+Share = Annotated[float, WrittenAlways()]
 """A share, of which the same holds."""
 
 
 class StatusModel(Model):
     """Base of a status and of its parts: what is zero, empty or false by default is not written, as in the statuses of
-    Kubernetes' own kinds. Fields with the mark `WrittenAtZero` are written always."""
+    Kubernetes' own kinds. Fields with the mark `WrittenAlways` are written always."""
 
     @model_serializer(mode="wrap")
     def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class StatusModel(Model):
             if (
                 value
                 or field.is_required()
-                or any(isinstance(mark, WrittenAtZero) for mark in field.metadata)
+                or any(isinstance(mark, WrittenAlways) for mark in field.metadata)
             ):
                 continue
             if value == field.get_default(call_default_factory=True):

@@ -13,6 +13,7 @@ from tdcs.api.base import (
     NodeSelector,
     Share,
     StatusModel,
+    WrittenAlways,
     defaulted,
     list_map,
     one_value,
@@ -423,7 +424,9 @@ class CacheClusterStatus(StatusModel):
     that is asked for counted, and idle data not. Above capacityBytes the cache is too small for its jobs."""
     datasets: int = 0
     """Datasets whose data it holds, of all namespaces. It is deleted when there is none any more."""
-    workers: Annotated[list[CacheWorker], Field(json_schema_extra=one_value())] = Field(default=[])
+    workers: Annotated[list[CacheWorker], Field(json_schema_extra=one_value()), WrittenAlways()] = Field(
+        default=[]
+    )
     """Every worker, those that drain included."""
 
 

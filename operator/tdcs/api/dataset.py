@@ -12,6 +12,7 @@ from tdcs.api.base import (
     NodeSelector,
     Share,
     StatusModel,
+    WrittenAlways,
     defaulted,
     list_map,
     one_value,
@@ -231,7 +232,9 @@ class Copy(StatusModel):
     """It stays the same for as long as there is this copy, whatever becomes of the others; `clone-1` and so on for
     further copies that spec.access made; `preloads` for what lies on the nodes to which Preloads brought some of the
     data."""
-    nodes: Annotated[list[NodeBytes], Field(json_schema_extra=one_value())] = Field(default=[])
+    nodes: Annotated[list[NodeBytes], Field(json_schema_extra=one_value()), WrittenAlways()] = Field(
+        default=[]
+    )
     """The nodes it lies on, and those that it is to lie on."""
     idle_since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """Of a clone: since when no job reads it, nor waits for it."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tdcs.api.base import Measure, Model, StatusModel, WrittenAtZero, list_map, one_value
+from tdcs.api.base import Measure, Model, StatusModel, WrittenAlways, list_map, one_value
 from tdcs.api.conditions import Conditions
 
 JobState = Literal[
@@ -25,7 +25,7 @@ class ReplicaStatus(StatusModel):
     """The role."""
     active: int = 0
     """Pods that are pending or run."""
-    ready: Annotated[int | None, WrittenAtZero()] = 0
+    ready: Annotated[int | None, WrittenAlways()] = 0
     """Pods that run and are ready; left out when the job has ended and none does."""
     succeeded: int = 0
     """Pods that ended well."""

@@ -1,5 +1,6 @@
 """What a user, a namespace and a cluster lack for training jobs, from what was read of them."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Final, Literal
 from tdcs.api import names
 from tdcs.cli.explain.listed_objects import CLUSTER_VIEW, EDIT
 from tdcs.cli.explain.operator_lease import silence
+from tdcs.cli.problems import problems
 from tdcs.decide.worker_nodes import gpus
 from tdcs.model.humanize import counted
 from tdcs.model.kube_objects import Object
@@ -22,7 +24,9 @@ IN_NAMESPACE: Final[Mapping[Right, str]] = {
     ("create", "datasets"): EDIT,
     ("list", "datasets"): EDIT,
     ("create", "secrets"): "edit",
-    ("list", "pods"): "view",
+    ("list", "pods"): EDIT,
+    ("get", "pods/log"): EDIT,
+    ("list", "events"): EDIT,
 }
 """What somebody needs who trains in a namespace, and the ClusterRole that gives it there."""
 
@@ -79,6 +83,7 @@ class Checked:
     is_there: bool = True
     installed: bool = True
     datasets: Sequence[Object] | None = None
+    jobs: Sequence[Object] | None = None
     secrets: Mapping[str, frozenset[str] | None] | None = None
     quotas: Sequence[Object] | None = None
     clusters: Sequence[Object] | None = None
@@ -132,7 +137,7 @@ def _namespace(seen: Checked) -> Iterator[CheckupFinding]:
             "false, capabilities.drop [ALL] and a seccompProfile; the volumes of Datasets are allowed"
         )
         yield CheckupFinding(about="Namespace", state="note", text=text)
-    found = [*_secrets(seen), *_quotas(seen)]
+    found = [*_secrets(seen), *_quotas(seen), *_dataset_problems(seen), *_refused_pods(seen)]
     yield from found
     if seen.datasets is None:
         text = f"its Datasets may not be listed: bind ClusterRole {EDIT} to you"
@@ -164,6 +169,36 @@ def _secrets(seen: Checked) -> Iterator[CheckupFinding]:
             f"{seen.namespace} --from-literal=accessKeyId=... --from-literal=secretAccessKey=..."
         )
         yield CheckupFinding(about="Namespace", state="lacks", text=text)
+
+
+_LACKS_OF_DATASETS: Final = frozenset({"SecretNotFound", "SecretIncomplete"})
+"""Reasons of which `_secrets` says more."""
+
+
+def _dataset_problems(seen: Checked) -> Iterator[CheckupFinding]:
+    """What the operator says of Datasets that need a person: a binding, a rule, a CA, a quota that refuses a claim."""
+    told = [
+        dataset
+        for dataset in seen.datasets or ()
+        if not _LACKS_OF_DATASETS & {one.get("reason") for one in _conditions(dataset)}
+    ]
+    for found in itertools.islice(problems({"Dataset": told}, now=seen.now), NAMED):
+        yield CheckupFinding(about="Namespace", state="lacks", text=f"Dataset {found.name}: {found.message}")
+
+
+_REFUSED: Final = frozenset({"ChildNotMade", "ChildRefused", "FailedCreate"})
+"""Reasons of jobs whose pods the namespace does not take: its Pod Security level, a webhook, a quota."""
+
+
+def _refused_pods(seen: Checked) -> Iterator[CheckupFinding]:
+    refused = [job for job in seen.jobs or () if (job.get("status") or {}).get("reason") in _REFUSED]
+    for job in refused[:NAMED]:
+        text = f"pods of TrainingJob {job['metadata']['name']} are refused: {job['status'].get('message')}"
+        yield CheckupFinding(about="Namespace", state="lacks", text=text)
+
+
+def _conditions(obj: Object) -> Sequence[Object]:
+    return (obj.get("status") or {}).get("conditions") or ()
 
 
 def _are(many: Sequence[str]) -> str:
@@ -212,8 +247,7 @@ def _caches(seen: Checked) -> Iterator[CheckupFinding]:
         yield CheckupFinding(about="Cluster", state="lacks", text=text)
     for cluster in seen.clusters or ():
         name = cluster["metadata"]["name"]
-        conditions = (cluster.get("status") or {}).get("conditions") or ()
-        ready: Object = next((one for one in conditions if one.get("type") == names.READY), {})
+        ready: Object = next((one for one in _conditions(cluster) if one.get("type") == names.READY), {})
         if ready.get("status") == "True":
             yield CheckupFinding(
                 about="Cluster", state="ok", text=f"CacheCluster {name}: {ready.get('message')}"
@@ -223,6 +257,11 @@ def _caches(seen: Checked) -> Iterator[CheckupFinding]:
             yield CheckupFinding(
                 about="Cluster", state="lacks", text=f"CacheCluster {name} is not ready: {why}"
             )
+        for type_ in (names.TRUSTED, names.NETWORK_ISOLATED):
+            found: Object = next((one for one in _conditions(cluster) if one.get("type") == type_), {})
+            if found.get("status") == "False":
+                text = f"CacheCluster {name}: {found.get('message')}"
+                yield CheckupFinding(about="Cluster", state="lacks", text=text)
 
 
 def _nodes(seen: Checked) -> Iterator[CheckupFinding]:

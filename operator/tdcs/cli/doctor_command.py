@@ -25,6 +25,7 @@ from tdcs.model.kube_resources import (
     RESOURCE_QUOTAS,
     SECRETS,
     SELF_SUBJECT_ACCESS_REVIEWS,
+    TRAINING_JOBS,
     Resource,
 )
 
@@ -88,6 +89,7 @@ async def look(api: KubeApi, *, namespace: str) -> Checked:
         is_there=is_there,
         installed=installed,
         datasets=datasets,
+        jobs=await _listed(api, TRAINING_JOBS, namespace=namespace) if installed else None,
         secrets=await _secrets(api, namespace, datasets or ()),
         quotas=await _listed(api, RESOURCE_QUOTAS, namespace=namespace),
         clusters=clusters,
@@ -140,9 +142,11 @@ async def _rights(api: KubeApi, namespace: str) -> dict[Right, bool]:
     """Whether the user has each right; nothing where the server does not say."""
     found: dict[Right, bool] = {}
     for verb, plural in (*IN_NAMESPACE, *IN_CLUSTER):
+        resource, _, part = plural.partition("/")
         asked = {
             "verb": verb,
-            "resource": plural,
+            "resource": resource,
+            **({"subresource": part} if part else {}),
             "group": names.GROUP if plural in _OWN_KINDS else "",
             **({"namespace": namespace} if (verb, plural) in IN_NAMESPACE else {}),
         }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 from tests.controlplane.job_world import JobWorld, jobs
+from tests.controlplane.operator_command import install_rights, remove_cluster_wide
 from tests.support.kube import Object
 
 from tdcs.cli.main import main
@@ -43,26 +44,34 @@ def test_why_one_job_waits_and_where_another_one_is(jobs: JobWorld) -> None:
     assert "It waits for its turn: needs 8 nvidia.com/gpu at once, 4 nvidia.com/gpu free" in waits
 
 
-def test_a_user_who_may_read_one_namespace_gets_as_much_as_they_may_see(jobs: JobWorld) -> None:
-    rules = [
-        {"apiGroups": ["tdcs.io"], "resources": ["trainingjobs", "datasets"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-    ]
-    scope = {"name": "reader", "namespace": jobs.namespace}
-    group = "rbac.authorization.k8s.io"
-    jobs.kube.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": scope, "rules": rules})
-    jobs.kube.create(
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": scope,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
-            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": jobs.namespace}],
-        }
-    )
-    jobs.gpu_job("train", pods=1)
-    with jobs.operator():
-        jobs.run_pods(count=1)
-        jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
-    reader = jobs.plane.kubeconfig_as(service_account="default", namespace=jobs.namespace)
-    assert "It runs: its pod is ready" in explained(reader, jobs, "train")
+def test_the_charts_role_for_a_namespace_is_enough_for_the_commands(jobs: JobWorld) -> None:
+    release, group = f"tdcs-{jobs.cluster}", "rbac.authorization.k8s.io"
+    roles = install_rights(jobs.kube, release=release, namespace=jobs.namespace, templates=["user-roles"])
+    try:
+        jobs.kube.create(
+            {
+                "apiVersion": f"{group}/v1",
+                "kind": "RoleBinding",
+                "metadata": {"name": "edit", "namespace": jobs.namespace},
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": f"{release}-edit"},
+                "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": jobs.namespace}],
+            }
+        )
+        jobs.gpu_job("train", pods=1)
+        with jobs.operator():
+            jobs.run_pods(count=1)
+            jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
+        user = jobs.plane.kubeconfig_as(service_account="default", namespace=jobs.namespace)
+        said = explained(user, jobs, "train")
+        assert "It runs: its pod is ready" in said
+        assert "you may not list pods" not in said
+        options = ["-n", jobs.namespace, "--kubeconfig", str(user)]
+        checked = CliRunner().invoke(main, ["doctor", *options], catch_exceptions=False).output
+        assert "you may not create trainingjobs" not in checked
+        assert "pods/log" not in checked
+        assert "you may not list nodes, so commands show less of the cluster" in checked
+        status = CliRunner().invoke(main, ["status", *options], catch_exceptions=False)
+        assert status.exit_code == 0, status.output
+        assert "train" in status.output
+    finally:
+        remove_cluster_wide(jobs.plane, roles)

@@ -54,6 +54,15 @@ def quota(**used: str) -> dict[str, Any]:
     }
 
 
+def with_condition(obj: dict[str, Any], **condition: str) -> dict[str, Any]:
+    return {**obj, "status": {"state": "Pending", "conditions": [READY, condition]}}
+
+
+def refused_job(reason: str) -> dict[str, Any]:
+    status = {"state": "Starting", "reason": reason, "message": "violates PodSecurity baseline: hostPath"}
+    return {"metadata": {"name": "train"}, "status": status}
+
+
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a right": (
         {"rights": {**WELL.rights, ("create", "trainingjobs"): False}},
@@ -71,6 +80,42 @@ LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a key": (
         {"secrets": {"keys": frozenset({"accessKeyId"})}},
         "secretAccessKey is missing in Secret keys, which Dataset pictures names",
+    ),
+    "the right to read logs": (
+        {"rights": {**WELL.rights, ("get", "pods/log"): False}},
+        "you may not get pods/log in namespace team",
+    ),
+    "a binding": (
+        {
+            "datasets": [
+                with_condition(
+                    DATASET,
+                    type="SourceReachable",
+                    status="False",
+                    reason="SecretForbidden",
+                    message="the operator may not read Secret keys: kubectl create rolebinding",
+                )
+            ]
+        },
+        "Dataset pictures: the operator may not read Secret keys: kubectl create rolebinding",
+    ),
+    "a Pod Security level that takes the pods": (
+        {"jobs": [refused_job("FailedCreate"), refused_job("PodsStarting")]},
+        "pods of TrainingJob train are refused: violates PodSecurity baseline: hostPath",
+    ),
+    "certificates": (
+        {
+            "clusters": [
+                with_condition(
+                    {"metadata": {"name": "default"}},
+                    type="Trusted",
+                    status="False",
+                    reason="CertificatesNotReady",
+                    message="the authority is away",
+                )
+            ]
+        },
+        "CacheCluster default: the authority is away",
     ),
     "quota": (
         {"quotas": [quota(**{"requests.nvidia.com/gpu": "8", "pods": "3"})]},

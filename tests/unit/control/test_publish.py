@@ -86,7 +86,7 @@ def written(status: Model) -> dict[str, Any]:
 def test_a_status_leaves_out_what_is_empty_and_keeps_zeros_that_columns_print() -> None:
     copy = Copy(id="0", nodes=[NodeBytes(name="a", bytes=0)])
     dataset = written(DatasetStatus(state="Ready", copies=[copy, Copy(id="1")]))
-    assert dataset["copies"] == [{"id": "0", "nodes": [{"name": "a", "bytes": 0}]}, {"id": "1"}]
+    assert dataset["copies"] == [{"id": "0", "nodes": [{"name": "a", "bytes": 0}]}, {"id": "1", "nodes": []}]
     assert (dataset["activeJobs"], dataset["totalFiles"], dataset["loadedRatio"]) == (0, 0, 0.0)
     empty = {"failedFiles", "failedFileCount", "uses", "usedBy", "inUse", "kept", "bytesPerSecond"}
     assert not empty & dataset.keys()

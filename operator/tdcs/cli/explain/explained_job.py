@@ -11,6 +11,7 @@ from tdcs.api.trainingjob_status import DataStall, TrainingJobStatus
 from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.explain.explained_meeting import meeting_sentence
 from tdcs.cli.explain.explained_room import Placer, free_room, why_not
+from tdcs.cli.explain.listed_objects import VIEW
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.place.data_location import held, wanted_near
 from tdcs.decide.place.dataset_copies import CopyOnNodes
@@ -146,7 +147,7 @@ def explain(world: JobWorld) -> JobReport:
 
 def _headline(status: TrainingJobStatus) -> str:
     if status.state is None:
-        return "the operator has not looked at it yet: is it running? (kubectl get pods -n tdcs-system)"
+        return "the operator has not looked at it yet: see tdcs doctor"
     verbs = {
         "Waiting": "It waits",
         "Queued": "It waits for its turn",
@@ -331,7 +332,7 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: JobWorld) -> li
     if not world.sees_pods:
         found.append(
             "What is said of its pods is what its status remembers: you may not list pods in its namespace (ask an "
-            "administrator to bind the ClusterRole view to you there)."
+            f"administrator to bind the ClusterRole {VIEW} to you there)."
         )
     meetings = {use.dataset: use.meeting for use in status.copies if use.meeting is not None}
     if status.locality_percent is not None:

@@ -18,6 +18,12 @@ VIEW = set(itertools.product(["tdcs.io"], TEAMS, READ)) | {
         "trainingjobs/scale",
     )
 }
+ADVICE = {
+    *itertools.product([""], ("pods", "events", "persistentvolumeclaims"), READ),
+    ("", "pods/log", "get"),
+}
+"""What messages ask people to look at: `kubectl logs`, `describe` and `get` of what is in their namespace."""
+VIEW |= ADVICE
 EDIT = (
     VIEW
     | set(itertools.product(["tdcs.io"], TEAMS, WRITE))
