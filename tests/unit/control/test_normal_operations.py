@@ -6,11 +6,21 @@ from dataclasses import dataclass, replace
 
 import pytest
 from tests.unit.control.cluster import QUICK
+from tests.unit.control.jobs import Jobs
 from tests.unit.control.workers import WorkersCluster
 
 from tdcs.api import names
+from tdcs.control.context import WorkKey
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, PRELOADS, Resource
+from tdcs.model.kube_resources import (
+    CACHE_CLUSTERS,
+    DATASETS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PRELOADS,
+    TRAINING_JOBS,
+    Resource,
+)
 
 KB = 1000
 SOURCES = {
@@ -32,33 +42,47 @@ class Fall:
     message: str
 
 
+class Conditions:
+    """Records each condition that leaves True, of objects as they change."""
+
+    def __init__(self) -> None:
+        self.falls: list[Fall] = []
+        self._true: dict[tuple[str, str, str], set[str]] = {}
+
+    def see(self, resource: Resource, obj: Object) -> None:
+        metadata = obj["metadata"]
+        key = (resource.kind, metadata.get("namespace", ""), metadata["name"])
+        conditions = (obj.get("status") or {}).get("conditions") or ()
+        known = self._true.get(key, set())
+        self.falls += [
+            Fall(
+                kind=resource.kind,
+                name=metadata["name"],
+                condition=one["type"],
+                reason=one["reason"],
+                message=one["message"],
+            )
+            for one in conditions
+            if one["type"] in known - PASSING and one["status"] != "True"
+        ]
+        self._true[key] = {one["type"] for one in conditions if one["status"] == "True"}
+
+
 class RecordedCluster(WorkersCluster):
-    """Records each condition of any kind that leaves True; its master may be away for long before that is a fault."""
+    """Records the conditions of all kinds but jobs; its master may be away for long before that is a fault."""
 
     def __init__(self) -> None:
         super().__init__(sources=dict(SOURCES), nodes="abcd", capacity=100 * KB)
         self._settings = replace(QUICK, return_seconds=0.2, outage_seconds=600.0)
-        self.falls: list[Fall] = []
-        self._true: dict[tuple[str, str, str], set[str]] = {}
+        self.conditions = Conditions()
+
+    @property
+    def falls(self) -> list[Fall]:
+        return self.conditions.falls
 
     def _changed(self, resource: Resource, obj: Object, deleted: bool) -> None:
-        metadata = obj["metadata"]
-        key = (resource.kind, metadata.get("namespace", ""), metadata["name"])
-        conditions = (obj.get("status") or {}).get("conditions") or ()
         if resource in (CACHE_CLUSTERS, DATASETS, PRELOADS) and not deleted:
-            known = self._true.get(key, set())
-            self.falls += [
-                Fall(
-                    kind=resource.kind,
-                    name=metadata["name"],
-                    condition=one["type"],
-                    reason=one["reason"],
-                    message=one["message"],
-                )
-                for one in conditions
-                if one["type"] in known - PASSING and one["status"] != "True"
-            ]
-            self._true[key] = {one["type"] for one in conditions if one["status"] == "True"}
+            self.conditions.see(resource, obj)
         super()._changed(resource, obj, deleted)
 
     def is_whole(self) -> bool:
@@ -173,3 +197,79 @@ async def test_no_condition_leaves_true_in_normal_operations(cluster: RecordedCl
     await cluster.server.merge(NODES, name=leaver, patch={"metadata": {"labels": {"cache": "yes"}}})
     await whole_with(cluster, 3)
     assert cluster.falls == [], "a drain"
+
+
+class RecordedJobs(Jobs):
+    """Jobs that read the Datasets of a cluster, and whose conditions are recorded."""
+
+    def __init__(self, cluster: RecordedCluster) -> None:
+        super().__init__(gpus={"x": 4, "y": 4})
+        self.conditions = Conditions()
+        self.server.stores[DATASETS.plural] = cluster.server.store(DATASETS)
+
+    def _changed(self, resource: Resource, obj: Object, deleted: bool) -> None:
+        if resource is TRAINING_JOBS and not deleted:
+            self.conditions.see(resource, obj)
+        super()._changed(resource, obj, deleted)
+
+    async def looked_at(self) -> None:
+        """Until the job has been looked at twice from now on: the second look begins after this."""
+        for _ in range(2):
+            before = self.passes
+            self.context.queue.add(WorkKey(TRAINING_JOBS, "n", "train"))
+            await self.until(lambda before=before: self.passes > before)  # type: ignore[misc]
+
+
+async def test_no_condition_of_a_running_job_leaves_true_in_normal_operations(
+    cluster: RecordedCluster,
+) -> None:
+    for key in (("n", "pictures"), ("n", "texts")):
+        cluster.server.store(PERSISTENT_VOLUME_CLAIMS)[key]["status"] = {"phase": "Bound"}
+    await cluster.until(lambda: all(cluster.status(name).get("claimName") for name in ("pictures", "texts")))
+    reads = [
+        {"name": "pictures", "mountPath": "/pictures", "readiness": {"percent": 100}},
+        {"name": "texts", "mountPath": "/texts"},
+    ]
+    async with RecordedJobs(cluster) as jobs:
+        await jobs.create(datasets=reads)
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        await jobs.run()
+        await jobs.until(lambda: jobs.status().get("state") == "Running")
+
+        # A node that holds data is lost, and comes back.
+        lost = max(cluster.held(), key=lambda node: cluster.held()[node])
+        cluster.engine.set_worker(name=lost, live=False)
+        await cluster.until(lambda: cluster.workers().get(lost) == "Lost")
+        await jobs.looked_at()
+        await cluster.until(cluster.is_whole)
+        cluster.agents.restart(lost, forgets=False)
+        cluster.engine.set_worker(name=lost, live=True)
+        await whole_with(cluster, 3)
+        await jobs.looked_at()
+        assert jobs.conditions.falls == [], "a lost node"
+
+        # The cache's master is silent, and both operators restart meanwhile.
+        cluster.engine.available = False
+        await cluster.until(lambda: cluster.observer.view("default").failure is not None)
+        await cluster.restart()
+        await jobs.stop()
+        await jobs.start()
+        await jobs.looked_at()
+        cluster.engine.available = True
+        await whole_with(cluster, 3)
+        assert jobs.conditions.falls == [], "restarts"
+
+        # The source has another version.
+        cluster.engine.sources["s3://texts"] = {"t00": 2 * KB, "t02": KB, "new": KB}
+        await cluster.annotate("texts", refresh="now")
+        await cluster.until(lambda: cluster.status("texts").get("totalFiles") == 3)
+        await jobs.looked_at()
+        await whole_with(cluster, 3)
+        assert jobs.conditions.falls == [], "another listing"
+
+        # It ends: what it was is over, and said as such.
+        for pod in jobs.pods():
+            await jobs.end(pod)
+        await jobs.until(lambda: jobs.status().get("state") == "Succeeded")
+        assert {one.condition for one in jobs.conditions.falls} <= {names.RUNNING, names.ADMITTED}
+    assert cluster.falls == []
