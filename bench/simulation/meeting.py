@@ -3,6 +3,7 @@
 The owners of the datasets leave the number of nodes to the operator (`spec.placement.mode: Auto`). Prints one JSON
 line: the mean completion time and the part of the bytes that jobs read from their own nodes, of both, of the bound
 (every byte on the nodes of its job before it starts), and how much of the gap between today's and the bound is closed.
+`knownEnds` is the same where the queue knows when running jobs end, so that jobs may wait for a place at their data.
 
 `--most-bytes` leaves datasets out that are larger, for no node's cache holds them; `--jobs` takes the first jobs only.
 """
@@ -45,6 +46,7 @@ def main() -> int:
     )
     before = simulate(work=work, scenario=scenario, scheme="tdcs")
     after = simulate(work=work, scenario=replace(scenario, grows=True), scheme="tdcs")
+    waits = simulate(work=work, scenario=replace(scenario, grows=True, known_ends=True), scheme="tdcs")
     bound = simulate(work=work, scenario=scenario, scheme="oracle")
 
     def figures(result: Result) -> dict[str, float]:
@@ -62,12 +64,19 @@ def main() -> int:
                 "jobs": len(work),
                 "before": figures(before),
                 "after": figures(after),
+                "knownEnds": figures(waits),
                 "bound": figures(bound),
                 "localityGapClosed": gap_closed(
                     before=before.local_fraction, after=after.local_fraction, bound=bound.local_fraction
                 ),
                 "completionGapClosed": gap_closed(
                     before=before.mean_jct, after=after.mean_jct, bound=bound.mean_jct
+                ),
+                "knownEndsLocalityGapClosed": gap_closed(
+                    before=before.local_fraction, after=waits.local_fraction, bound=bound.local_fraction
+                ),
+                "knownEndsCompletionGapClosed": gap_closed(
+                    before=before.mean_jct, after=waits.mean_jct, bound=bound.mean_jct
                 ),
             }
         )

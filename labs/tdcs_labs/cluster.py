@@ -1,11 +1,13 @@
 """The nodes and their GPUs: who runs where. Whose turn it is says the operator's own pass over the queue."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.queue import fair_share, gang_turn
 from tdcs.decide.queue.copy_places import CopyPlaces, Key, PlaceRequest
+from tdcs.decide.queue.data_wait import DataOf, JobData, no_data
 from tdcs.decide.queue.occupants import Occupant
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.model.pod_resources import Amounts
@@ -29,6 +31,8 @@ class Cluster:
         self.running: dict[int, SimJob] = {}
         self.readers: dict[str, dict[int, SimJob]] = {}
         self.requests: Callable[[SimJob], tuple[PlaceRequest, ...]] | None = None
+        self.data_of: Callable[[SimJob], JobData | None] | None = None
+        self.waits_until: dict[str, float] = {}
         self._capacity: Mapping[str, Amounts] = {
             node: {GPU_RESOURCE: gpus} for node, gpus in self.free.items()
         }
@@ -40,7 +44,7 @@ class Cluster:
         if len(self.queue) > 1 and self.queue[-2].queued.order > job.queued.order:
             self.queue.sort(key=lambda job: job.queued.order)
 
-    def next_turns(self) -> gang_turn.Schedule:
+    def next_turns(self, *, now: float) -> gang_turn.Schedule:
         """The queue after one pass: whose turn it is now. Those that are admitted stay in the queue until `place`."""
         if not self.queue:
             self.holder, self.aside = "", frozenset()
@@ -61,15 +65,42 @@ class Cluster:
             places=self._places(),
             running=[job.queued for job in self.running.values()],
             shares=gang_turn.Shares(used=used) if self.scenario.fair_share else None,
-            occupants=[_occupant(job) for job in self.running.values()] if self.scenario.preemption else (),
+            occupants=[
+                _occupant(job, now=now if self.scenario.known_ends else None) for job in self.running.values()
+            ]
+            if self.scenario.preemption or self.scenario.known_ends
+            else (),
             preempts=self.scenario.preemption,
+            data_of=self._data_of(now),
         )
+        for uid, choice in schedule.data_waits.items():
+            self.waits_until[uid] = now + choice.longest_seconds
+        for uid in schedule.waited_in_vain:
+            self.waits_until[uid] = now
         self.holder, self.aside = schedule.holder, schedule.aside
         if schedule.passed:
             for job in self.queue[: WINDOW if self.requests is None else None]:
                 if (passed := schedule.passed.get(job.queued.uid)) is not None:
                     job.queued = replace(job.queued, passed=passed)
         return schedule
+
+    def _data_of(self, now: float) -> DataOf:
+        """Where the data of the waiting jobs lies, and how long they may wait for a place there."""
+        data_of = self.data_of
+        if data_of is None:
+            return no_data
+        jobs = {job.queued.uid: job for job in self.queue}
+
+        def found(job: QueuedJob) -> JobData | None:
+            data, until = data_of(jobs[job.uid]), self.waits_until.get(job.uid)
+            return data if data is None or until is None else replace(data, seconds_left=until - now)
+
+        return found
+
+    def next_end_of_wait(self, *, now: float) -> float:
+        """When the next job has waited long enough for a place at its data; infinite when none waits."""
+        waits = (self.waits_until.get(job.queued.uid, math.inf) for job in self.queue if self.waits_until)
+        return min((until for until in waits if until > now), default=math.inf)
 
     def _waiting(self) -> list[QueuedJob]:
         """The waiting jobs that are looked at, first first; all of them where they wait for places at datasets, too."""
@@ -119,6 +150,7 @@ class Cluster:
         if nodes is None:
             return False
         self.queue.remove(job)
+        self.waits_until.pop(job.queued.uid, None)
         for node, gpus in zip(nodes, job.pods, strict=True):
             self.free[node] -= gpus
         job.start(now=now, nodes=nodes)
@@ -147,12 +179,17 @@ class Cluster:
             del self.readers[job.reads]
 
 
-def _occupant(job: SimJob) -> Occupant:
-    """A running job as the operator's preemption sees it. Nobody knows when it ends."""
+def _occupant(job: SimJob, *, now: float | None) -> Occupant:
+    """A running job as the operator sees it; `now`: where it is known when it ends, at its present speed."""
     takes: dict[str, dict[str, int]] = {}
     for node, gpus in zip(job.nodes, job.pods, strict=True):
         takes.setdefault(node, {GPU_RESOURCE: 0})[GPU_RESOURCE] += gpus
     queued = job.queued
     return Occupant(
-        key=queued.key, uid=queued.uid, priority=queued.priority, takes=takes, started=job.started
+        key=queued.key,
+        uid=queued.uid,
+        priority=queued.priority,
+        takes=takes,
+        started=job.started,
+        measured_in=job.ends_in(now=now) if now is not None else math.inf,
     )

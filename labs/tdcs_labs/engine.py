@@ -71,7 +71,7 @@ class Simulation:
                     changed.append(job)
             # One that has just begun an epoch may have given way since.
             self._share(changed=[job for job in changed if job.number in self.cluster.running], now=now)
-            change = self.scheme.next_change(now=now)
+            change = min(self.scheme.next_change(now=now), self.cluster.next_end_of_wait(now=now))
 
     def _next_warm(self) -> float:
         heap, running = self._heap, self.cluster.running
@@ -122,7 +122,7 @@ class Simulation:
         misplaced = True
         while misplaced:
             misplaced = False
-            turns = self.cluster.next_turns()
+            turns = self.cluster.next_turns(now=now)
             for job in self.cluster.jobs_of(turns.admitted):
                 self.scheme.admitted(job, now=now)
                 leave = turns.leave.get(job.queued.uid, {})

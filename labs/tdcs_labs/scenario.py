@@ -33,6 +33,8 @@ class Scenario:
             Auto without `nodeCount`), in the scheme `tdcs`; else each says so many that it takes a bounded share of a
             node's cache.
         grows: whether, with that, a copy grows onto the nodes of jobs that its own have no room for.
+        known_ends: whether the queue knows when running jobs end (`activeDeadlineSeconds`, or what jobs of the same
+            template ran), in the scheme `tdcs`: a job may wait then for a place at its data.
         fair_share: whether tenants take turns by their shares of the GPUs; else jobs come by priority and age.
         preemption: whether jobs take the place of running ones of lower priority (`operator.preemption`).
     """
@@ -50,6 +52,7 @@ class Scenario:
     clone_idle_seconds: float = 600.0
     auto_placement: bool = False
     grows: bool = False
+    known_ends: bool = False
     fair_share: bool = False
     preemption: bool = False
 

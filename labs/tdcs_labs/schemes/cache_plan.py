@@ -9,7 +9,7 @@ not among it.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -22,12 +22,13 @@ from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant
 from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, UsersOfDataset, standing
 from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone, of_dataset
 from tdcs.decide.place.copy_nodes import CacheNode, Mode
-from tdcs.decide.place.data_meeting import MeetingInput, Way, weigh
+from tdcs.decide.place.data_meeting import MeetingInput, Way, data_nodes, weigh
 from tdcs.decide.place.gang_fit import most_that_fit
 from tdcs.decide.place.placement_input import ReadOn
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO, Candidate
 from tdcs.decide.place.wanted_clones import clones
 from tdcs.decide.queue.copy_places import PlaceRequest
+from tdcs.decide.queue.data_wait import JobData
 from tdcs.decide.queue.pod_admission import choose_copy
 from tdcs.model.manifest_format import totals_of
 from tdcs_labs.cluster import Cluster
@@ -71,6 +72,8 @@ class CachePlan(Scheme):
         self._candidate = lru_cache(maxsize=CANDIDATES_KEPT)(_candidate_of)
         if scenario.jobs_per_copy:
             cluster.requests = self.requests
+        if scenario.known_ends:
+            cluster.data_of = self.data_of
 
     @property
     def room(self) -> dict[str, float]:
@@ -273,23 +276,41 @@ class CachePlan(Scheme):
             ]
         )
 
+    def data_of(self, job: SimJob) -> JobData | None:
+        """Where the data of a job lies that waits, as the operator's queue sees it."""
+        cached = self.cached[job.reads]
+        at_data = data_nodes([self._meets(cached, {}, job=job)])
+        if not at_data:
+            return None
+        return JobData(
+            nodes=at_data,
+            beside=tuple(replace(group, nodes=at_data) for group in job.groups),
+            readers=job.groups,
+            scores=self.scores(job),
+            meets=lambda pods: {cached.dataset.name: self._meets(cached, pods, job=job)},
+        )
+
+    def _meets(self, cached: Cached, pods: Mapping[str, int], *, job: SimJob) -> MeetingInput:
+        """How a dataset lies for pods on these nodes."""
+        held, _ = cached.held
+        coming = {node: size for node, size in cached.nodes.items() if node not in pods}
+        grows = self.scenario.grows and not cached.copy
+        return MeetingInput(
+            size=cached.totals.block_bytes,
+            held={node: int(max(held.get(node, 0), coming.get(node, 0))) for node in {*held, *coming}},
+            pods=pods,
+            room=self._room_for(cached, set(pods)) if grows else {},
+            grows=grows,
+            peer_rate=self.scenario.nic_rate,
+            run_seconds=job.work / job.compute if self.scenario.known_ends else None,
+        )
+
     def _grow(self, job: SimJob, *, now: float) -> None:
         """Have the copy come to the nodes of a job that starts, where that costs it less than reading remotely."""
         cached = self.cached[job.reads]
         if not self.scenario.grows or cached.copy:
             return
-        held, _ = cached.held
-        coming = {node: size for node, size in cached.nodes.items() if node not in job.nodes}
-        meeting = weigh(
-            MeetingInput(
-                size=cached.totals.block_bytes,
-                held={node: int(max(held.get(node, 0), coming.get(node, 0))) for node in {*held, *coming}},
-                pods=Counter(job.nodes),
-                room=self._room_for(cached, set(job.nodes)),
-                peer_rate=self.scenario.nic_rate,
-            )
-        )
-        if meeting.way is Way.GROW:
+        if weigh(self._meets(cached, Counter(job.nodes), job=job)).way is Way.GROW:
             cached.growing[job.number] = job.nodes
             self._plan_at = now
 

@@ -217,7 +217,7 @@ def test_from_equal_states_every_dataset_is_granted_the_same_bytes_on_the_same_n
             cluster.release(job)
             scheme.finished(job, now=now)
             operator.job(job, names.SUCCEEDED)
-        for entering in cluster.jobs_of(cluster.next_turns().admitted):
+        for entering in cluster.jobs_of(cluster.next_turns(now=now).admitted):
             scheme.admitted(entering, now=now)
             if cluster.place(entering, scores=scheme.scores(entering), now=now):
                 scheme.started(entering, now=now)
