@@ -96,6 +96,7 @@ class Cluster:
         self.server = Server()
         self._trust = trust
         self._clock = clock
+        self.awaited_nodes = frozenset[str]()
         self._resolve = resolve
         self._settings = settings
         self._most_wait = most_wait
@@ -162,7 +163,12 @@ class Cluster:
             else None,
         )
         self._caches.follow(self.context.stores)
-        self.mounts = World(context=self.context, queue_order=lambda: (), clock=self._clock)
+        self.mounts = World(
+            context=self.context,
+            queue_order=lambda: (),
+            clock=self._clock,
+            awaited_nodes=lambda dataset: self.awaited_nodes,
+        )
         self.observer, self.cached_data = self.mounts.observer, CachedData(world=self.mounts)
         self.networks = ClusterNetworks(api=server, settings=self._settings, nodes=server.store(NODES))
         self.networks.texts = self._services

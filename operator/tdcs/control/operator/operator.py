@@ -147,7 +147,12 @@ class Operator:
         self.data_stalls = DataStalls(
             lambda job, seconds: queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
         )
-        mounts = World(context=self.context, queue_order=self._gangs.order, clock=time.monotonic)
+        mounts = World(
+            context=self.context,
+            queue_order=self._gangs.order,
+            clock=time.monotonic,
+            awaited_nodes=self._gangs.awaited_nodes,
+        )
         self._cached_data = CachedData(world=mounts)
         self._observer = mounts.observer
         self._datasets = DatasetController(

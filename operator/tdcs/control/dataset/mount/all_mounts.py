@@ -41,6 +41,7 @@ class World:
     Args:
         context: the controller's world.
         queue_order: the jobs that wait, the first first.
+        awaited_nodes: the nodes that the jobs which wait for a Dataset are expected on.
         clock: seconds that only grow.
 
     Attributes:
@@ -58,9 +59,11 @@ class World:
         context: Context,
         queue_order: Callable[[], Sequence[Key]],
         clock: Callable[[], float],
+        awaited_nodes: Callable[[Key], Collection[str]] = lambda dataset: (),
     ) -> None:
         self.context = context
         self.queue_order = queue_order
+        self.awaited_nodes = awaited_nodes
         self.clock = clock
         self._mounts: dict[Place, Mount] = {}
         self.manager = CacheManager(on_change=self._changed)

@@ -458,6 +458,15 @@ class MountPass:
             key = user.own_want
             known = before.read_on.get(key)
             grown = mount_readers.nodes_grown_to(stores=self.stores, user=user)
+            if mount_readers.comes_to_jobs(user) and claims[key].use.jobs.waiting:
+                # Where it is to lie at first; from then on it stays there for them.
+                is_placed = any(held_before.get(key, {}).values())
+                dataset = (user.key.namespace, user.key.name)
+                grown |= frozenset(
+                    (known.last if known is not None else ())
+                    if is_placed
+                    else self.world.awaited_nodes(dataset)
+                )
             follows = scaling.follow_jobs or claimants.has_elastic_job(self.stores, claims[key])
             if not follows and not grown and (known is None or not known.last):
                 continue

@@ -283,11 +283,16 @@ def nodes_read_on(*, stores: Stores, users: Iterable[Reader]) -> frozenset[str]:
 def nodes_grown_to(*, stores: Stores, user: Reader) -> frozenset[str]:
     """The nodes onto which copies of a Dataset grow for jobs that run, as these jobs' statuses say; none where its spec
     says itself on how many nodes a copy lies."""
-    placement = user.dataset.spec.placement
-    if placement.mode != "Auto" or placement.node_count is not None:
+    if not comes_to_jobs(user):
         return frozenset()
     reading = indexed(stores.training_jobs).reading((user.key.namespace, user.key.name))
     return frozenset(node for job in reading.values() for node in grown_nodes(job).get(user.key.name, ()))
+
+
+def comes_to_jobs(user: Reader) -> bool:
+    """Whether a Dataset's spec leaves it to the operator on how many nodes a copy lies."""
+    placement = user.dataset.spec.placement
+    return placement.mode == "Auto" and placement.node_count is None
 
 
 def holding_nodes(*, users: Sequence[Reader]) -> frozenset[str]:

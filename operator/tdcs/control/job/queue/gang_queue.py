@@ -21,6 +21,7 @@ from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.job.queue.queue_entries import Collector, Entries, queues
 from tdcs.control.job.queue.turns import Turns
+from tdcs.decide.cache.dataset_demand import stage_of
 from tdcs.decide.place import data_meeting
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place_most, room_for
 from tdcs.decide.queue import job_places, node_requests
@@ -331,11 +332,34 @@ class GangQueue:
 
     def expected_nodes(self, obj: Object, *, scores: Mapping[str, int]) -> dict[str, int]:
         """How many of a job's pods that read data each node will get, by the scores that its extender gives."""
+        return data_meeting.expected_nodes(
+            groups=self._reading_pods(obj), free=self._room.free(), scores=scores, scarce=names.GPU_RESOURCE
+        )
+
+    def awaited_nodes(self, dataset: Key) -> frozenset[str]:
+        """The nodes that those pods are expected on which read a Dataset, of the jobs that wait: those with room for
+        them now."""
+        jobs = [job for job in self._stores.jobs_reading(dataset).values() if stage_of(job) == "Waiting"]
+        groups = [
+            group
+            for job in sorted(jobs, key=lambda job: str(job["metadata"].get("creationTimestamp", "")))
+            for group in self._reading_pods(job)
+        ]
+        return frozenset(
+            data_meeting.expected_nodes(
+                groups=groups, free=self._room.free(), scores={}, scarce=names.GPU_RESOURCE
+            )
+            if groups
+            else ()
+        )
+
+    def _reading_pods(self, obj: Object) -> list[PodGroup]:
+        """The pods of a job that read data."""
         demand = self._demands.of(obj)
         if demand is None:
-            return {}
+            return []
         replicas = self._collector.replicas(obj, demand)
-        groups = [
+        return [
             PodGroup(
                 count=min(readers_of(demand.spec, role), replicas[role]),
                 request=demand.requests[role],
@@ -344,9 +368,6 @@ class GangQueue:
             for role, each in demand.spec.by_role().items()
             if role in READING_ROLES
         ]
-        return data_meeting.expected_nodes(
-            groups=groups, free=self._room.free(), scores=scores, scarce=names.GPU_RESOURCE
-        )
 
     def worker_room(self, obj: Object) -> dict[str, int]:
         """How many further workers of a job each node has room for that they may run on."""

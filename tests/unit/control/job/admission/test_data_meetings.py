@@ -167,6 +167,19 @@ async def test_no_copy_grows_where_the_dataset_may_not_lie() -> None:
         await jobs.until(lambda: meeting(jobs).get("reason") == "NoRoomInCache")
 
 
+async def test_the_nodes_that_jobs_which_wait_for_a_dataset_need_are_those_with_room_for_their_pods() -> None:
+    async with Jobs(gpus={"a": 4, "b": 4, "c": 4}) as jobs:
+        pictures(jobs, held={})
+        jobs.server.store(DATASETS)["n", "pictures"]["status"].pop("conditions")  # is loaded, they wait
+        await jobs.stranger("other", node="a", gpus=4)
+        await jobs.create("first", workers=1, gpus=3, datasets=READS)
+        await jobs.create("second", workers=1, gpus=2, datasets=READS)
+        await jobs.create("reads-nothing", workers=1, gpus=4)
+        await jobs.until(lambda: jobs.status("second").get("state") == "Waiting", play=False)
+        await jobs.until(lambda: jobs.gangs.awaited_nodes(("n", "pictures")) == {"b", "c"}, play=False)
+        assert jobs.gangs.awaited_nodes(("n", "unknown")) == frozenset()
+
+
 def test_growth_that_is_long_overdue_is_looked_at_less_often() -> None:
     begun = DataMeeting(
         way="Grow", nodes=["b"], expected_seconds=30, decided_time="2026-01-01T00:00:00Z", bytes=SIZE
