@@ -189,6 +189,8 @@ def changes(
         present = (found["template"].get("metadata") or {}).get("annotations") or {}
         booked: dict[str, str | None] = dict.fromkeys({CONSUME, PROVISIONING_CLASS} & present.keys())
         booked |= marks or {}
+        # A check of Kueue gives the same annotations, for its own ProvisioningRequest.
+        booked |= {key: place.annotations[key] for key in booked if place and key in place.annotations}
         if any(present.get(key) != value for key, value in booked.items()):
             template.setdefault("metadata", {}).setdefault("annotations", {}).update(booked)
         if role in READING_ROLES:

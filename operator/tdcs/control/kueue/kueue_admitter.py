@@ -26,6 +26,7 @@ from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.start_timeout import HeldUp, held_up
 from tdcs.decide.kueue import workload_standing
 from tdcs.decide.kueue.kueue_nodes import PodSetPlacement, pod_set_name
+from tdcs.decide.kueue.pod_set_updates import PodSetConflictError, updates_of, with_update
 from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
 from tdcs.decide.kueue.workload_standing import QueueStanding, standing_of
 from tdcs.decide.queue.whose_job import local_queue
@@ -72,6 +73,11 @@ class KueueAdmitter:
         short = self.gangs.missing_place(obj) if ready and not seen.was_admitted else ""
         workload = await self._workload(obj, seen, is_ready=ready and not short, preferred=preferred)
         standing = standing_of(workload)
+        if workload is not None and standing.admitted and not seen.was_admitted:
+            try:
+                await self.placements(standing, workload=workload)
+            except PodSetConflictError as error:
+                standing = replace(standing, admitted=False, message=str(error))
         answer = KueueAnswer(
             obj, seen, standing=standing, short=short, queue=queue, gangs=self.gangs, copies=self.copies
         )
@@ -190,8 +196,13 @@ class KueueAdmitter:
         )
         await self._write(live, {"conditions": done})
 
-    async def placements(self, found: QueueStanding, *, workload: str) -> dict[str, PodSetPlacement]:
-        """By pod set, where the admission of this Workload has its pods run."""
+    async def placements(self, found: QueueStanding, *, workload: Object) -> dict[str, PodSetPlacement]:
+        """By pod set, where the admission of this Workload has its pods run, and what they carry.
+
+        Raises:
+            PodSetConflictError: its checks want what contradicts its flavors, its template or each other.
+        """
+        updates = updates_of(workload)
         made: dict[str, PodSetPlacement] = {}
         for pods, flavors in found.flavors.items():
             labels: dict[str, str] = {}
@@ -200,12 +211,13 @@ class KueueAdmitter:
                 spec = (await self._api.get(RESOURCE_FLAVORS, name=flavor) or {}).get("spec") or {}
                 labels |= spec.get("nodeLabels") or {}
                 tolerations += spec.get("tolerations") or ()
-            made[pods] = PodSetPlacement(
+            place = PodSetPlacement(
                 node_labels=labels,
                 tolerations=tuple(tolerations),
-                workload=workload if pods in found.topologies else "",
+                workload=workload["metadata"]["name"] if pods in found.topologies else "",
                 pod_set=pods,
             )
+            made[pods] = with_update(place, updates.get(pods))
         return made
 
     async def _priority(self, obj: Object, seen: Observed) -> int:
@@ -261,7 +273,7 @@ class KueueTurn:
         suspended = any((job.get("spec") or {}).get("suspend") for job in own.values())
         if self._workload is None or not self._standing.admitted or not suspended:
             return {}
-        found = await self._kueue.placements(self._standing, workload=self._workload["metadata"]["name"])
+        found = await self._kueue.placements(self._standing, workload=self._workload)
         return {role: PodNodes(placement=found.get(pod_set_name(role))) for role in own}
 
     async def applied(self, *, runs: bool) -> None:

@@ -5,10 +5,12 @@ the pods: it finds them by the names of their Workload and pod set, gives each t
 scheduling gate away with which they are made.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tdcs.api import names
 from tdcs.api.trainingjob import Role
 from tdcs.model.kube_objects import Object
 
@@ -30,6 +32,9 @@ REQUESTS: Final[Mapping[str, str]] = {
 }
 """Annotations of a pod template that ask for a topology, and the fields of a pod set's request."""
 
+GIVEN_BY_CHECKS: Final = f"{names.GROUP}/given-by-checks"
+"""Annotation of a template: the keys of labels and annotations that AdmissionChecks have given it."""
+
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 """By it Kueue orders pods, so that neighbours in rank are neighbours in the topology."""
 
@@ -41,6 +46,8 @@ class PodSetPlacement:
     Attributes:
         node_labels: of the nodes of its flavors.
         tolerations: of its flavors.
+        labels, annotations: that AdmissionChecks want its pods to carry (`pod_set_updates`); their node selectors and
+            tolerations are among those of the flavors.
         workload: name of the Workload with its assigned domains; empty: it has none.
     """
 
@@ -48,15 +55,17 @@ class PodSetPlacement:
     tolerations: tuple[Mapping[str, Any], ...] = ()
     workload: str = ""
     pod_set: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def topology_request(template: Object) -> dict[str, Any]:
     """What a pod set of Kueue has to ask for, by the annotations of its template."""
     annotations = (template.get("metadata") or {}).get("annotations") or {}
-    for annotation, field in REQUESTS.items():
+    for annotation, name in REQUESTS.items():
         if annotation in annotations:
             value = annotations[annotation]
-            asked = {field: value.lower() == "true" if annotation == UNCONSTRAINED else value}
+            asked = {name: value.lower() == "true" if annotation == UNCONSTRAINED else value}
             return {"topologyRequest": {**asked, "podIndexLabel": INDEX_LABEL}}
     return {"topologyRequest": {"podIndexLabel": INDEX_LABEL}}
 
@@ -81,11 +90,11 @@ def template_changes(
         spec["nodeSelector"] = {**dict.fromkeys(had.keys() - selector.keys()), **selector}
     gate = [{"name": TOPOLOGY_GATE}] if place.workload else []
     lists: Mapping[str, list[Any]] = {"tolerations": list(place.tolerations), "schedulingGates": gate}
-    for field, added in lists.items():
-        own = list(asked.get(field) or ())
+    for name, added in lists.items():
+        own = list(asked.get(name) or ())
         wanted = [*own, *(each for each in added if each not in own)]
-        if wanted != (present.get(field) or []):
-            spec[field] = wanted
+        if wanted != (present.get(name) or []):
+            spec[name] = wanted
     metadata = _metadata_changes(live.get("metadata") or {}, given=given.get("metadata") or {}, place=place)
     return {
         **({"metadata": metadata} if metadata else {}),
@@ -100,14 +109,34 @@ def _metadata_changes(live: Object, *, given: Object, place: PodSetPlacement) ->
         # Without a request Kueue has assigned domains all the same, where all flavors of its queue have a topology.
         implied = {} if asked.keys() & REQUESTS.keys() else {UNCONSTRAINED: "true"}
         wanted = {"labels": {POD_SET: place.pod_set}, "annotations": {WORKLOAD: place.workload, **implied}}
-    found = {}
-    for field, managed in (("labels", {POD_SET}), ("annotations", {WORKLOAD, UNCONSTRAINED})):
-        own, present = given.get(field) or {}, live.get(field) or {}
-        goal = {key: {**own, **wanted[field]}.get(key) for key in managed}
+    before = _given_before(live)
+    found: dict[str, Any] = {}
+    for part, managed, update in (
+        ("labels", {POD_SET}, place.labels),
+        ("annotations", {WORKLOAD, UNCONSTRAINED}, place.annotations),
+    ):
+        own, present = given.get(part) or {}, live.get(part) or {}
+        keys = managed | before.get(part, set()) | update.keys()
+        goal = {key: {**own, **wanted[part], **update}.get(key) for key in keys}
         changed = {key: value for key, value in goal.items() if present.get(key) != value}
         if changed:
-            found[field] = changed
+            found[part] = changed
+    record = {
+        part: sorted(of) for part, of in (("labels", place.labels), ("annotations", place.annotations)) if of
+    }
+    noted = json.dumps(record, sort_keys=True) if record else None
+    if (live.get("annotations") or {}).get(GIVEN_BY_CHECKS) != noted:
+        found.setdefault("annotations", {})[GIVEN_BY_CHECKS] = noted
     return found
+
+
+def _given_before(live: Object) -> dict[str, set[str]]:
+    """The keys that checks of an earlier admission have given the template: another admission may have others."""
+    try:
+        known = json.loads((live.get("annotations") or {}).get(GIVEN_BY_CHECKS) or "{}")
+        return {part: {str(key) for key in keys} for part, keys in known.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}  # somebody has changed it
 
 
 def pod_set_name(role: Role) -> str:

@@ -52,6 +52,7 @@ class Kueue:
         counts: dict[str, int] | None = None,
         flavor: str = "",
         topology: Object | None = None,
+        checks: list[Object] | None = None,
     ) -> None:
         """All pod sets have quota, and every check is ready."""
         sets = [
@@ -63,10 +64,12 @@ class Kueue:
             }
             for each in self.workload(name)["spec"]["podSets"]
         ]
+        said: dict[str, Any] = {"admissionChecks": checks} if checks is not None else {}
         await self._set(
             name,
             {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"},
             admission={"clusterQueue": "q", "podSetAssignments": sets},
+            **said,
         )
 
     async def evict(self, name: str = "train", *, reason: str = "Preempted") -> None:

@@ -1,0 +1,162 @@
+"""What Kueue's AdmissionChecks want pods to carry reaches the pods of a TrainingJob, as it reaches those of a Job."""
+
+from typing import Any
+
+import pytest
+from tests.unit.control.jobs import Jobs, role
+from tests.unit.control.kueue.test_kueue_jobs import QUEUE, Kueue, suspended
+
+from tdcs.decide.kueue.kueue_nodes import GIVEN_BY_CHECKS, PodSetPlacement, template_changes
+from tdcs.decide.kueue.pod_set_updates import PodSetConflictError, updates_of, with_update
+from tdcs.model.kube_resources import RESOURCE_FLAVORS
+
+CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
+CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
+
+
+def provisioned(attempt: int = 1, *, pods: str = "worker", **more: Any) -> dict[str, Any]:
+    """The state of Kueue's check on a ProvisioningRequest whose nodes are there."""
+    annotations = {
+        CONSUME: f"trainingjob-train-prov-{attempt}",
+        CLASS: "queued-provisioning.gke.io",
+    }
+    return {
+        "name": "prov",
+        "state": "Ready",
+        "message": "Provisioning Request Succeeded",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "podSetUpdates": [{"name": pods, "annotations": annotations, **more}],
+    }
+
+
+def workload(*checks: dict[str, Any], **template: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "trainingjob-train", "namespace": "n"},
+        "spec": {"podSets": [{"name": "worker", "template": {"spec": {}, **template}}]},
+        "status": {"admissionChecks": list(checks)},
+    }
+
+
+def test_what_several_checks_want_is_added_up() -> None:
+    zone = {"topology.kubernetes.io/zone": "b"}
+    toleration = {"key": "spot", "operator": "Exists", "effect": "NoSchedule"}
+    update_of_zones = {
+        "name": "worker",
+        "nodeSelector": zone,
+        "labels": {"cost": "team"},
+        "tolerations": [toleration],
+    }
+    other = {"name": "zones", "podSetUpdates": [update_of_zones]}
+    (update,) = updates_of(workload(provisioned(tolerations=[toleration]), other)).values()
+    assert (update.node_selector, update.labels, update.tolerations) == (
+        zone,
+        {"cost": "team"},
+        (toleration,),
+    )
+    assert update.annotations[CONSUME] == "trainingjob-train-prov-1"
+    flavor = PodSetPlacement(node_labels={"gpu": "h100"}, tolerations=(toleration,), pod_set="worker")
+    place = with_update(flavor, update)
+    assert place.node_labels == {"gpu": "h100", **zone}
+    assert place.tolerations == (toleration,)
+    assert with_update(flavor, None) is flavor
+
+
+@pytest.mark.parametrize(
+    ("checks", "template", "words"),
+    [
+        (
+            [
+                provisioned(nodeSelector={"zone": "a"}),
+                {**provisioned(nodeSelector={"zone": "b"}), "name": "zones"},
+            ],
+            {},
+            ["AdmissionCheck zones", "node selector zone=b", "AdmissionCheck prov has zone=a"],
+        ),
+        (
+            [provisioned(labels={"team": "a"})],
+            {"metadata": {"labels": {"team": "b"}}},
+            ["AdmissionCheck prov", "label team=a", "the job's template has team=b"],
+        ),
+        (
+            [provisioned()],
+            {"metadata": {"annotations": {CLASS: "mine"}}},
+            [f"annotation {CLASS}=queued", "the job's template has"],
+        ),
+    ],
+)
+def test_two_values_of_one_key_are_an_error_that_names_both(
+    checks: list[dict[str, Any]], template: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(PodSetConflictError) as refused:
+        updates_of(workload(*checks, **template))
+    for each in words:
+        assert each in str(refused.value)
+
+
+def test_the_same_value_twice_is_no_conflict_and_a_flavors_other_label_is_one() -> None:
+    twice = workload(provisioned(nodeSelector={"zone": "a"}), provisioned(nodeSelector={"zone": "a"}))
+    (update,) = updates_of(twice).values()
+    with pytest.raises(PodSetConflictError, match="ResourceFlavor has zone=b"):
+        with_update(PodSetPlacement(node_labels={"zone": "b"}, pod_set="worker"), update)
+
+
+def test_another_admission_takes_away_what_the_checks_of_the_last_one_gave() -> None:
+    given = {"metadata": {"labels": {"app": "train"}}, "spec": {}}
+    live = {"metadata": {"labels": {"app": "train", "controller-uid": "1"}}, "spec": {}}
+    first = PodSetPlacement(node_labels={}, labels={"cost": "x"}, annotations={CONSUME: "r-1", "note": "y"})
+    changed = template_changes(live, given=given, place=first)["metadata"]
+    assert changed["labels"]["cost"] == "x"
+    live = {
+        "metadata": {
+            "labels": {**live["metadata"]["labels"], "cost": "x"},
+            "annotations": changed["annotations"],
+        },
+        "spec": {},
+    }
+    assert template_changes(live, given=given, place=first) == {}
+    second = PodSetPlacement(node_labels={}, annotations={CONSUME: "r-2"})
+    changed = template_changes(live, given=given, place=second)["metadata"]
+    assert changed["labels"] == {"cost": None}
+    assert (changed["annotations"][CONSUME], changed["annotations"]["note"]) == ("r-2", None)
+    assert template_changes(live, given=given, place=PodSetPlacement(node_labels={}))["metadata"][
+        "annotations"
+    ] == {
+        CONSUME: None,
+        "note": None,
+        GIVEN_BY_CHECKS: None,
+    }
+
+
+async def test_pods_carry_what_the_checks_want_and_after_an_eviction_what_they_want_then() -> None:
+    async with Jobs(gpus={"a": 8, "b": 8}, kueue=True) as jobs:
+        kueue = Kueue(jobs)
+        await jobs.create(labels=QUEUE)
+        await jobs.until(kueue.there)
+        await kueue.admit(checks=[provisioned(1, labels={"cost": "team"})])
+        await jobs.until(lambda: jobs.bound("train") == 2)
+
+        def template() -> dict[str, Any]:
+            return dict(jobs.job("train-worker")["spec"]["template"]["metadata"])
+
+        assert template()["annotations"][CONSUME] == "trainingjob-train-prov-1"
+        assert template()["annotations"][CLASS] == "queued-provisioning.gke.io"
+        assert template()["labels"]["cost"] == "team"
+        await kueue.evict()
+        await jobs.until(lambda: kueue.condition("QuotaReserved") == "False")
+        await kueue.admit(checks=[provisioned(2)])
+        await jobs.until(lambda: template()["annotations"].get(CONSUME) == "trainingjob-train-prov-2")
+        await jobs.until(lambda: not suspended(jobs))
+        assert "cost" not in template()["labels"]
+
+
+async def test_a_job_whose_checks_contradict_its_flavor_does_not_start_and_says_why() -> None:
+    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
+        kueue = Kueue(jobs)
+        spec = {"nodeLabels": {"zone": "b"}}
+        jobs.server.store(RESOURCE_FLAVORS)["", "h100"] = {"metadata": {"name": "h100"}, "spec": spec}
+        await jobs.create(labels=QUEUE, framework="TensorFlow", roles={"Worker": role(1, gpus=1)})
+        await jobs.until(kueue.there)
+        await kueue.admit(flavor="h100", checks=[provisioned(nodeSelector={"zone": "a"})])
+        await jobs.until(lambda: "AdmissionCheck prov" in jobs.status().get("message", ""))
+        assert "the ResourceFlavor has zone=b" in jobs.status()["message"]
+        assert suspended(jobs)
