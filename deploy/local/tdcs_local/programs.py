@@ -237,6 +237,10 @@ _PROGRAMS: tuple[Program, ...] = (
             "./store-gateway": "store-gateway",
         },
     ),
+    GoProgram(
+        name="fake-gcs-server",
+        packages={"github.com/fsouza/fake-gcs-server": "fake-gcs-server"},
+    ),
     MavenJars(name="alluxio"),
     MavenJars(name="alluxio-job"),
     JavaJar(name="alluxio-names", sources=LOCAL / "alluxio" / "names", against="alluxio"),

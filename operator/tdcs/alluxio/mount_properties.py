@@ -15,7 +15,7 @@ from tdcs.api.source_uri import (
     REGION,
     canonical_endpoint,
     is_folder,
-    is_web,
+    is_native_only,
     parse_source_uri,
     uses_path_style,
 )
@@ -49,7 +49,7 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
         SourceError: An option that is not known, or a value that cannot be right.
     """
     uri = canonical_uri(source.uri)
-    if is_web(uri):
+    if is_native_only(uri):
         raise SourceError(
             attempted=f"mount {uri}",
             reason=f"Alluxio cannot mount {uri.partition('://')[0]}:// here",

@@ -121,10 +121,10 @@ class DatasetSpec(Model):
                     "a file source has neither secretRef nor options: remove them",
                 ),
                 rule(
-                    "!has(self.uri) || !self.uri.matches('^(https?|hf)://') || (!has(self.options.region) && "
+                    "!has(self.uri) || !self.uri.matches('^(gs|https?|hf)://') || (!has(self.options.region) && "
                     "!has(self.options.pathStyle) && !has(self.options.requesterPays) && "
-                    "!has(self.uri) || (self.uri.startsWith('hf') || !has(self.options.endpoint)))",
-                    "region, pathStyle and requesterPays are options of s3 sources, and endpoint one of s3 and hf "
+                    "(!self.uri.startsWith('http') || !has(self.options.endpoint)))",
+                    "region, pathStyle and requesterPays are options of s3 sources, and endpoint one of s3, gs and hf "
                     "sources: remove them",
                     field=".options",
                 ),

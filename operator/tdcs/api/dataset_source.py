@@ -20,9 +20,10 @@ from tdcs.api.source_uri import REGION, canonical_source_uri, endpoint_of
 
 _URI_RULES = rules(
     rule(
-        "self.matches('^(s3|file|https?|hf)://')",
-        "the scheme must be s3, file, http, https or hf: write s3://bucket/prefix (an S3-compatible store is named by "
-        "options.endpoint), https://host/folder, hf://datasets/owner/name or file:///folder",
+        "self.matches('^(s3|gs|file|https?|hf)://')",
+        "the scheme must be s3, gs, file, http, https or hf: write s3://bucket/prefix (an S3-compatible store is named "
+        "by options.endpoint), gs://bucket/prefix for Google Cloud Storage, https://host/folder, "
+        "hf://datasets/owner/name or file:///folder",
     ),
     rule(
         "!self.startsWith('http') || "
@@ -44,6 +45,11 @@ _URI_RULES = rules(
         "self.split('/')[2].matches('^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$')",
         "the bucket's name must be 3 to 63 lower-case letters, digits, dots and dashes; "
         "write s3://bucket/prefix, without user, port or query",
+    ),
+    rule(
+        "!self.startsWith('gs://') || self.matches('^gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?$')",
+        "a bucket of Google Cloud Storage is named as gs://bucket/prefix, by lower-case letters, digits, dots, dashes "
+        "and underscores",
     ),
     rule(
         "!self.startsWith('file://') || self.startsWith('file:///')",
@@ -143,8 +149,10 @@ class SourceOptions(Model):
         ]
         | None
     ) = None
-    """URL of an S3-compatible store; left out, it is Amazon S3. Of hf sources the Hub or a mirror of it, as HF_ENDPOINT
-    names it; left out, it is https://huggingface.co. An http source has none: its URI names the server."""
+    """URL of an S3-compatible store; left out, it is Amazon S3. Of gs sources the URL of Google
+    Cloud Storage's API, such as a private endpoint or an emulator; left out, it is https://storage.googleapis.com. Of
+    hf sources the Hub or a mirror of it, as HF_ENDPOINT names it; left out, it is https://huggingface.co. An http
+    source has none: its URI names the server."""
     region: (
         Annotated[
             str,
@@ -203,8 +211,9 @@ class SecretRef(Model):
             json_schema_extra=rules(own_namespace_rule("a Secret of the Dataset's own namespace")),
         ),
     ]
-    """Its name. It holds the keys accessKeyId and secretAccessKey, and for temporary ones sessionToken; of http and hf
-    sources token, or username and password."""
+    """Its name. It holds the keys accessKeyId and secretAccessKey, and for temporary ones sessionToken; of gs sources
+    key.json, the key file of a service account, or token, an access token; of http and hf sources token, or username
+    and password."""
 
 
 ONE_HOME: Final = (
@@ -227,10 +236,11 @@ class SourceSpec(Model):
     uri: Annotated[
         str, AfterValidator(_checked_uri), Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)
     ] = Field(default_factory=str)
-    """Bucket and prefix, as s3://bucket/prefix; a folder of a web server, as https://host/folder; a repository of the
-    Hugging Face Hub, as hf://datasets/owner/name; or a folder that every cache node sees at the same place (NFS, say),
-    as file:///folder. http, https and hf need a CacheCluster with engine Native. The CacheCluster's sources and
-    sourceFolders say which of them the namespace may use. It cannot be changed later."""
+    """Bucket and prefix, as s3://bucket/prefix, or gs://bucket/prefix of Google Cloud Storage; a folder of a web
+    server, as https://host/folder; a repository of the Hugging Face Hub, as hf://datasets/owner/name; or a folder that
+    every cache node sees at the same place (NFS, say), as file:///folder. gs, http, https and hf need a CacheCluster
+    with engine Native. The CacheCluster's sources and sourceFolders say which of them the namespace may use. It cannot
+    be changed later."""
     dataset_ref: DatasetRef | None = None
     """Instead of uri: the Dataset of another namespace whose source this one reads, with its keys, where its
     spec.sharedWith names this namespace. Both share what is cached; this one has its own placement and pays with its

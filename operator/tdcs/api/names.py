@@ -190,6 +190,7 @@ SECRET_ACCESS_KEY_ID: Final = "accessKeyId"  # noqa: S105 - the key's name, not 
 SECRET_SECRET_ACCESS_KEY: Final = "secretAccessKey"  # noqa: S105 - the key's name, not a secret
 SECRET_SESSION_TOKEN: Final = "sessionToken"  # noqa: S105 - the key's name, not a secret
 SECRET_TOKEN: Final = "token"  # noqa: S105 - the key's name, not a secret
+SECRET_KEY_FILE: Final = "key.json"  # noqa: S105 - the key's name, not a secret
 SECRET_USERNAME: Final = "username"  # noqa: S105 - the key's name, not a secret
 SECRET_PASSWORD: Final = "password"  # noqa: S105 - the key's name, not a secret
 

@@ -74,8 +74,14 @@ HUB_KINDS: Final = ("datasets", "models", "spaces")
 WEB_SCHEMES: Final = frozenset({"http", "https", "hf"})
 """Sources that are read with plain requests of HTTP: no signature, and names that a document lists."""
 
+GOOGLE: Final = "https://storage.googleapis.com"
+"""The endpoint of `gs` sources that name none."""
+
+CLOUD_SCHEMES: Final = frozenset({"gs"})
+"""Object stores with an API of their own, beside S3."""
+
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_FORMS: Final = "s3://BUCKET[/PREFIX], http[s]://HOST[/FOLDER], hf://datasets/OWNER/NAME or file:///FOLDER"
+_FORMS: Final = "s3://BUCKET[/PREFIX], gs://BUCKET[/PREFIX], http[s]://HOST[/FOLDER], hf://datasets/OWNER/NAME or file:///FOLDER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class SourceUri:
     """A source's URI in its parts. Only `parse_source_uri` makes one.
 
     Attributes:
-        scheme: `s3`, `file`, `http`, `https` or `hf`.
+        scheme: `s3`, `gs`, `file`, `http`, `https` or `hf`.
         bucket: its name; the host and port of a web server; the kind of a repository (`datasets`); empty for a folder.
         path: the prefix in the bucket, the folder without the slash in front, or a repository (`OWNER/NAME`) and what
             follows it; without a slash at its end.
@@ -121,6 +127,11 @@ def is_web(uri: str) -> bool:
     return uri.partition("://")[0].lower() in WEB_SCHEMES
 
 
+def is_native_only(uri: str) -> bool:
+    """Whether agents alone can read a source, and Alluxio cannot mount it; no judgement on the rest of the URI."""
+    return uri.partition("://")[0].lower() in WEB_SCHEMES | CLOUD_SCHEMES
+
+
 def endpoint_of(uri: str, *, named: str | None) -> str | None:
     """The URL of the store that a source lies in; None for a folder, and for Amazon S3.
 
@@ -136,6 +147,8 @@ def endpoint_of(uri: str, *, named: str | None) -> str | None:
             return f"{scheme.lower()}://{rest.partition('/')[0]}"
         case "hf":
             return named or HUB
+        case "gs":
+            return named or GOOGLE
     return named
 
 
@@ -149,8 +162,8 @@ def parse_source_uri(uri: str) -> SourceUri:
     scheme = found["scheme"].lower() if found else ""
     if (
         found is None
-        or scheme not in {"s3", "file", *WEB_SCHEMES}
-        or (scheme == "s3" and not found["bucket"])
+        or scheme not in {"s3", "file", *CLOUD_SCHEMES, *WEB_SCHEMES}
+        or (scheme in {"s3", *CLOUD_SCHEMES} and not found["bucket"])
     ):
         raise ValueError(f"it is none of {_FORMS}")
     if _has_control(uri):

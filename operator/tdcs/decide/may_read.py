@@ -11,7 +11,7 @@ from typing import Final
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import DatasetSpec
-from tdcs.api.source_uri import AMAZON, canonical_endpoint, is_web
+from tdcs.api.source_uri import AMAZON, canonical_endpoint, is_native_only
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Problem, Refusal
 from tdcs.decide.source_rules import SourceVerdict, endpoint_field, judge_source
 from tdcs.model.kube_objects import Object
@@ -131,7 +131,7 @@ def unmountable(
         cluster: the spec of the CacheCluster; None while that cannot be read.
         exports: whether Alluxio is an export where it can be: it mounts nothing then.
     """
-    if cluster is None or cluster.engine == "Native" or not is_web(spec.source.uri):
+    if cluster is None or cluster.engine == "Native" or not is_native_only(spec.source.uri):
         return None
     if exports and can_export(engine=cluster.engine, profile=cluster.profile):
         return None

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from tdcs.api.source_uri import WEB_SCHEMES
+
 LONGEST_ANSWER: Final = 65_536
 """Bytes of an error's document that are looked at."""
 
@@ -68,6 +70,21 @@ class Cause(StrEnum):
     BUSY = "busy"
     REFUSED = "refused"
     SILENT = "silent"
+
+
+class StoreKind(StrEnum):
+    """Who answers: what people are told to check is called otherwise."""
+
+    S3 = "S3"
+    WEB = "web"
+    GOOGLE = "Google"
+
+
+def store_kind(scheme: str) -> StoreKind:
+    """The kind of store that sources of a scheme lie in."""
+    if scheme in WEB_SCHEMES:
+        return StoreKind.WEB
+    return StoreKind.GOOGLE if scheme == "gs" else StoreKind.S3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +233,7 @@ _CAUSES: Final[dict[str, Cause]] = {
         (
             *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "UserNotFound"),
             *("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"),
-            *("InvalidClientTokenId", "UnrecognizedClientException", "MissingSecurityHeader"),
+            *("authError", "InvalidClientTokenId", "UnrecognizedClientException", "MissingSecurityHeader"),
         ),
         Cause.KEYS,
     ),
@@ -242,6 +259,7 @@ _CAUSES: Final[dict[str, Cause]] = {
             "AccountIsDisabled",
             "NotSignedUp",
             "AccountProblemException",
+            "accountDisabled",
         ),
         Cause.DISABLED,
     ),
@@ -254,7 +272,7 @@ _CAUSES: Final[dict[str, Cause]] = {
         Cause.REGION,
     ),
     **dict.fromkeys(("InvalidRange",), Cause.SHORTER),
-    **dict.fromkeys(("PreconditionFailed", "ConditionNotMet"), Cause.CHANGED),
+    **dict.fromkeys(("PreconditionFailed", "ConditionNotMet", "conditionNotMet"), Cause.CHANGED),
     **dict.fromkeys(("NoSuchKey", "NoSuchVersion", "BlobNotFound"), Cause.MISSING),
     **dict.fromkeys(
         ("KeyTooLong", "KeyTooLongError", "InvalidURI", "InvalidResourceName", "XMinioInvalidObjectName"),
@@ -270,13 +288,15 @@ _CAUSES: Final[dict[str, Cause]] = {
                 "RequestLimitExceeded",
             ),
             *("RequestTimeout", "RequestTimeoutException", "ServerBusy", "Busy", "OperationTimedOut"),
-            *("ServiceUnavailable", "BandwidthLimitExceeded", "rateLimitExceeded"),
+            *("ServiceUnavailable", "BandwidthLimitExceeded", "rateLimitExceeded", "userRateLimitExceeded"),
         ),
         Cause.BUSY,
     ),
 }
 """By what a store calls it, whatever the status: Amazon's `RequestTimeout` is a 400."""
 
+_GOOGLES_BUCKET: Final = re.compile(r"The specified bucket does not exist", re.IGNORECASE)
+"""The whole message: that of an object begins with "No such object"."""
 _THROTTLED: Final = re.compile(r"throttl", re.IGNORECASE)
 _KMS: Final = re.compile(r"\bkms:|\bKMS\b")
 _CUSTOMER_KEY: Final = re.compile(
@@ -284,7 +304,9 @@ _CUSTOMER_KEY: Final = re.compile(
     re.IGNORECASE,
 )
 _PAYER: Final = re.compile(r"requester[- ]?pays|request-payer", re.IGNORECASE)
-_SKEWED: Final = re.compile(r"request (date|time).*(too old|too large|skew)|clock skew", re.IGNORECASE)
+_SKEWED: Final = re.compile(
+    r"request (date|time).*(too old|too large|skew)|clock skew|reasonable timeframe", re.IGNORECASE
+)
 
 _CERTAIN: Final = frozenset(
     {Cause.KEYS, Cause.TOKEN, Cause.NO_BUCKET, Cause.CHANGED, Cause.SHORTER, Cause.MISSING}
@@ -350,46 +372,72 @@ _MEANINGS: Final[dict[Cause, tuple[str, str]]] = {
 }
 
 
-_KEYS_WANTED: Final = (
-    "the source gives nothing to who has no keys",
-    "name a Secret with accessKeyId and secretAccessKey in spec.source.secretRef",
-)
-
-
-_WEB_KEYS_WANTED: Final = (
-    "the source gives nothing to who shows no credentials",
-    "name a Secret with token, or with username and password, in spec.source.secretRef",
-)
+_KEYS_WANTED: Final[dict[StoreKind, tuple[str, str]]] = {
+    StoreKind.S3: (
+        "the source gives nothing to who has no keys",
+        "name a Secret with accessKeyId and secretAccessKey in spec.source.secretRef",
+    ),
+    StoreKind.WEB: (
+        "the source gives nothing to who shows no credentials",
+        "name a Secret with token, or with username and password, in spec.source.secretRef",
+    ),
+    StoreKind.GOOGLE: (
+        "the source gives nothing to who has no keys",
+        "name a Secret with key.json, the key file of a service account, in spec.source.secretRef",
+    ),
+}
 _WEB_REFUSED: Final = (
     "the source refuses the credentials or the file",
     f"check token, or username and password, in {_SECRET}, and what their account may read",
 )
-_WEB_MEANINGS: Final[dict[Cause, tuple[str, str]]] = {
-    **dict.fromkeys(_OF_KEYS, _WEB_REFUSED),
-    Cause.NO_BUCKET: ("there is no such folder", "check spec.source.uri"),
-    Cause.REGION: ("the source has moved", "name its new address in spec.source.uri"),
-    Cause.REDIRECTED: (
-        "the source sends its readers elsewhere, and does not say where to",
-        "name the address at which it answers itself in spec.source.uri",
-    ),
+_OWN_MEANINGS: Final[dict[StoreKind, dict[Cause, tuple[str, str]]]] = {
+    StoreKind.S3: {},
+    StoreKind.WEB: {
+        **dict.fromkeys(_OF_KEYS, _WEB_REFUSED),
+        Cause.NO_BUCKET: ("there is no such folder", "check spec.source.uri"),
+        Cause.REGION: ("the source has moved", "name its new address in spec.source.uri"),
+        Cause.REDIRECTED: (
+            "the source sends its readers elsewhere, and does not say where to",
+            "name the address at which it answers itself in spec.source.uri",
+        ),
+    },
+    StoreKind.GOOGLE: {
+        **dict.fromkeys(
+            (Cause.KEYS, Cause.TOKEN),
+            (
+                "the source refuses the credentials",
+                f"check key.json, or token, in {_SECRET}, and that the account still has this key",
+            ),
+        ),
+        Cause.DENIED: (
+            "the source refuses the credentials or the file",
+            f"check that the account of {_SECRET} has the role Storage Object Viewer for the bucket",
+        ),
+        Cause.KMS: (
+            "the object is encrypted with a key of Cloud KMS that its store cannot use",
+            "see that the key is enabled, and that the store's service agent may use it",
+        ),
+        Cause.PAYER: (
+            "who asks for the objects of this bucket pays for that, which gs sources do not",
+            "read it as s3:// by an HMAC key at https://storage.googleapis.com, or have its owner pay",
+        ),
+    },
 }
-"""What is said otherwise of web servers."""
+"""What is said otherwise of other stores than S3."""
 
 
-def judge(answer: StoreAnswer, *, keyless: bool = False, web: bool = False) -> Meaning:
+def judge(answer: StoreAnswer, *, keyless: bool = False, kind: StoreKind = StoreKind.S3) -> Meaning:
     """What an answer means.
 
     Args:
         keyless: it was asked for without keys, as a public bucket is.
-        web: it is of a web server, and no object store.
+        kind: of store, whose answer it is.
     """
     cause = _cause(answer)
     if keyless and cause in _OF_KEYS:
-        keys_wanted = _WEB_KEYS_WANTED if web else _KEYS_WANTED
+        keys_wanted = _KEYS_WANTED[kind]
         return Meaning(cause=cause, reason=keys_wanted[0], remedy=keys_wanted[1])
-    reason, remedy = _MEANINGS[cause]
-    if web:
-        reason, remedy = _WEB_MEANINGS.get(cause, (reason, remedy))
+    reason, remedy = _OWN_MEANINGS[kind].get(cause, _MEANINGS[cause])
     if cause is Cause.REGION and answer.region:
         reason = f"the bucket is in the region {answer.region}"
     return Meaning(cause=cause, reason=reason, remedy=remedy)
@@ -407,6 +455,8 @@ def _cause(answer: StoreAnswer) -> Cause:
         known = None
     if known in _CERTAIN:
         return known
+    if status == 404 and _GOOGLES_BUCKET.fullmatch(message):
+        return Cause.NO_BUCKET
     if status >= 400 and (code.startswith("KMS.") or (status in (400, 403) and _KMS.search(message))):
         return Cause.KMS
     if status in (400, 403) and _CUSTOMER_KEY.search(message):

@@ -7,7 +7,6 @@ time; that takes a store whose names come in order, as S3 promises. One of which
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import aiohttp
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
 from tdcs.listing.bucket_pages import open_session
+from tdcs.listing.google_page import page_sink
 from tdcs.listing.key_ranges import LANES, KeyRange, split
 from tdcs.listing.listed_page import ListedPage
 from tdcs.listing.listing_progress import ListingProgress, Page
@@ -181,7 +181,7 @@ class BucketListing:
 
     async def _in_ranges(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
         requests = self._requests(session)
-        page, token = await requests.page("", functools.partial(ListedPage, self._prefix))
+        page, token = await requests.page("", page_sink(self._uri, self._prefix))
         if not page.in_order:
             raise UnorderedError
         self._take(page, builder, FolderCounter())
@@ -228,7 +228,8 @@ class BucketListing:
         """List what is left of a range. Raises UnorderedError."""
         keys, empty = each.keys, 0
         while True:
-            page, token = await requests.page(token, functools.partial(ListedPage, self._prefix))
+            sink = page_sink(self._uri, self._prefix, after=each.last)
+            page, token = await requests.page(token, sink)
             if page.first and (not page.in_order or page.first <= each.last):
                 raise UnorderedError
             passed = keys.has_passed(page.last)
@@ -254,7 +255,7 @@ class BucketListing:
         """List a store of which nothing is known of the order of names."""
         requests, token, empty, folders = self._requests(session), "", 0, FolderCounter()
         while True:
-            page, token = await requests.page(token, functools.partial(ListedPage, self._prefix))
+            page, token = await requests.page(token, page_sink(self._uri, self._prefix))
             self._take(page, builder, folders)
             empty = 0 if page.first else empty + 1
             if not token:
@@ -278,7 +279,7 @@ class BucketListing:
         requests = self._requests(session, prefix=below, delimiter="/")
         found, token = list[bytes](), ""
         for _ in range(_PREFIX_PAGES):
-            page, token = await requests.page(token, functools.partial(ListedPage, below))
+            page, token = await requests.page(token, page_sink(self._uri, below))
             found += page.folders
             if not token:
                 break

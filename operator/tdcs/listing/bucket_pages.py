@@ -16,8 +16,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from tdcs.api.source_uri import DEFAULT_REGION, SourceUri, uses_path_style
+from tdcs.engine import google_requests
+from tdcs.engine.google_requests import StoreRequest
 from tdcs.engine.signed_request import object_url
 from tdcs.engine.tls_failures import trusting
+from tdcs.listing.result import access_of
 from tdcs.model.cache_engine import Source
 
 
@@ -46,15 +49,16 @@ async def open_session(
 
 
 @asynccontextmanager
-async def ask(session: aiohttp.ClientSession, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+async def ask(session: aiohttp.ClientSession, request: StoreRequest) -> AsyncIterator[aiohttp.ClientResponse]:
     """Ask for a page; its answer, whatever its status. Raises as aiohttp does."""
+    url = request.url
     # The host as it was signed.
-    headers = {"Host": urlsplit(url).netloc, "Accept-Encoding": "identity"}
+    headers = {"Host": urlsplit(url).netloc, "Accept-Encoding": "identity", **request.headers}
     async with session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as answer:
         yield answer
 
 
-def page_url(
+def page_request(
     source: Source,
     uri: SourceUri,
     *,
@@ -64,8 +68,8 @@ def page_url(
     after: str = "",
     delimiter: str = "",
     encoded: bool = False,
-) -> str:
-    """The signed address of a page with at most so many names.
+) -> StoreRequest:
+    """The request for a page with at most so many names.
 
     Args:
         token: of the page; empty for the first one.
@@ -74,9 +78,13 @@ def page_url(
         delimiter: names are grouped by what they have up to it, behind the prefix.
         encoded: whether names are to be spelled so that XML can hold any of them.
     """
+    below = prefix if prefix is not None else f"{uri.path}/" if uri.path else ""
+    if uri.scheme == "gs":
+        # It has the key itself, too, where that is an object's: `GooglePage` leaves it out.
+        query = {"prefix": below, "startOffset": after, "delimiter": delimiter}
+        return google_requests.page_request(access_of(source), names=names, token=token, query=query)
     options, keys = source.reached_options, source.credentials
     endpoint = options.get("endpoint", "")
-    below = prefix if prefix is not None else f"{uri.path}/" if uri.path else ""
     asked = {
         "list-type": "2",
         "max-keys": str(names),
@@ -86,7 +94,7 @@ def page_url(
         "delimiter": delimiter,
         "encoding-type": "url" if encoded else "",
     }
-    return object_url(
+    url = object_url(
         endpoint=endpoint,
         bucket=uri.bucket,
         key="",
@@ -99,6 +107,7 @@ def page_url(
         now=datetime.now(UTC),
         query={name: value for name, value in asked.items() if value},
     )
+    return StoreRequest(url, {})
 
 
 class _Resolver(AbstractResolver):

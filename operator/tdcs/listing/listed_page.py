@@ -62,7 +62,7 @@ class ListedPage:
         self._parts.append(part)
 
     def finish(self) -> str:
-        text, self._parts = b"".join(self._parts), []
+        text = self.taken()
         if not text.rstrip().endswith(_END) or _BEGIN not in text:
             raise PageError("a page was cut off")
         encoded = _ENCODED in text
@@ -76,7 +76,7 @@ class ListedPage:
         said = _COUNT.search(text)
         if said is not None and int(said[1]) > items + len(self.folders):
             raise PageError(f"a page that says that it names {int(said[1])} objects has {items}")
-        self._take(keys, sizes, _tags(text, items))
+        self.take(keys, sizes, _tags(text, items))
         if not encoded and _REPLACED in text:
             self.unspelled = [file.path for file in self.files if _REPLACED in file.path]
             self.files = [file for file in self.files if _REPLACED not in file.path]
@@ -85,7 +85,13 @@ class ListedPage:
             raise PageError("a page that is not the last names no next one")
         return unescaped(token[1]).decode("utf-8", "replace") if token is not None else ""
 
-    def _take(self, keys: list[bytes], sizes: list[int], tags: list[bytes]) -> None:
+    def taken(self) -> bytes:
+        """The text that has come, which is not kept any longer."""
+        text, self._parts = b"".join(self._parts), []
+        return text
+
+    def take(self, keys: list[bytes], sizes: list[int], tags: list[bytes]) -> None:
+        """Take in the objects of the page; raises PageError."""
         begin, length = self._prefix, len(self._prefix)
         for key, size, tag in zip(keys, sizes, tags, strict=True):
             if not key.startswith(begin):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tdcs.api.source_uri import parse_source_uri
+from tdcs.api.source_uri import CLOUD_SCHEMES, parse_source_uri
 from tdcs.decide.source_loss import has_lost
 from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
@@ -136,7 +136,7 @@ async def _named(
     if scheme == "file":
         folders = FolderListing(source=source, path=path, limit=limit, builder=builder, agents=agents)
         return await folders.run()
-    if scheme == "s3":
+    if scheme in ("s3", *CLOUD_SCHEMES):
         progress = progress_of(folder, source, path=path)
         bucket = BucketListing(source=source, path=path, limit=limit, builder=builder, progress=progress)
         return await bucket.run(), bucket.size

@@ -17,8 +17,8 @@ import aiohttp
 from tdcs.api.source_uri import DEFAULT_REGION, SourceUri
 from tdcs.decide.store_refusal import LONGEST_ANSWER
 from tdcs.engine.tls_failures import explain_certificate
-from tdcs.listing.bucket_pages import ask, page_url
-from tdcs.listing.store_answers import PageRefusal, error_of, no_answer, not_trusted, refusal
+from tdcs.listing.bucket_pages import ask, page_request
+from tdcs.listing.store_answers import PageRefusal, error_of, kind_of, no_answer, not_trusted, refusal
 from tdcs.model.cache_engine import Source
 
 PAGE: Final = 1000
@@ -90,8 +90,8 @@ class PageRequests:
         self._source = source
         self._uri: Final = uri
         self._path: Final = path
-        self._url: Final = functools.partial(
-            page_url, names=PAGE, prefix=prefix, after=after, delimiter=delimiter, encoded=encoded
+        self._request: Final = functools.partial(
+            page_request, names=PAGE, prefix=prefix, after=after, delimiter=delimiter, encoded=encoded
         )
         self._tries: Final = tries
         self._pages = 0
@@ -142,8 +142,8 @@ class PageRequests:
         return refused
 
     async def _ask(self, token: str, sink: PageSink) -> PageRefusal | None:
-        url = self._url(self._source, self._uri, token=token)
-        async with ask(self._session, url) as answer:
+        request = self._request(self._source, self._uri, token=token)
+        async with ask(self._session, request) as answer:
             if answer.status != 200:
                 return refusal(
                     answer.status,
@@ -151,6 +151,7 @@ class PageRequests:
                     region=answer.headers.get("x-amz-bucket-region", ""),
                     retry_after=answer.headers.get("Retry-After", ""),
                     keyless=is_keyless(self._source),
+                    kind=kind_of(self._source.uri),
                 )
             length = 0
             async for part in answer.content.iter_any():
@@ -162,7 +163,7 @@ class PageRequests:
 
 
 def is_keyless(source: Source) -> bool:
-    return source.credentials is None or not source.credentials.access_key_id
+    return source.credentials is None or not source.credentials.secrets
 
 
 def in_region_of(refused: PageRefusal, source: Source) -> Source | None:

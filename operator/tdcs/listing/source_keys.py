@@ -6,11 +6,11 @@ from typing import Final, Protocol
 import aiohttp
 
 from tdcs.api.source_uri import is_web, parse_source_uri
-from tdcs.listing.bucket_pages import ask, open_session, page_url
+from tdcs.listing.bucket_pages import ask, open_session, page_request
 from tdcs.listing.namespace_share import NamespaceShare
 from tdcs.listing.page_requests import in_region_of, is_keyless, read_document
 from tdcs.listing.source_probe import probe
-from tdcs.listing.store_answers import PageRefusal, error_of, refusal
+from tdcs.listing.store_answers import PageRefusal, error_of, kind_of, refusal
 from tdcs.model.cache_engine import EngineError, KeysRefusedError, Source
 
 _SECONDS: Final = 30.0
@@ -69,16 +69,18 @@ class SourceKeys:
 
     async def _refusal(self, source: Source) -> PageRefusal | None:
         """Why a store gives no page; None when it does."""
-        url = page_url(source, parse_source_uri(source.uri), names=1)
+        request = page_request(source, parse_source_uri(source.uri), names=1)
         async with (
             open_session(self._timeout, ca_bundle=source.ca_bundle) as session,
-            ask(session, url) as answer,
+            ask(session, request) as answer,
         ):
             if answer.status == 200:
                 return None
             region = answer.headers.get("x-amz-bucket-region", "")
             document = await read_document(answer)
-            return refusal(answer.status, document, region=region, keyless=is_keyless(source))
+            return refusal(
+                answer.status, document, region=region, keyless=is_keyless(source), kind=kind_of(source.uri)
+            )
 
 
 async def _web_takes(source: Source) -> bool:

@@ -1,13 +1,12 @@
 """Asks a source for the first answer of a listing: whether it is there, and takes the keys."""
 
-import functools
 from typing import Final
 
 import aiohttp
 
 from tdcs.api.source_uri import is_web, parse_source_uri
 from tdcs.listing.bucket_pages import open_session
-from tdcs.listing.listed_page import ListedPage
+from tdcs.listing.google_page import page_sink
 from tdcs.listing.page_requests import PageRequests
 from tdcs.listing.web.hub_listing import commit_of
 from tdcs.listing.web.web_requests import CONNECT_SECONDS, WebRequests
@@ -34,7 +33,7 @@ async def probe(source: Source, *, path: str | None, tries: int = 2) -> None:
         if not is_web(source.uri):
             prefix = f"{uri.path}/".encode() if uri.path else b""
             pages = PageRequests(session, source, uri, path=path or "", encoded=True)
-            await pages.page("", functools.partial(ListedPage, prefix))
+            await pages.page("", page_sink(uri, prefix))
             return
         requests = WebRequests(session, source, path=path, tries=tries)
         if uri.scheme == "hf":

@@ -4,7 +4,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.decide.source_rules import endpoint_field
-from tdcs.decide.store_refusal import BUSY_STATUSES, Cause, Meaning, StoreAnswer, judge, read_answer
+from tdcs.decide.store_refusal import (
+    BUSY_STATUSES,
+    Cause,
+    Meaning,
+    StoreAnswer,
+    StoreKind,
+    judge,
+    read_answer,
+    store_kind,
+)
 from tdcs.model.cache_engine import EngineError, KeysRefusedError, SourceError
 
 _AGAIN: Final = BUSY_STATUSES | {500}
@@ -20,22 +29,27 @@ class PageRefusal:
         answer: what the store said, and the bucket's region where it names another one than it was asked in.
         retry_after: seconds for which the store asks not to be asked again.
         keyless: it was asked without keys.
-        web: it is of a web server, and no object store.
+        kind: of store, whose answer it is.
     """
 
     answer: StoreAnswer
     retry_after: float = 0.0
     keyless: bool = False
-    web: bool = False
+    kind: StoreKind = StoreKind.S3
 
     @property
     def meaning(self) -> Meaning:
-        return judge(self.answer, keyless=self.keyless, web=self.web)
+        return judge(self.answer, keyless=self.keyless, kind=self.kind)
 
     @property
     def passes(self) -> bool:
         busy = self.answer.status in _AGAIN or self.answer.code in _AGAIN_CODES
         return busy or self.meaning.cause is Cause.BUSY
+
+
+def kind_of(uri: str) -> StoreKind:
+    """The kind of store that a source lies in."""
+    return store_kind(uri.partition("://")[0].lower())
 
 
 def refusal(
@@ -45,12 +59,12 @@ def refusal(
     region: str = "",
     retry_after: str = "",
     keyless: bool = False,
-    web: bool = False,
+    kind: StoreKind = StoreKind.S3,
 ) -> PageRefusal:
     """An answer by its status, the beginning of its text, and two of its headers."""
     return PageRefusal(
         keyless=keyless,
-        web=web,
+        kind=kind,
         answer=read_answer(status, text, region=region),
         retry_after=min(float(retry_after), 60.0) if retry_after.isdecimal() else 0.0,
     )
@@ -80,15 +94,15 @@ def _explained(refused: PageRefusal) -> tuple[str, str]:
         return "the store is busy, or a part of it is away", "it is tried again; see the store if it goes on"
     if refused.keyless and meaning.of_keys:
         return meaning.reason, meaning.remedy
-    if refused.web:
+    if refused.kind is StoreKind.WEB:
         return meaning.reason, meaning.remedy or "check spec.source.uri and spec.source.options"
     match meaning.cause:
-        case Cause.DENIED:
+        case Cause.DENIED if refused.kind is StoreKind.S3:
             return "the source refused the credentials", (
                 "check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef, and that their account "
                 "may list the prefix (s3:ListBucket)"
             )
-        case Cause.MISSING:
+        case Cause.MISSING | Cause.NO_BUCKET:
             return "there is no such bucket, or what answers at the endpoint is no object store", (
                 "check the path in spec.source.uri, and host and port of spec.source.options.endpoint"
             )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol, Self, runtime_checkable
 
-from tdcs.api.source_uri import canonical_endpoint, is_folder, is_web
+from tdcs.api.source_uri import canonical_endpoint, is_folder, is_native_only
 from tdcs.model.redaction import redact
 
 
@@ -52,12 +52,14 @@ class Source:
     """Where a dataset is at home.
 
     Attributes:
-        uri: `s3://bucket/prefix`, `file:///folder` on every cache node, or a web source (`http`, `https`, `hf`).
+        uri: `s3://bucket/prefix`, `file:///folder` on every cache node, a bucket of Google Cloud
+            Storage (`gs://bucket/prefix`), or a web source (`http`, `https`, `hf`).
         options: The friendly names of a Dataset's `spec.source.options`: for S3 `endpoint` (URL), `region`,
             `pathStyle` and `requesterPays` ("true" or "false"). An engine refuses names it does not know, with the list
             of those it does.
         credentials: The key pair, `NO_KEYS` for a public source, or None for a folder. Of a web source a user and a
-            password, or a session token alone, which is sent as a bearer token.
+            password, or a session token alone, which is sent as a bearer token; of Google Cloud Storage a service
+            account, its private key in PEM, and the id of that key as session token, or a bearer token alone.
         address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
         ca_bundle: Authorities in PEM that are trusted for its store beside the public ones.
         redirects: Endpoints, by which a web source may redirect its readers although they are inside the cluster.
@@ -85,7 +87,7 @@ class Source:
             return dict(self.options)
         there = canonical_endpoint(endpoint)
         reached = {**self.options, "endpoint": str(there.at(self.address) if self.address else there)}
-        if self.address and is_web(self.uri):
+        if self.address and is_native_only(self.uri):
             reached["host"] = str(there).partition("://")[2]
         return reached
 

@@ -7,7 +7,7 @@ from tests.controlplane.validation.objects import MAKERS, POD, dataset, edited
 from tests.support.kube import Kube, KubeRequestError
 
 BAD = [
-    ("Dataset", "spec.source.uri", "ftp://host/data", "the scheme must be s3, file, http, https or hf"),
+    ("Dataset", "spec.source.uri", "ftp://host/data", "the scheme must be s3, gs, file, http, https or hf"),
     ("Dataset", "spec.source.uri", "http://me:secret@host/data", "without a user before the host"),
     ("Dataset", "spec.source.uri", "https://host/data/../up", "without '..'"),
     ("Dataset", "spec.source.uri", "https://host/data?token=1", "without '..'"),
@@ -52,8 +52,27 @@ BAD = [
         "Dataset",
         "spec.source",
         {"uri": "https://host/data", "options": {"endpoint": "https://other"}},
-        "endpoint one of s3 and hf sources",
+        "endpoint one of s3, gs and hf sources",
     ),
+    (
+        "Dataset",
+        "spec.source",
+        {"uri": "hf://team/model", "options": {"region": "eu"}},
+        "region, pathStyle and requesterPays are options of s3 sources",
+    ),
+    (
+        "Dataset",
+        "spec.source",
+        {"uri": "gs://bucket/data", "options": {"pathStyle": True}},
+        "region, pathStyle and requesterPays are options of s3 sources",
+    ),
+    (
+        "Dataset",
+        "spec.source.uri",
+        "gs:///data",
+        "a bucket of Google Cloud Storage is named as gs://bucket/prefix",
+    ),
+    ("Dataset", "spec.source.uri", "gs://me@bucket/data", "a bucket of Google Cloud Storage is named as"),
     ("Dataset", "spec.source.uri", "file://data/x", "the folder must be absolute: write file:///folder"),
     ("Dataset", "spec.source.uri", "file:///", "the folder is missing after the three slashes"),
     ("Dataset", "spec.source.uri", "file:///nfs/data", "a file source has neither secretRef nor options"),

@@ -16,6 +16,7 @@ import pytest
 from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
 from tests.support.dataplane.agents import NOBODY, fill
 from tests.support.programs.bucket_store import KEYS, BucketStore, serving
+from tests.support.programs.google_store import google_store, key_file
 from tests.support.programs.ports import free_ports
 from tests.support.programs.web_server import WebServer, web_server
 from tests.support.twins.engine import MemoryEngine
@@ -272,3 +273,27 @@ async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio
     await server.delete(DATASETS, name="pictures", namespace="n")
     await cluster.until(lambda: not server.store(DATASETS) and not world.mounts)
     await eventually_async(lambda: not list(world.agents[left].disk.spool.iterdir()), deadline=60)
+
+
+async def test_a_bucket_of_google_is_loaded_and_read_with_a_service_accounts_key(world: World) -> None:
+    cluster, server = world.cluster, world.cluster.server
+    objects = {f"pictures/{name}": content for name, content in FILES.items()}
+    with google_store(world.folder / "google", files=objects) as google:
+        await server.merge(
+            CACHE_CLUSTERS,
+            name="default",
+            namespace=names.SYSTEM_NAMESPACE,
+            patch={"spec": {"sources": [{"name": "google", "endpoints": [google.endpoint]}]}},
+        )
+        await cluster.create_secret("google", {"key.json": key_file()})
+        await cluster.create_dataset(
+            source={
+                "uri": "gs://pictures/data",
+                "options": {"endpoint": google.endpoint},
+                "secretRef": {"name": "google"},
+            },
+            placement={"mode": "Partition", "nodeCount": 2},
+        )
+        await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=240)
+        assert cluster.status()["cachedBytes"] == BYTES
+        await world.reads(*NODES)

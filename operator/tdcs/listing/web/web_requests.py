@@ -21,6 +21,7 @@ import aiohttp
 from yarl import URL
 
 from tdcs.decide.redirection import MOST_REDIRECTIONS, REDIRECTIONS, Hop, next_hop, refused_address
+from tdcs.decide.store_refusal import StoreKind
 from tdcs.engine.tls_failures import explain_certificate
 from tdcs.listing.page_requests import read_document
 from tdcs.listing.store_answers import PageRefusal, error_of, no_answer, not_trusted, refusal
@@ -165,7 +166,7 @@ class WebRequests:
                 await read_document(answer),
                 retry_after=answer.headers.get("Retry-After", ""),
                 keyless=self._keyless,
-                web=True,
+                kind=StoreKind.WEB,
             )
         )
 

@@ -5,15 +5,19 @@ import binascii
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from tdcs.api import names
 from tdcs.api.dataset import DatasetSpec
-from tdcs.api.source_uri import is_folder, is_web
+from tdcs.api.source_uri import is_folder, parse_source_uri
 from tdcs.control.context import Context, Settings
 from tdcs.decide.problem import RETRY_SOON, Refusal
+from tdcs.engine.google_requests import private_key
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.cache_engine import NO_KEYS, Credentials
 from tdcs.model.kube_resources import SECRETS
 
+_GOOGLES_TYPES: Final = ("authorized_user", "external_account", "impersonated_service_account")
 _TEMPORARY: Final = "ASIA"
 """What Amazon's ids of temporary keys begin with."""
 
@@ -43,18 +47,20 @@ async def read_credentials(
             ),
             retry_after=RETRY_SOON,
         )
+    scheme = parse_source_uri(spec.source.uri).scheme
     if secret is None:
-        keys = (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)
-        wanted = (
-            f"the key {names.SECRET_TOKEN}" if is_web(spec.source.uri) else f"the keys {' and '.join(keys)}"
-        )
+        wanted = f"the keys {names.SECRET_ACCESS_KEY_ID} and {names.SECRET_SECRET_ACCESS_KEY}"
+        if scheme != "s3":
+            wanted = f"the key {names.SECRET_KEY_FILE if scheme == 'gs' else names.SECRET_TOKEN}"
         return Refusal(
             reason="SecretNotFound",
             message=f"{where} does not exist: create it with {wanted}, or correct the reference",
             retry_after=RETRY_SOON,
         )
     data = secret.get("data") or {}
-    if is_web(spec.source.uri):
+    if scheme == "gs":
+        return _of_google(data, where)
+    if scheme != "s3":
         return _of_web(data, where)
     found = {key: _value(data, key) for key in (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)}
     for key, value in found.items():
@@ -76,6 +82,47 @@ async def read_credentials(
         access_key_id=account,
         secret_access_key=found[names.SECRET_SECRET_ACCESS_KEY],
         session_token=token,
+    )
+
+
+class _KeyFile(msgspec.Struct, frozen=True):
+    """A key file as Google's tools write it."""
+
+    type: str = ""
+    client_email: str = ""
+    private_key: str = ""
+    private_key_id: str = ""
+
+
+def _of_google(data: Mapping[str, str], where: str) -> Credentials | Refusal:
+    """A service account's key file, or an access token."""
+    text, token = _value(data, names.SECRET_KEY_FILE), _value(data, names.SECRET_TOKEN)
+    if not text and token and not any(character.isspace() for character in token):
+        return Credentials(access_key_id="", secret_access_key="", session_token=token)
+    if not text:
+        return _incomplete(
+            f"{where} has neither a usable {names.SECRET_KEY_FILE}, the key file of a service account, nor a "
+            f"{names.SECRET_TOKEN}: add the one or the other"
+        )
+    file = f"the key {names.SECRET_KEY_FILE} of {where}"
+    again = "create a key of the account (gcloud iam service-accounts keys create), and put its file there"
+    try:
+        found = msgspec.json.decode(text, type=_KeyFile)
+    except msgspec.MsgspecError:  # which may quote what it has found
+        return _incomplete(f"{file} is no JSON as Google writes it: {again}")
+    if found.type != "service_account":
+        kind = f"of the type {found.type}" if found.type in _GOOGLES_TYPES else "of no type that is known"
+        return _incomplete(f"{file} is {kind}, and a service account's is needed: {again}")
+    if not found.client_email:
+        return _incomplete(f"{file} has no client_email: {again}")
+    try:
+        private_key(found.private_key)
+    except ValueError as error:
+        return _incomplete(f"{file} has a private_key that cannot be used ({error}): {again}")
+    return Credentials(
+        access_key_id=found.client_email,
+        secret_access_key=found.private_key,
+        session_token=found.private_key_id,
     )
 
 

@@ -14,6 +14,7 @@ from tdcs.engine.confined_path import open_beneath, open_plain_folder
 from tdcs.model.agent_state import FileFailure, SourceAccess
 from tdcs.node.agent.backoff import FIRST_SECONDS, pause
 from tdcs.node.agent.mount.bucket_source import BucketReader
+from tdcs.node.agent.mount.google_source import GoogleReader
 from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.agent.mount.request_window import PatientReader, RequestWindow
 from tdcs.node.agent.mount.source_pieces import (
@@ -221,6 +222,8 @@ def open_source(access: SourceAccess) -> SourceReader:
         source = parse_source_uri(access.uri)
         if source.scheme == "file":
             return FolderReader(source.folder)
+        if source.scheme == "gs":
+            return GoogleReader(access, source)
         return WebReader(access) if source.scheme in WEB_SCHEMES else BucketReader(access, source)
     except ValueError as error:
         raise SourceFailureError("SourceAway", f"this agent cannot read the source: {error}") from error

@@ -10,7 +10,15 @@ from typing import Final
 from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, NewConnectionError, SSLError
 from urllib3.exceptions import TimeoutError as HttpTimeoutError
 
-from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, Meaning, StoreAnswer, judge, read_answer
+from tdcs.decide.store_refusal import (
+    LONGEST_ANSWER,
+    Cause,
+    Meaning,
+    StoreAnswer,
+    StoreKind,
+    judge,
+    read_answer,
+)
 from tdcs.engine.tls_failures import explain_certificate
 from tdcs.model.agent_state import FailureCode
 from tdcs.model.redaction import redact
@@ -48,8 +56,10 @@ class StoreRefusalError(SourceFailureError):
         meaning: what that means.
     """
 
-    def __init__(self, answer: StoreAnswer, *, secrets: Sequence[str], web: bool = False) -> None:
-        meaning = judge(answer, keyless=not any(secrets), web=web)
+    def __init__(
+        self, answer: StoreAnswer, *, secrets: Sequence[str], kind: StoreKind = StoreKind.S3
+    ) -> None:
+        meaning = judge(answer, keyless=not any(secrets), kind=kind)
         super().__init__(
             _CODES.get(meaning.cause, "Denied"),
             redact(text=_text(answer, meaning), secrets=secrets),

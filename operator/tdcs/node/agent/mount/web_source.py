@@ -21,7 +21,7 @@ from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from tdcs.decide.redirection import MOST_REDIRECTIONS, REDIRECTIONS, Hop, next_hop, refused_address
-from tdcs.decide.store_refusal import LONGEST_ANSWER, read_answer
+from tdcs.decide.store_refusal import LONGEST_ANSWER, StoreKind, read_answer
 from tdcs.engine.tls_failures import trusting
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.web_address import authorization, web_address
@@ -236,7 +236,9 @@ class WebReader:
     def _check(self, extent: Extent, answer: BaseHTTPResponse, linked: str) -> None:
         if answer.status not in (200, 206):
             document = answer.read(LONGEST_ANSWER, decode_content=False)
-            raise StoreRefusalError(read_answer(answer.status, document), secrets=self._secrets, web=True)
+            raise StoreRefusalError(
+                read_answer(answer.status, document), secrets=self._secrets, kind=StoreKind.WEB
+            )
         packed = answer.headers.get("Content-Encoding", "identity")
         if packed.lower() != "identity":
             raise unanswered(

@@ -3,7 +3,9 @@
 import base64
 from typing import Any
 
+import pytest
 from tests.support.caches import MemoryCaches
+from tests.support.programs.google_store import ACCOUNT, key_file
 from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.builders import dataset_object
 from tests.unit.kube.fake import ScriptedApi, error
@@ -108,3 +110,41 @@ async def test_temporary_keys_without_their_token_are_refused_with_a_sentence() 
     assert "hidden" not in found.message
     empty = await refusal(secret(accessKeyId="AKIAME", secretAccessKey="hidden", sessionToken=" "), **NAMED)
     assert "sessionToken" in empty.message
+
+
+GOOGLE = {"uri": "gs://bucket/data", **NAMED}
+
+
+async def test_a_service_account_is_taken_from_its_key_file() -> None:
+    answer = secret(**{"key.json": key_file()})
+    found = await read_credentials(context=context(SecretApi(answer)), namespace="n", spec=spec(**GOOGLE))
+    assert isinstance(found, Credentials)
+    assert found.access_key_id == ACCOUNT
+    assert found.secret_access_key.startswith("-----BEGIN PRIVATE KEY-----")
+    token = await read_credentials(
+        context=context(SecretApi(secret(token="ya29.x"))), namespace="n", spec=spec(**GOOGLE)
+    )
+    assert token == Credentials(access_key_id="", secret_access_key="", session_token="ya29.x")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"accessKeyId": "a", "secretAccessKey": "b"}, "neither a usable key.json"),
+        ({"token": "two words"}, "neither a usable key.json"),
+        ({"key.json": "secret but no JSON"}, "is no JSON as Google writes it"),
+        ({"key.json": '["secret"]'}, "is no JSON as Google writes it"),
+        ({"key.json": key_file(type="external_account")}, "is of the type external_account"),
+        ({"key.json": key_file(type="secret")}, "is of no type that is known"),
+        ({"key.json": key_file(client_email="")}, "has no client_email"),
+        ({"key.json": key_file(private_key="secret")}, "no private key in PEM"),
+    ],
+)
+async def test_a_key_file_that_cannot_be_used_is_refused_with_a_sentence(
+    values: dict[str, str], said: str
+) -> None:
+    found = await refusal(secret(**values), **GOOGLE)
+    assert found.reason == "SecretIncomplete"
+    assert said in found.message
+    assert "Secret n/keys (spec.source.secretRef)" in found.message
+    assert "secret but" not in found.message

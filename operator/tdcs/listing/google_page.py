@@ -1,0 +1,69 @@
+"""A page of the listing of a bucket of Google Cloud Storage."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+
+from tdcs.api.source_uri import SourceUri
+from tdcs.listing.listed_page import ListedPage
+from tdcs.listing.page_requests import PageError
+from tdcs.model.file_ids import plain_etag
+
+
+class _Object(msgspec.Struct, frozen=True):
+    """An object as the API names it: numbers are strings."""
+
+    name: str
+    size: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,19}$")]
+    generation: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
+
+
+class _Page(msgspec.Struct, frozen=True, rename="camel"):
+    items: list[_Object] = []
+    prefixes: list[str] = []
+    next_page_token: str = ""
+
+
+class GooglePage(ListedPage):
+    """The sink of a page. The tag of an object is its generation: it has another one whenever it is written.
+
+    Args:
+        after: the key behind which the listing goes on, which may come again.
+    """
+
+    def __init__(self, prefix: bytes, *, after: bytes = b"") -> None:
+        super().__init__(prefix)
+        self._after: Final = after
+
+    def finish(self) -> str:
+        text = self.taken()
+        try:
+            page = msgspec.json.decode(text, type=_Page)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PageError(f"a page is none of Google Cloud Storage, or was cut off: {error}") from error
+        self.folders = [_bytes(each) for each in page.prefixes]
+        found = [(_bytes(each.name), each) for each in page.items]
+        if found and found[0][0] == self._after:
+            del found[0]
+        self.take(
+            [key for key, _ in found],
+            [int(each.size) for _, each in found],
+            [plain_etag(each.generation).encode() for _, each in found],
+        )
+        return page.next_page_token
+
+
+def page_sink(uri: SourceUri, prefix: bytes, *, after: bytes = b"") -> Callable[[], ListedPage]:
+    """What gives an empty sink for a page of a source.
+
+    Args:
+        prefix: what all keys begin with.
+        after: the key behind which the listing goes on.
+    """
+    return partial(GooglePage, prefix, after=after) if uri.scheme == "gs" else partial(ListedPage, prefix)
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
