@@ -7,7 +7,7 @@ Inside a namespace the order is priority, then age.
 """
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tdcs.model.pod_resources import PODS, Amounts
@@ -39,12 +39,11 @@ def sum_of(parts: Iterable[Amounts]) -> dict[str, int]:
 
 def dominant_share(amounts: Amounts, *, total: Amounts) -> float:
     """The largest part of any resource; 0 of nothing. The number of pods is nobody's concern."""
-    parts = (
-        value / total[name]
-        for name, value in amounts.items()
-        if name != PODS and value > 0 and total.get(name, 0) > 0
-    )
-    return max(parts, default=0.0)
+    largest = 0.0
+    for name, value in amounts.items():
+        if name != PODS and value > 0 and (all_ := total.get(name, 0)) > 0:
+            largest = max(largest, value / all_)
+    return largest
 
 
 def turns(
@@ -64,34 +63,29 @@ def turns(
         total: what all nodes have together.
         weights: of each namespace; 1 where none is named. One of weight 0 comes after all others.
     """
-    queues: dict[str, list[W]] = {}
-    for job in sorted(waiting, key=order, reverse=True):
-        queues.setdefault(job.owner, []).append(job)  # the first one last, to be popped
+    queues: dict[str, list[tuple[Any, W]]] = {}
+    keyed = sorted(((order(job), job) for job in waiting), key=lambda pair: pair[0], reverse=True)
+    for pair in keyed:
+        queues.setdefault(pair[1].owner, []).append(pair)  # the first one last, to be popped
     if len(queues) < 2:
-        return [job for jobs in queues.values() for job in reversed(jobs)]
+        return [job for _, job in reversed(keyed)]
     taken = {owner: dict(used.get(owner, {})) for owner in queues}
-    heap = [_entry(owner, taken[owner], queues[owner], order, total, weights) for owner in queues]
+
+    def entry(owner: str) -> tuple[bool, float, Any, str]:
+        """What sorts a namespace: its share; of equal ones the order of their first jobs."""
+        weight, share = weights.get(owner, 1.0), dominant_share(taken[owner], total=total)
+        return (weight <= 0, share / weight if weight > 0 else share, queues[owner][-1][0], owner)
+
+    heap = [entry(owner) for owner in queues]
     heapq.heapify(heap)
     found = []
     while heap:
         owner = heapq.heappop(heap)[-1]
-        job = queues[owner].pop()
+        job = queues[owner].pop()[1]
         found.append(job)
+        mine = taken[owner]
         for name, value in job.asks.items():
-            taken[owner][name] = taken[owner].get(name, 0) + value
+            mine[name] = mine.get(name, 0) + value
         if queues[owner]:
-            heapq.heappush(heap, _entry(owner, taken[owner], queues[owner], order, total, weights))
+            heapq.heappush(heap, entry(owner))
     return found
-
-
-def _entry(
-    owner: str,
-    taken: Amounts,
-    queue: Sequence[W],
-    order: Callable[[W], Any],
-    total: Amounts,
-    weights: Mapping[str, float],
-) -> tuple[bool, float, Any, str]:
-    """What sorts a namespace: its share; of equal ones the order of their first jobs."""
-    weight, share = weights.get(owner, 1.0), dominant_share(taken, total=total)
-    return (weight <= 0, share / weight if weight > 0 else share, order(queue[-1]), owner)

@@ -10,7 +10,7 @@ freely, because that wait has its own bound, the readiness timeout.
 
 import heapq
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -204,7 +204,7 @@ class _Pass:
         ]
         jobs = in_rank_order(jobs)
         preempts = preempts and any(map(is_able, jobs))
-        jobs = _in_turns(jobs, shares=shares, capacity=nodes.capacity, preempts=preempts)
+        jobs = _in_turns(jobs, shares=shares, total=lambda: empty.total(nodes.capacity), preempts=preempts)
         self._jobs = sorted(jobs, key=lambda job: job.order)
         self._before = {job.uid: job.passed for job in waiting}
         self._kept = KeptShares()
@@ -554,7 +554,7 @@ class _Pass:
 
 
 def _in_turns(
-    jobs: Sequence[QueuedJob], *, shares: Shares | None, capacity: Mapping[str, Amounts], preempts: bool
+    jobs: Sequence[QueuedJob], *, shares: Shares | None, total: Callable[[], Amounts], preempts: bool
 ) -> list[QueuedJob]:
     """The jobs with their turns, and those of the workers that elastic ones ask for beyond those they enter with."""
     if len({job.owner for job in jobs}) < 2:
@@ -568,7 +568,7 @@ def _in_turns(
             ordered,
             order=lambda job: job.order,
             used=shares.used,
-            total=fair_share.sum_of(capacity.values()),
+            total=total(),
             weights=shares.weights,
         )
     if preempts:
@@ -586,6 +586,13 @@ class EmptyNodes:
     def __init__(self) -> None:
         self._room: RoomTable | None = None
         self._known: dict[DemandKey, bool] = {}
+        self._total: Amounts | None = None
+
+    def total(self, capacity: Mapping[str, Amounts]) -> Amounts:
+        """What all nodes have together; `capacity`: what each has, which stays the same."""
+        if self._total is None:
+            self._total = fair_share.sum_of(capacity.values())
+        return self._total
 
     def holds(self, job: QueuedJob, capacity: Mapping[str, Amounts]) -> bool:
         """Whether a job would fit; `capacity`: what each node has when it is empty, which stays the same."""

@@ -47,10 +47,7 @@ class NodesLeft:
     ) -> None:
         gpus = names.GPU_RESOURCE
         self._sizes = {node: size.get(gpus, 0) for node, size in capacity.items()}
-        there = set(room.names)
-        self._empty = empty_nodes(
-            free={node: room.left(node, gpus) for node in self._sizes if node in there}, sizes=self._sizes
-        )
+        self._empty = empty_nodes(free=room.column(gpus), sizes=self._sizes)
         self._pods: Counter[_PodKind] = Counter()
         self._counted: set[str] = set()
         self._aside = frozenset[str]()

@@ -7,6 +7,7 @@ queue asks for thousands of jobs and nodes, whose numbers users choose: a loop o
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,9 +40,8 @@ class RoomTable:
         resources = sorted({resource for amounts in free.values() for resource in amounts})
         self._column = {resource: column for column, resource in enumerate(resources)}
         self._free = np.zeros((len(resources), len(self.names)), dtype=np.int64)
-        for row, name in enumerate(self.names):
-            for resource, amount in free[name].items():
-                self._free[self._column[resource], row] = max(min(amount, _MOST), -_MOST)
+        for resource, column in self._column.items():
+            self._free[column] = _cells([free[name].get(resource, 0) for name in self.names])
         self._masks: dict[frozenset[str], _Mask] = {}
         self._totals = {resource: self._sum(resource) for resource in resources}
 
@@ -98,7 +98,7 @@ class RoomTable:
     ) -> tuple[int, list[str]]:
         """Take the room of those pods that find some; gives their number, and the nodes."""
         taken = []
-        for group in groups:
+        for group in _merged(groups):
             found = self._fill(group, scarce=scarce, but=but, partly=True)
             taken.append((group, found or ()))
         return sum(count for _, rows in taken for _, count in rows), self._note(taken)
@@ -136,8 +136,7 @@ class RoomTable:
     def total(self, resource: str, *, rows: _Mask) -> int:
         """What these rows have left of a resource."""
         column = self._column.get(resource)
-        values = [] if column is None else self._free[column, rows].tolist()
-        return sum(value for value in values if value > 0)
+        return 0 if column is None else total_of(self._free[column, rows])
 
     def count(self, group: PodGroup) -> int:
         """How many of equal pods would fit, at most as many as there are."""
@@ -148,6 +147,12 @@ class RoomTable:
         column = self._column.get(resource)
         return 0 if column is None else int(self._free[column, self._row[node]])
 
+    def column(self, resource: str) -> dict[str, int]:
+        """What each node has left of a resource."""
+        column = self._column.get(resource)
+        values = [0] * len(self.names) if column is None else self._free[column].tolist()
+        return dict(zip(self.names, values, strict=True))
+
     def amounts(self) -> dict[str, Amounts]:
         """What each node has left."""
         columns = [(resource, self._free[column].tolist()) for resource, column in self._column.items()]
@@ -157,8 +162,7 @@ class RoomTable:
         }
 
     def _sum(self, resource: str) -> int:
-        # As Python's numbers, which do not overflow.
-        return sum(value for value in self._free[self._column[resource]].tolist() if value > 0)
+        return total_of(self._free[self._column[resource]])
 
     def _lacks(self, group: PodGroup) -> bool:
         """Whether all nodes together have too little: most of a full cluster's jobs are told so, without a look."""
@@ -238,3 +242,30 @@ class RoomTable:
                 if asked > 0 and pods:
                     self._totals[resource] -= pods * asked
         return [self.names[row] for row in rows]
+
+
+def total_of(amounts: _Rows) -> int:
+    """The sum of those above 0. Where it may not stay in a cell it is that of Python's numbers."""
+    some = amounts[amounts > 0]
+    if not len(some):
+        return 0
+    return int(some.sum()) if int(some.max()) <= _MOST // len(some) else sum(some.tolist())
+
+
+def _cells(amounts: list[int]) -> _Rows:
+    """Amounts as cells of the table."""
+    try:
+        return np.clip(np.array(amounts, dtype=np.int64), -_MOST, _MOST)
+    except OverflowError:
+        return np.array([max(min(amount, _MOST), -_MOST) for amount in amounts], dtype=np.int64)
+
+
+def _merged(groups: Iterable[PodGroup]) -> list[PodGroup]:
+    """The groups with equal ones as one: that takes the same room, as each node is filled before the next."""
+    found: dict[tuple[frozenset[tuple[str, int]], frozenset[str] | None], list[PodGroup]] = {}
+    for group in groups:
+        found.setdefault((frozenset(group.request.items()), group.nodes), []).append(group)
+    return [
+        same[0] if len(same) == 1 else replace(same[0], count=sum(group.count for group in same))
+        for same in found.values()
+    ]

@@ -456,6 +456,7 @@ class GangQueue:
         self.turns.keep(keys)
         self.requeues.drop_others(keys)
         self._demands.keep(keys)
+        self._collector.facts.keep(keys)
         for key in entries.news:
             self._wake(key)
         stale = {job.uid for job in (*found.admitted, *asking) if self._is_stale(job, stores, live)}

@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tdcs.api import names
@@ -12,6 +11,7 @@ from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.control.context import Stores
 from tdcs.control.job.queue import queue_snapshot
 from tdcs.control.job.queue.data_pictures import DataPictures
+from tdcs.control.job.queue.job_facts import EPOCH, KnownFacts
 from tdcs.control.job.queue.pod_demand import PodDemand, PodDemands
 from tdcs.control.job.queue.turns import Turns
 from tdcs.control.job_index import indexed
@@ -59,9 +59,11 @@ class Entries:
             for gone_by, takes in queue_snapshot.taken_by_deleted(stores).items()
         ]
         self.news: list[Key] = []
+        self.now = seconds_between(EPOCH, now)
         self.holder, self.aside = "", frozenset[str]()
         self.weights = share_weights(stores.namespaces)
         self.asking: dict[str, str] = {}
+        self.stopped: dict[str, bool] = {}
         self._nodes = stores.nodes
 
     def schedule(
@@ -139,7 +141,9 @@ class Collector:
         turns: Turns,
         max_passes: int = MAX_PASSES,
         kueue: bool = False,
+        facts: KnownFacts | None = None,
     ) -> None:
+        self.facts = facts or KnownFacts()
         self._stores = stores
         self._demands = demands
         self._room = room
@@ -158,14 +162,17 @@ class Collector:
             turns=turns,
             max_passes=self._max_passes,
             kueue=self._kueue,
+            facts=self.facts,
         )
 
     def requests_of(self, obj: Object) -> tuple[PlaceRequest, ...]:
         """The places that a job takes at its datasets."""
+        metadata = obj["metadata"]
+        datasets = self.facts.of(str(metadata.get("uid", "")), obj).datasets
+        if not datasets:
+            return ()
         return job_places.requests_of(
-            namespace=obj["metadata"].get("namespace", ""),
-            datasets=datasets_of(obj),
-            known=self._stores.datasets,
+            namespace=metadata.get("namespace", ""), datasets=datasets, known=self._stores.datasets
         )
 
     def places_but(self, uid: str) -> CopyPlaces:
@@ -173,9 +180,9 @@ class Collector:
         found = CopyPlaces()
         for key, obj in self._stores.live_jobs().items():
             other = str(obj["metadata"].get("uid", ""))
-            admitted = queue_snapshot.conditions_by_type(obj).get(names.ADMITTED) == "True"
-            going = obj["metadata"].get("deletionTimestamp")
-            if (admitted or self._turns.of(other).admitted is not None) and other != uid and not going:
+            facts = self.facts.of(other, obj)
+            admitted = facts.admitted or self._turns.of(other).admitted is not None
+            if admitted and other != uid and not facts.going:
                 found.take(key, self.requests_of(obj))
         return found
 
@@ -212,7 +219,8 @@ class Collector:
 
     def collect(self) -> "Entries":
         """All jobs of the cluster that have not ended. One that cannot be understood stops no other."""
-        entries, turns = Entries(self._stores, now=self._turns.now()), self._turns
+        now, turns = self._turns.now(), self._turns
+        entries = Entries(self._stores, now=now)
         for key, obj in self._stores.live_jobs().items():
             uid = str(obj["metadata"].get("uid", ""))
             try:
@@ -231,27 +239,29 @@ class Collector:
 
     def _enter(self, entries: "Entries", key: Key, obj: Object, uid: str) -> None:
         """Put a job into the pass: as one that waits, one with reserved pods, or not at all."""
-        metadata, demand, turns = obj["metadata"], self._demands.of(obj), self._turns
+        demand, turns, facts = self._demands.of(obj), self._turns, self.facts.of(uid, obj)
         turn = turns.learn(uid, obj)
-        conditions = queue_snapshot.conditions_by_type(obj)
-        if demand is None or metadata.get("deletionTimestamp") or demand.spec.run_policy.suspend:
-            if demand is not None or metadata.get("deletionTimestamp"):
+        if demand is None or facts.going or demand.spec.run_policy.suspend:
+            if demand is not None or facts.going:
                 self._occupies(entries, key, uid, leaves=demand is None or demand.grace <= LONGEST_GRACE)
             return
         priority = self._demands.priority(demand.priority_class)
         missing_class = self._demands.missing_class(demand.priority_class)
         spec, quotas = demand.spec, entries.quotas.get(key[0], ())
-        admitted = conditions.get(names.ADMITTED) == "True"
+        admitted = facts.admitted
         if admitted and turn.admitted is not None:
             turn = turns.change(uid, admitted=None)  # from now on its status says so
-        if admitted and turn.workers is not None and turn.workers <= (_admitted_workers(obj) or 0):
+        if admitted and turn.workers is not None and turn.workers <= (facts.admitted_workers or 0):
             turn = turns.change(uid, workers=None)
         replicas = self.replicas(obj, demand)
         places = self.requests_of(obj)
         by_kueue = bool(local_queue(obj, kueue=self._kueue))
-        is_stopped = stop_policy(self._stores.namespaces, key[0]) is not StopPolicy.NONE
+        if key[0] not in entries.stopped:
+            policy = stop_policy(self._stores.namespaces, key[0])
+            entries.stopped[key[0]] = policy is not StopPolicy.NONE
+        is_stopped = entries.stopped[key[0]]
         runs = admitted or turn.admitted is not None
-        pauses = turns.pause_left(uid) is not None
+        pauses = bool(turn.until) and turns.pause_left(uid) is not None
         # One that lost its turn by no fault of its own keeps the nodes that are set aside for it, a few times.
         keeps_turn = turn.passed >= self._max_passes and turn.attempts <= KEPT_TURNS
         if runs:
@@ -261,15 +271,16 @@ class Collector:
             entries.reserved += reserved
             entries.allowances.take(key[0], taken)
             entries.places.take(key, places)
-            groups, present, ready = reserved, placed, True
+            # With all its pods: that is what the job takes while it runs.
+            groups = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present={})
+            ready = True
         elif by_kueue or is_stopped:
             self._occupies(entries, key, uid, leaves=demand.grace <= LONGEST_GRACE)
             return
         elif queues(spec, places) and (not pauses or keeps_turn):
             gang = replicas if spec.scheduling.gang else {}  # without one its pods come as they find room
             groups = queue_snapshot.pod_groups(demand, replicas=gang, room=self._room, present={})
-            present = {}
-            ready = turn.asks or pauses or conditions.get(names.DATA_READY) == "True"
+            ready = turn.asks or pauses or facts.data_ready
             ready = ready and not missing_class
         else:
             self._occupies(entries, key, uid, leaves=demand.grace <= LONGEST_GRACE)
@@ -293,13 +304,13 @@ class Collector:
                     started=entries.started.get(uid),
                     deadline=spec.run_policy.active_deadline_seconds,
                     grace=demand.grace,
-                    now=seconds_between(queue_snapshot.EPOCH, turns.now()),
+                    now=entries.now,
                 ),
                 measured_in=measured_in(
                     started=entries.started.get(uid),
                     ran=self._ran(key[0], demand),
                     grace=demand.grace,
-                    now=seconds_between(queue_snapshot.EPOCH, turns.now()),
+                    now=entries.now,
                 ),
             )
         if turn.aside_since:
@@ -308,19 +319,17 @@ class Collector:
             key=key,
             uid=uid,
             priority=priority,
-            submitted=seconds_between(
-                queue_snapshot.EPOCH, metadata.get("creationTimestamp", queue_snapshot.EPOCH)
-            ),
+            submitted=facts.submitted,
             data_ready=ready,
             passed=turn.passed,
             pauses=pauses,
             groups=tuple(groups),
-            charges=queue_snapshot.quota_charges(quotas, demand, replicas=replicas, present=present)
-            if spec.scheduling.gang
+            charges=queue_snapshot.quota_charges(quotas, demand, replicas=replicas, present={})
+            if spec.scheduling.gang and not runs
             else (),
             access=places,
             rank=spec.scheduling.rank,
-            waited=_waited(obj, now=turns.now()),
+            waited=max(entries.now - facts.waits_since, 0.0) if facts.waits_since is not None else 0.0,
             lasts=ends_in(
                 started=None, deadline=spec.run_policy.active_deadline_seconds, grace=demand.grace, now=0.0
             ),
@@ -337,8 +346,7 @@ class Collector:
             if turn.nodes_since:
                 entries.asking[uid] = turn.nodes_since
             return
-        pods = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present={})
-        entries.running.append(replace(job, groups=tuple(pods), data_ready=True))
+        entries.running.append(job)
         if (growing := job.growing()) is not None:
             entries.waiting.append(growing)
 
@@ -380,23 +388,12 @@ class Collector:
         found = {role: each.replicas for role, each in roles.items()}
         if spec.is_elastic_gang and spec.elastic is not None:
             uid = obj["metadata"].get("uid", "")
-            admitted = queue_snapshot.conditions_by_type(obj).get(names.ADMITTED) == "True"
-            granted = self._turns.of(uid).workers
-            known = (_admitted_workers(obj) or found["Worker"]) if admitted else spec.elastic.min_replicas
+            facts, granted = self.facts.of(uid, obj), self._turns.of(uid).workers
+            known = (
+                (facts.admitted_workers or found["Worker"]) if facts.admitted else spec.elastic.min_replicas
+            )
             found["Worker"] = min(found["Worker"], max(granted or 0, known))
         return found
-
-
-def _waited(obj: Object, *, now: str) -> float:
-    """Seconds that a job has waited: since it was created, resumed, or lost its place."""
-    conditions = {each.get("type"): each for each in (obj.get("status") or {}).get("conditions") or ()}
-    times = [
-        str(conditions[kind].get("lastTransitionTime") or "")
-        for kind in (names.ADMITTED, names.SUSPENDED)
-        if conditions.get(kind, {}).get("status") == "False"
-    ]
-    since = max([str(obj["metadata"].get("creationTimestamp") or ""), *times])
-    return max(seconds_between(since, now), 0.0) if since else 0.0
 
 
 def share_weights(namespaces: Mapping[Key, Object]) -> dict[str, float]:
@@ -418,9 +415,3 @@ def share_weights(namespaces: Mapping[Key, Object]) -> dict[str, float]:
 def queues(spec: TrainingJobSpec, places: Iterable[PlaceRequest]) -> bool:
     """Whether a job waits in the queue: as a gang for its room, or for a place at a dataset that has a limit."""
     return spec.scheduling.gang or any(request.limit for request in places)
-
-
-def _admitted_workers(obj: Object) -> int | None:
-    """How many workers a job was admitted with, as its status says."""
-    found = (obj.get("status") or {}).get("admittedWorkers")
-    return found if isinstance(found, int) else None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Stores
+from tdcs.control.job.queue.job_facts import EPOCH
 from tdcs.control.job.queue.pod_demand import PodDemand
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import job_pod_of, owner_of
@@ -35,8 +36,6 @@ def copy_of(stores: Stores) -> Stores:
         usage=stores.usage.copy(),
     )
 
-
-EPOCH = "1970-01-01T00:00:00Z"
 
 PodCounts = Mapping[str, Mapping[str, int]]
 """How many pods of each role (in lower case), by the uid of the TrainingJob."""
@@ -108,10 +107,12 @@ class NodeRoom:
         found: dict[str, Amounts] = {}
         for name in sizes if nodes is None else nodes:
             if name in sizes:
-                less = taken(name)
-                found[name] = {
-                    resource: value - less.get(resource, 0) for resource, value in sizes[name].items()
-                }
+                size, less = sizes[name], taken(name)
+                found[name] = (
+                    {resource: value - less.get(resource, 0) for resource, value in size.items()}
+                    if less
+                    else size
+                )
         return found
 
 
@@ -238,8 +239,3 @@ def quota_charges(
         for role, each in demand.roles.items()
     ]
     return charges_of(quotas=quotas, pods=pods, priority_class=demand.priority_class)
-
-
-def conditions_by_type(obj: Object) -> dict[str, str]:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return {found.get("type", ""): found.get("status", "") for found in conditions}
