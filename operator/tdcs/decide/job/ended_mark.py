@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.api.conditions import is_true
+from tdcs.api.durations import SKEW_SECONDS, seconds_between
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.model.kube_objects import Object
 
@@ -60,12 +61,17 @@ def earlier_end_message(end: EarlierEnd) -> str:
 
 def is_of_another_life(known: TrainingJobStatus, *, created: str) -> bool:
     """Whether the status of a job that runs came with it from a backup: the job was admitted before it was created, and
-    holds nothing now."""
+    holds nothing now.
+
+    The API server's clock tells when it was created, the operator's when it was admitted: one that is behind would take
+    each new job for a restored one, and end its pods, until it has caught up.
+    """
     if any(is_true(known.conditions, each) for each in (names.SUCCEEDED, names.FAILED)):
         return False
     return any(
-        (each.type, each.status) == (names.ADMITTED, "True") and each.last_transition_time < created
-        for each in known.conditions
+        (each.type, each.status) == (names.ADMITTED, "True")
+        and seconds_between(each.last_transition_time, created) > SKEW_SECONDS
+        for each in (known.conditions if created else ())
     )
 
 

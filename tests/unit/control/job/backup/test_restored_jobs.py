@@ -1,5 +1,7 @@
 """Jobs that a backup brings back, and what their children inherit."""
 
+import asyncio
+
 import pytest
 from tests.unit.control.builders import JOB_OBJECT, job_spec
 from tests.unit.control.jobs import Jobs
@@ -66,6 +68,18 @@ async def test_a_running_job_that_comes_back_with_its_status_queues_like_any_oth
         assert not jobs.pods("train")
         await jobs.server.delete(PODS, name="stranger", namespace="else")
         await jobs.until(lambda: jobs.bound("train") == 2)
+
+
+async def test_a_new_job_is_no_restored_one_where_the_operators_clock_is_behind() -> None:
+    async with Jobs(gpus={"a": 2}) as jobs:
+        jobs.advance(-30)
+        await jobs.create()
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        for _ in range(30):
+            await jobs.play()
+            await asyncio.sleep(0.01)
+        assert "Restored" not in jobs.events()
+        assert jobs.bound("train") == 2
 
 
 OF_TOOLS = [
