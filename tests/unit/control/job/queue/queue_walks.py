@@ -22,14 +22,18 @@ from tests.support import virtual_time
 from tests.unit.control.jobs import GPU, Jobs, conditions_of, phase_of
 
 from tdcs.api import names
+from tdcs.control.context import WorkKey
 from tdcs.control.job_index import has_ended
+from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (
     JOBS,
     NAMESPACES,
     NODES,
+    POD_TEMPLATES,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_REQUESTS,
     TRAINING_JOBS,
     WORKLOADS,
 )
@@ -46,6 +50,15 @@ LAST_SECONDS: Final = 12 * 3600.0
 
 KUEUE_QUOTA: Final = 6
 """GPUs that the stand-in for Kueue gives to its workloads together."""
+
+WAYS: Final[tuple[NodeProvisioning, ...]] = ("Off", "Release", "ProvisioningRequest")
+"""How the operator of a walk has gangs ask for nodes."""
+
+MOST_NODES: Final = 3
+"""So many nodes come at most, beside those that are there from the beginning."""
+
+ANSWERS: Final = ("Provisioned", "Provisioned", "Accepted", "Failed", "BookingExpired", "CapacityRevoked")
+"""What an autoscaler says of a ProvisioningRequest; that it never answers is another way."""
 
 ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
 
@@ -73,6 +86,7 @@ class Walk(Jobs):
             max_passes=MAX_PASSES,
             kueue=True,
             preempts=True,
+            provisioning=random.Random(f"nodes of {seed}").choice(WAYS),
             clock=lambda: asyncio.get_running_loop().time(),
         )
         for node in self.server.store(NODES).values():
@@ -98,7 +112,7 @@ class Walk(Jobs):
     async def _end_orphans(self) -> None:
         """The garbage collector: what belongs to a TrainingJob that is gone goes."""
         uids = {job["metadata"]["uid"] for job in self.server.store(TRAINING_JOBS).values()}
-        for resource in (JOBS, WORKLOADS):
+        for resource in (JOBS, WORKLOADS, PROVISIONING_REQUESTS, POD_TEMPLATES):
             for (namespace, name), obj in list(self.server.store(resource).items()):
                 owners = {each["uid"] for each in obj["metadata"].get("ownerReferences") or ()}
                 if owners and not owners & uids:
@@ -179,6 +193,9 @@ class Walk(Jobs):
             self.leave: 2,
             self.resize: 2,
             self.move: 1,
+            self.nodes_come: 3,
+            self.answer_request: 4,
+            self.node_goes: 1,
             self.kill: 3,
         }
         for action in self.draw.choices(list(actions), weights=list(actions.values()), k=8):
@@ -392,6 +409,62 @@ class Walk(Jobs):
         await self.change(job["metadata"]["name"], scheduling={"rank": rank})
         return f"{job['metadata']['name']} gets rank {rank}"
 
+    def _came(self) -> list[str]:
+        return sorted(name for _, name in self.server.store(NODES) if name not in NODES_GPUS)
+
+    async def _add_nodes(self, count: int) -> list[str]:
+        """Nodes come, as far as there may be so many."""
+        made = []
+        for _ in range(min(count, MOST_NODES - len(self._came()))):
+            self._number += 1
+            made.append(f"x{self._number:03}")
+            node = {
+                "metadata": {
+                    "name": made[-1],
+                    "labels": {"kubernetes.io/hostname": made[-1]},
+                    "creationTimestamp": virtual_now(),
+                    "generation": 1,
+                },
+                "status": {"allocatable": {GPU: "4", "cpu": "96", "pods": "110"}},
+            }
+            await self.server.create(NODES, obj=node)
+        return made
+
+    async def nodes_come(self) -> str:
+        """Karpenter sees pods without a node: some come for them, be they too few."""
+        if all(pod["spec"].get("nodeName") for pod in self.pods()):
+            return ""
+        made = await self._add_nodes(self.draw.randint(1, 2))
+        return f"nodes {made} come" if made else ""
+
+    async def answer_request(self) -> str:
+        """The autoscaler answers a ProvisioningRequest: with nodes, be they too few, or with none."""
+        found = self._one([obj for _, obj in sorted(self.server.store(PROVISIONING_REQUESTS).items())])
+        if found is None:
+            return ""
+        answer = self.draw.choice(ANSWERS)
+        made = await self._add_nodes(self.draw.randint(0, 3)) if answer == "Provisioned" else []
+        known = {each["type"]: each for each in conditions_of(found)}
+        known[answer] = {"type": answer, "status": "True", "reason": answer, "message": answer}
+        name = found["metadata"]["name"]
+        patch_ = {"status": {"conditions": list(known.values())}}
+        await self.server.merge_status(PROVISIONING_REQUESTS, name=name, namespace="n", patch=patch_)
+        for namespace, job in list(self.server.store(TRAINING_JOBS)):
+            if name == f"trainingjob-{job}":
+                self.context.queue.add(WorkKey(TRAINING_JOBS, namespace, job))
+        return f"{name} is {answer}, nodes {made} come"
+
+    async def node_goes(self) -> str:
+        """A node that came is taken back, with all that is on it."""
+        name = self._one(self._came())
+        if name is None:
+            return ""
+        for pod in self.pods():
+            if pod["spec"].get("nodeName") == name and phase_of(pod) in {"Running", "Pending"}:
+                await self.evict(pod)
+        await self.server.delete(NODES, name=name)
+        return f"node {name} goes"
+
     async def kill(self) -> str:
         """The operator is killed with one of its next writes, and another one starts."""
         await self.stop()
@@ -434,7 +507,8 @@ class Walk(Jobs):
         for pod in self.server.store(PODS).values():
             if phase_of(pod) not in ENDED_PODS and pod["spec"].get("nodeName"):
                 taken[pod["spec"]["nodeName"]] += _gpus_of(pod["spec"])
-        for node, gpus in NODES_GPUS.items():
+        for (_, node), obj in self.server.store(NODES).items():
+            gpus = int(obj["status"]["allocatable"][GPU])
             if taken[node] > gpus:
                 raise WrongError(f"pods on node {node} have {taken[node]} GPUs of {gpus}")
 
@@ -454,6 +528,10 @@ class Walk(Jobs):
         for job_name in by_job:
             if ("n", job_name) not in self.server.store(TRAINING_JOBS):
                 raise WrongError(f"{job_name} is gone, and its pods are there")
+        for _, name in self.server.store(PROVISIONING_REQUESTS):
+            owner = name.removeprefix("trainingjob-")
+            if self.condition("NodesRequested", owner).get("status") != "True":
+                raise WrongError(f"ProvisioningRequest {name} asks for nodes that nobody waits for")
         for (_, name), obj in self.server.store(WORKLOADS).items():
             owner = name.removeprefix("trainingjob-")
             admitted = self.condition("Admitted", owner).get("status") == "True"
@@ -515,6 +593,8 @@ class Walk(Jobs):
         self.check_at_rest()
         if any(phase_of(pod) not in ENDED_PODS for pod in self.pods()):
             raise WrongError("all jobs have ended, and pods run")
+        if asked := [name for _, name in self.server.store(PROVISIONING_REQUESTS)]:
+            raise WrongError(f"all jobs have ended, and {asked} ask for nodes")
 
 
 def names_suspended(obj: Object) -> bool:
@@ -568,7 +648,15 @@ async def walk(seed: int, *, steps: int = STEPS) -> Counter[str]:
                 raise WrongError("\n".join([f"seed {seed}: {error}", *one.steps, one._describe()])) from error
         one.met.update(
             f"event {event}"
-            for event in set(one.events()) & {"Preempted", "NotAllPodsPlaced", "QueueStopped"}
+            for event in set(one.events())
+            & {
+                "Preempted",
+                "NotAllPodsPlaced",
+                "QueueStopped",
+                "PodsReleased",
+                "NodesDidNotCome",
+                "NodesCame",
+            }
         )
         return one.met
 
@@ -589,6 +677,8 @@ def main() -> None:
         except Exception as error:
             wrong.append(seed)
             print("".join(traceback.format_exception_only(error))[:20000], flush=True)
+        if (done := seed + 1 - asked.seed) % 25 == 0:
+            print(f"{done} walks, wrong: {wrong}", flush=True)
     print(
         f"{asked.walks} walks, {len(wrong)} wrong {wrong}, {time.process_time() - began:.0f} s of processor time"
     )

@@ -6,7 +6,7 @@ from tests.support import virtual_time
 from tests.unit.control.job.queue.queue_walks import walk
 
 SEEDS = (0, 3, 7, 8, 9, 12, 13)
-"""Seven that kill, drain, evict, stop a queue and preempt."""
+"""Seven that kill, drain, evict, stop a queue, preempt and ask for nodes."""
 
 STEPS = 20
 
@@ -21,3 +21,4 @@ def test_random_walks_of_the_queue_leave_no_job_behind() -> None:
     assert met["drain"] + met["cordon"] >= 5, met
     assert met["event Preempted"] >= 1, met
     assert met["event QueueStopped"] >= 1, met
+    assert met["nodes_come"] + met["answer_request"] >= 1, met
