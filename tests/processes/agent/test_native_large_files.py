@@ -53,7 +53,7 @@ class LargeFile:
         return found
 
     def whole(self, agent: AgentProcess) -> Path:
-        return agent.disk.large.whole / str(self.version.manifest.block_ids[self.blocks.start])
+        return agent.disk.large.folders.whole / str(self.version.manifest.block_ids[self.blocks.start])
 
 
 def follow(agent: AgentProcess, version: Version) -> Tree:

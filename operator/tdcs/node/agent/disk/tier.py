@@ -100,7 +100,7 @@ class Disk:
         """Make the folders, and remove what an earlier process was writing when it ended."""
         self._make_folders()
         self.partial.mkdir(parents=True, exist_ok=True)
-        self.large.take_copies()
+        self.large.folders.take_copies()
         for entry in os.scandir(self.partial):
             with suppress(FileNotFoundError):
                 os.unlink(entry.path)
@@ -114,7 +114,7 @@ class Disk:
     def _restore(self) -> None:
         """Make the folders of a wiped disk again. What others are writing into them meanwhile stays. Raises OSError."""
         with self._restoring:
-            if not self.large.is_prepared():
+            if not self.large.folders.is_prepared():
                 self.large.load()
             if not self.partial.is_dir():
                 self._make_folders()
@@ -158,7 +158,7 @@ class Disk:
             DiskError: The disk is full, or refuses.
         """
         if place is not None:
-            if not (self.large.is_prepared() and self.partial.is_dir()):  # the disk was wiped
+            if not (self.large.folders.is_prepared() and self.partial.is_dir()):  # the disk was wiped
                 try:
                     self._restore()
                 except OSError as error:
@@ -253,7 +253,7 @@ class Disk:
         try:
             os.link(f"{self.spool}/{block}", link)
         except FileNotFoundError:
-            os.link(f"{self.large.whole}/{block}", link)
+            os.link(f"{self.large.folders.whole}/{block}", link)
         try:
             os.rename(link, worker_file)
         except BaseException:
@@ -404,7 +404,9 @@ class Disk:
 
     def changed_at(self) -> tuple[int, ...]:
         """When names in the folders changed last, in nanoseconds; 0 for a folder that is away."""
-        return tuple(map(_changed, (*self._folders.values(), self.large.parts, self.large.whole)))
+        return tuple(
+            map(_changed, (*self._folders.values(), self.large.folders.parts, self.large.folders.whole))
+        )
 
     def spooled(self) -> Ids:
         return _ids(self.spool)

@@ -145,7 +145,7 @@ class Exporter:
 
     def _due(self) -> bool:
         """Whether names have changed, or the last look has left something."""
-        folders = (self.disk.spool, self.disk.large.whole, self.disk.lent)
+        folders = (self.disk.spool, self.disk.large.folders.whole, self.disk.lent)
         found = tuple(os.stat(each).st_mtime_ns if each.exists() else 0 for each in folders)
         if found == self._seen and self._seen_twice and self.clock() < self._again_at:
             return False
@@ -184,7 +184,7 @@ class Exporter:
     def _look(self) -> tuple[dict[int, int], dict[int, int]]:
         """Inodes of the blocks that lie here, and of the blocks of Alluxio's that are exports."""
         lent = _inodes(str(self.disk.lent))
-        spooled = _inodes(str(self.disk.spool)) | _inodes(str(self.disk.large.whole))
+        spooled = _inodes(str(self.disk.spool)) | _inodes(str(self.disk.large.folders.whole))
         here = set(spooled.values())
         others = [block for block, inode in lent.items() if inode not in here and not self._is_ours(block)]
         for block in others:

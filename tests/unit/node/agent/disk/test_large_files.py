@@ -92,11 +92,11 @@ class Node:
 
     @property
     def whole(self) -> Path:
-        return self.disk.large.whole / str(self.ids[0])
+        return self.disk.large.folders.whole / str(self.ids[0])
 
     @property
     def parts(self) -> Path:
-        return self.disk.large.parts / str(self.ids[0])
+        return self.disk.large.folders.parts / str(self.ids[0])
 
 
 def part(block: int) -> bytes:
@@ -170,7 +170,12 @@ def test_the_last_block_that_goes_takes_the_file_along(node: Node) -> None:
     assert node.given() == [7]
     node.disk.unspool(node.ids[7])
     assert node.given() == []
-    folders = (node.disk.large.parts, node.disk.large.whole, node.disk.large.tables, node.disk.partial)
+    folders = (
+        node.disk.large.folders.parts,
+        node.disk.large.folders.whole,
+        node.disk.large.folders.tables,
+        node.disk.partial,
+    )
     assert [list(folder.iterdir()) for folder in folders] == [[], [], [], []]
 
 
@@ -208,7 +213,7 @@ def test_a_process_killed_while_it_copies_gives_no_hole(node: Node, monkeypatch:
 @pytest.mark.parametrize("lost", ["table", "rows", "another file"])
 def test_a_file_that_its_table_does_not_describe_is_removed(node: Node, lost: str) -> None:
     node.write_all()
-    table = node.disk.large.tables / str(node.ids[0])
+    table = node.disk.large.folders.tables / str(node.ids[0])
     if lost == "table":
         table.unlink()
     elif lost == "rows":
@@ -253,7 +258,7 @@ def test_a_disk_that_was_wiped_takes_blocks_again(node: Node) -> None:
 def test_a_block_whose_file_somebody_has_removed_can_be_dropped(node: Node, removed: str) -> None:
     node.write_all((1, 2, 3))
     if removed in {"table", "both"}:
-        (node.disk.large.tables / str(node.ids[0])).unlink()
+        (node.disk.large.folders.tables / str(node.ids[0])).unlink()
     if removed in {"file", "both"}:
         node.parts.unlink()
     for block in (1, 2, 3):

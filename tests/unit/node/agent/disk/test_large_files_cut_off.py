@@ -17,8 +17,8 @@ from tests.unit.node.agent.disk.test_large_files import CONTENT, EXTENT, Node, p
 
 from tdcs.model.block_identity import identity_of
 from tdcs.node import extents
-from tdcs.node.agent.disk import large_files
-from tdcs.node.agent.disk.large_files import LargeFiles
+from tdcs.node.agent.disk import large_file_folders
+from tdcs.node.agent.disk.large_file_folders import LargeFileFolders
 from tdcs.node.agent.disk.one_worker import OneWorker
 from tdcs.node.agent.disk.partial_file import DiskError
 from tdcs.node.agent.disk.tier import Disk, Place
@@ -51,7 +51,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, name: str, *, where: Callable[..., b
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What happens to files, in turn: the inodes that are synced, "punch", and names that are given."""
     events: list[object] = []
-    punch = large_files._punch
+    punch = large_file_folders._punch
 
     def noted(name: str) -> None:
         real = getattr(os, name)
@@ -69,12 +69,12 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         events.append("punch")
         punch(*arguments)
 
-    monkeypatch.setattr(large_files, "_punch", punched)
+    monkeypatch.setattr(large_file_folders, "_punch", punched)
     return events
 
 
 def table(node: Node) -> Path:
-    return node.disk.large.tables / str(node.ids[0])
+    return node.disk.large.folders.tables / str(node.ids[0])
 
 
 def drop(node: Node, blocks: Iterable[int]) -> None:
@@ -141,14 +141,14 @@ def test_what_goes_while_a_file_is_copied_gives_its_room_back(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.write_all()
-    going, copy = threading.Event(), large_files._copy_range
+    going, copy = threading.Event(), large_file_folders._copy_range
 
     def slow(*arguments: Any) -> int:
         if not going.is_set():
             assert going.wait(60)
         return copy(*arguments)
 
-    monkeypatch.setattr(large_files, "_copy_range", slow)
+    monkeypatch.setattr(large_file_folders, "_copy_range", slow)
     drop(node, (0,))
     eventually(lambda: any(node.disk.partial.glob("*.large")), deadline=60)
     drop(node, range(2, 10))
@@ -167,15 +167,15 @@ def test_a_file_that_came_again_is_not_punched_for_the_one_before(
         patch.setattr(OneWorker, "add", lambda *_: None)
         node.write_all((0, 2, 3))
         drop(node, (2, 3))
-    stored, sync = large._files[node.ids[0]], LargeFiles._sync_table
+    stored, sync = large._files[node.ids[0]], LargeFileFolders.sync_table
 
-    def synced(files: LargeFiles, one: Any) -> None:
+    def synced(files: LargeFileFolders, one: Any) -> None:
         sync(files, one)
-        monkeypatch.setattr(LargeFiles, "_sync_table", sync)
+        monkeypatch.setattr(LargeFileFolders, "sync_table", sync)
         drop(node, (0,))
         node.write_all((2, 3))
 
-    monkeypatch.setattr(LargeFiles, "_sync_table", synced)
+    monkeypatch.setattr(LargeFileFolders, "sync_table", synced)
     large._give_back(stored)
     assert stored is not large._files[node.ids[0]]
     assert node.given() == [2, 3]
@@ -236,10 +236,10 @@ def test_a_file_whose_process_was_killed_before_its_name_gets_it(
     node.write_all(range(10))
     with monkeypatch.context() as patch:
         if header:
-            whole = str(node.disk.large.whole)
+            whole = str(node.disk.large.folders.whole)
             refuse(patch, "rename", where=lambda _, to: str(to).startswith(whole), error=OSError(5, "EIO"))
         else:
-            patch.setattr(LargeFiles, "_complete", lambda *_: None)
+            patch.setattr(LargeFileFolders, "complete", lambda *_: None)
         node.write(10)
     assert node.given() == list(range(11))
     inode = node.parts.stat().st_ino
@@ -274,7 +274,7 @@ def test_a_process_killed_before_a_file_is_hidden_loses_one_block(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.write_all()
-    whole = str(node.disk.large.whole)
+    whole = str(node.disk.large.folders.whole)
     with monkeypatch.context() as patch:
         refuse(patch, "rename", where=lambda source, _: str(source).startswith(whole), error=Killed())
         with pytest.raises(Killed):
@@ -293,7 +293,7 @@ def test_a_process_killed_before_a_copy_has_its_name_loses_one_block(
         patch.setattr(OneWorker, "add", lambda *_: None)
         drop(node, (3,))
         draft = f"{node.disk.partial}/"
-        large = str(node.disk.large.parts)
+        large = str(node.disk.large.folders.parts)
         refuse(
             patch,
             "rename",
@@ -319,7 +319,7 @@ def test_a_copy_for_which_there_is_no_memory_loses_its_file_and_wedges_nothing(
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(large_files, "_copy_range", refused)
+        patch.setattr(large_file_folders, "_copy_range", refused)
         drop(node, (3,))
         eventually(lambda: not node.parts.exists(), deadline=60)
     eventually(lambda: node.given() == [], deadline=60)
@@ -387,13 +387,13 @@ def test_what_a_loss_of_power_leaves_of_a_drop_is_no_zeros(
 
     monkeypatch.setattr(os, "fdatasync", synced)
     punched = threading.Event()
-    punch = large_files._punch
+    punch = large_file_folders._punch
 
     def punching(*arguments: Any) -> None:
         punch(*arguments)
         punched.set()
 
-    monkeypatch.setattr(large_files, "_punch", punching)
+    monkeypatch.setattr(large_file_folders, "_punch", punching)
     drop(node, (2,))
     assert punched.wait(60)
     names.write_bytes(kept)

@@ -160,7 +160,9 @@ class World:
         """A file comes here."""
         manifest, block = self.version.manifest, self.block(name)
         several = len(manifest.blocks_of(manifest.file_of(block))) > 1
-        file = (self.disk.large.whole if several else self.disk.spool) / str(manifest.block_ids[block])
+        file = (self.disk.large.folders.whole if several else self.disk.spool) / str(
+            manifest.block_ids[block]
+        )
         file.write_bytes(FILES[name])
         self.disk.facts.write(str(file), FileFacts(identity_of(manifest, block), len(FILES[name]), 0))
 
@@ -393,7 +395,7 @@ async def test_a_file_that_a_killed_process_did_not_finish_is_finished_by_the_ne
 async def test_a_file_of_several_blocks_is_exported_when_all_of_it_is_here(world: World) -> None:
     first = world.version.manifest.block_ids[world.block("large.bin")]
     part = world.disk.spool / str(first)
-    (world.disk.large.whole / str(first)).rename(part)
+    (world.disk.large.folders.whole / str(first)).rename(part)
     with part.open("r+b") as opened:
         opened.truncate(128)
     await world.settle()
