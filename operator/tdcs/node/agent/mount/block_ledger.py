@@ -17,41 +17,35 @@ from typing import Final, Protocol
 import numpy as np
 
 from tdcs.model import slots
-from tdcs.model.agent_state import NO_SLOTS, Assignment, MountState, Part
+from tdcs.model.agent_state import NO_SLOTS, Assignment, MountState
 from tdcs.model.block_identity import same_blocks
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
 from tdcs.model.printable_text import printable
 from tdcs.node.agent.mount import slot_counts as kinds
+from tdcs.node.agent.mount.assigned_blocks import AssignedBlocks
 from tdcs.node.agent.mount.block_rows import (
-    ASSIGNED,
     CLAIMED,
     FAILED,
     HELD,
     LATER,
     PEERS,
-    READ,
     REFUSED,
     REGISTERED,
     SOURCE,
     SPOOL,
-    STAYS,
     TOUCHED,
     WANTED,
-    BlockRows,
     Mask,
     Numbers,
 )
+from tdcs.node.agent.mount.counted_rows import CountedRows
 from tdcs.node.agent.mount.failed_fetches import UNANSWERED_PAUSE, BlockFailures, FailedBlock, Failure
-from tdcs.node.agent.mount.part_sums import PathSums
-from tdcs.node.agent.mount.slot_counts import SlotCounts, Tally, rows_of_kind
+from tdcs.node.agent.mount.slot_counts import rows_of_kind
 from tdcs.node.agent.mount.slot_index import SlotIndex
 from tdcs.node.extents import ExtentPlace, extent_place
 
 _log: Final = logging.getLogger(__name__)
-
-_WINDOW: Final = 1 << 16
-_PULLED_BY: Final = {"All": READ, "Peers": PEERS}
 
 
 class Blocks(Protocol):
@@ -71,8 +65,7 @@ class Ledger:
 
     Attributes:
         looked_at: whether a look at the folders was made; before that it is not known what is missing.
-        changes: grows with every change, so that nothing has to be counted anew while there was none.
-        placements: grows whenever other blocks are assigned.
+        assigned: what the last assignment says of the blocks.
     """
 
     def __init__(
@@ -80,172 +73,42 @@ class Ledger:
     ) -> None:
         self.manifest: Final = manifest
         self._exported: Final = exported
-        self.assignment: Assignment | None = None
-        self.changes = 0
-        self.placements = 0
         self.looked_at = False
-        self._rows: Final = BlockRows(manifest)
-        self._counts: Final = SlotCounts()
-        self._failures: Final = BlockFailures(manifest, self._rows, self._set)
-        self._sums: dict[tuple[str, ...], PathSums] = {}
-        self._parts: dict[str, Part] = {}
-        self._covered: dict[tuple[str, ...], Mask] = {}
-        """Slots of which all blocks under some paths have rows."""
-        self._offered: Mask = np.zeros(slots.SLOTS, dtype=np.bool_)
-        self._dropped: Mask = np.zeros(slots.SLOTS, dtype=np.bool_)
+        self._counted: Final = CountedRows(manifest)
+        self._rows: Final = self._counted.rows
+        self._counts: Final = self._counted.counts
+        self._failures: Final = BlockFailures(manifest, self._counted)
+        self._by_slot: Final = SlotIndex(manifest, folder=index_folder)
+        self.assigned: Final = AssignedBlocks(
+            manifest, counted=self._counted, failures=self._failures, by_slot=self._by_slot
+        )
         self._looking = False
         self._cursors: dict[str, int] = {}
-        self._by_slot: Final = SlotIndex(manifest, folder=index_folder)
 
     def __len__(self) -> int:
         """Blocks that it has to do with."""
         return len(self._rows)
 
-    def _set(self, row: int, flags: int) -> None:
-        rows = self._rows
-        before = rows.flag_view[row]
-        if flags == before:
-            return
-        rows.flag_view[row] = flags
-        slot, length = rows.slot_view[row], rows.length_view[row]
-        self._counts.step(before=before, after=flags, slot=slot, length=length)
-        for sums in self._sums.values():
-            sums.step(block=rows.number_view[row], before=before, after=flags, slot=slot, length=length)
-
-    def _count(self) -> None:
-        """Count all rows anew, and leave out those with which there is nothing to do any more."""
-        rows = self._rows
-        idle = (rows.flags & (ASSIGNED | STAYS | FAILED)) == 0
-        if idle.any():
-            rows.keep(~idle)
-        tally = Tally(rows)
-        self._counts.count(tally)
-        for sums in self._sums.values():
-            sums.count(rows, tally)
-
-    # Assignments.
+    @property
+    def changes(self) -> int:
+        """Grows with every change, so that nothing has to be counted anew while there was none."""
+        return self._counted.changes
 
     def assign(self, assignment: Assignment) -> None:
         """Work by an assignment from now on. What failed is tried at once when the access to the source is another."""
-        self.changes += 1
-        before, self.assignment = self.assignment, assignment
+        before = self.assigned.assignment
         if before is not None and before.source != assignment.source:
             self.retry()
-        same = before is not None and _placement(before) == _placement(assignment)
-        if before is None or not same or _offers(before) != _offers(assignment):
-            offers = [peer.slots for peer in assignment.peers]
-            self._offered = slots.mask_of(slots.union(*offers)) if offers else np.zeros_like(self._offered)
-        if not same:
-            self._place(assignment)
-
-    def _place(self, assignment: Assignment) -> None:
-        self.placements += 1
-        self._parts = {part.name: part for part in assignment.parts}
-        selections = {part.paths for part in assignment.parts}
-        self._sums = {
-            paths: self._sums.get(paths) or PathSums(self.manifest, paths, empty_files=self._rows.empty_files)
-            for paths in sorted(selections)
-        }
-        rows, masks = self._rows, {part.name: slots.mask_of(part.slots) for part in assignment.parts}
-        wanted = {
-            paths: np.logical_or.reduce([masks[one.name] for one in assignment.parts if one.paths == paths])
-            for paths in self._sums
-        }
-        refused_here = rows.numbers[(rows.flags & (FAILED | SOURCE)) == (FAILED | SOURCE)]
-        rows.flags[:] &= np.uint16(~ASSIGNED & 0xFFFF)
-        stays = (rows.flags & (STAYS | FAILED | LATER)) != 0
-        for paths, sums in self._sums.items():
-            mine = wanted[paths][rows.slots]
-            stays |= mine & sums.among(rows.numbers) if paths else mine
-        rows.keep(stays)
-        for paths, sums in self._sums.items():
-            fresh = wanted[paths] & ~self._covered.get(paths, np.zeros_like(wanted[paths]))
-            if fresh.any():
-                rows.have(self._by_slot.blocks(fresh, sums.ranges))
-        self._covered = wanted
-        places = rows.slots.astype(np.intp)  # once: numpy makes them of smaller ones each time
-        for paths, sums in self._sums.items():
-            flags = np.zeros(slots.SLOTS, dtype=np.uint16)
-            for part in assignment.parts:
-                if part.paths == paths:
-                    flags[masks[part.name]] |= np.uint16(WANTED | _PULLED_BY.get(part.pull, 0))
-            assigned = flags[places]
-            if paths:
-                assigned[~sums.among(rows.numbers)] = 0
-            rows.flags[:] |= assigned
-        # What may be read from the source comes from there where this agent reads for all, and from peers elsewhere.
-        read = (rows.flags & READ) != 0
-        own = read & slots.mask_of(assignment.origin)[places]
-        rows.flags[:] |= read * np.uint16(PEERS)
-        rows.flags[:] ^= own * np.uint16(PEERS | SOURCE)
-        # What this node could not read at the source may be on its way from another one that can.
-        again = ((rows.flags & PEERS) != 0) & np.isin(rows.numbers, refused_here)
-        rows.flags[again] &= np.uint16(~LATER & 0xFFFF)
-        self._dropped = slots.mask_of(assignment.drop)
-        self._failures.keep((rows.flags & WANTED) != 0)
-        self._count()
-
-    def from_source_instead(self, block: int) -> bool:
-        """No peer can give this block: it is to be read from the source. False: the source may not be read for it."""
-        self.changes += 1
-        row = self._rows.at(block)
-        flags = self._rows.flag_view[row] if row >= 0 else 0
-        if not flags & READ:
-            return False
-        if flags & PEERS:
-            self._set(row, (flags & ~PEERS) | SOURCE)
-        return True
-
-    def slots_from_source(self, lonely: bytes) -> bool:
-        """No peer answers for these slots: what the source may give of them is read there; whether there is any."""
-        mine = slots.mask_of(lonely)
-        if not self._counts.of(kinds.MISSING_READ)[mine].any():
-            return False
-        self.changes += 1
-        rows = self._rows
-        moved = ((rows.flags & (PEERS | READ)) == (PEERS | READ)) & mine[rows.slots]
-        rows.flags[moved] = (rows.flags[moved] & np.uint16(~PEERS & 0xFFFF)) | np.uint16(SOURCE)
-        self._count()
-        return True
-
-    def no_peer_has(self, empty: bytes) -> bool:
-        """No peer has more of these slots: what only peers may give of them is no work; whether there is any.
-
-        It is awaited again when the peers of an assignment, or their slots, are others.
-        """
-        ended = (self._counts.of(kinds.MISSING_ONLY) > 0) & self._offered & slots.mask_of(empty)
-        if not ended.any():
-            return False
-        self.changes += 1
-        self._offered = self._offered & ~ended
-        return True
+        self.assigned.assign(assignment)
 
     # What is to be brought.
-
-    def missing_slots(self, *, from_peers: bool) -> bytes:
-        """Slots with blocks that are to be brought, from peers or from the source. What the source may not give, and no
-        peer offers, is no work."""
-        of = self._counts.of
-        if not from_peers:
-            return slots.of_mask(of(kinds.MISSING_SOURCE) > 0)
-        return slots.of_mask((of(kinds.MISSING_READ) > 0) | ((of(kinds.MISSING_ONLY) > 0) & self._offered))
-
-    def misses(self) -> bool:
-        """Whether something is to be brought."""
-        total = self._counts.total
-        return bool(
-            total[kinds.MISSING_SOURCE] or total[kinds.MISSING_READ] or self._offered_of(kinds.MISSING_ONLY)
-        )
 
     def ready(self, *, now: float, from_peers: bool) -> int:
         """How many of them may be taken now."""
         self._failures.come(now=now)
         if not from_peers:
             return self._counts.total[kinds.READY_SOURCE]
-        return self._counts.total[kinds.READY_READ] + self._offered_of(kinds.READY_ONLY)
-
-    def _offered_of(self, kind: int) -> int:
-        return int(self._counts.of(kind)[self._offered].sum()) if self._counts.total[kind] else 0
+        return self._counts.total[kinds.READY_READ] + self.assigned.offered_of(kinds.READY_ONLY)
 
     def take(
         self,
@@ -287,23 +150,16 @@ class Ledger:
 
     def _scan(self, free: Callable[[slice], Mask], *, most: int, cursor: str) -> Iterator[int]:
         """The first so many rows from a cursor on, and round again, of which this is true."""
-        rows = self._rows
-        begin = rows.place(self._cursors.get(cursor, 0))
-        for low, high in _windows(begin=begin, count=len(rows)):
-            found = (np.flatnonzero(free(slice(low, high)))[:most] + low).tolist()
-            yield from found
-            most -= len(found)
-            if most <= 0:
-                return
+        return self._counted.scan(free, begin=self._cursors.get(cursor, 0), most=most)
 
     def _claim(self, taken: Sequence[int], *, cursor: str = "") -> list[int]:
         """Claim rows; their blocks."""
         if not taken:
             return []
-        self.changes += 1
+        self._counted.changes += 1
         rows = self._rows
         for row in taken:
-            self._set(row, (rows.flag_view[row] | CLAIMED) & ~LATER)
+            self._counted.set(row, (rows.flag_view[row] | CLAIMED) & ~LATER)
         blocks = [rows.number_view[row] for row in taken]
         if cursor:
             self._cursors[cursor] = blocks[-1] + 1
@@ -314,21 +170,21 @@ class Ledger:
         return self._claim([row for row in rows if not self._rows.flag_view[row] & CLAIMED])
 
     def release(self, blocks: Sequence[int]) -> None:
-        self.changes += 1
+        self._counted.changes += 1
         for block in blocks:
             row = self._rows.at(block)
             if row >= 0:
-                self._set(row, self._rows.flag_view[row] & ~CLAIMED)
+                self._counted.set(row, self._rows.flag_view[row] & ~CLAIMED)
 
     def located(self, block: int, *, spooled: bool, registered: bool) -> None:
         """A claimed block lies in these folders now, and is given back."""
-        self.changes += 1
+        self._counted.changes += 1
         row = self._rows.add(block)
         flags = self._rows.flag_view[row] & ~(CLAIMED | HELD)
         flags |= SPOOL * spooled | REGISTERED * registered | TOUCHED * self._looking
         if spooled or registered:
             flags = self._failures.brought(row, flags)
-        self._set(row, flags)
+        self._counted.set(row, flags)
 
     # What failed, and what is wrong.
 
@@ -339,22 +195,22 @@ class Ledger:
 
     def failed(self, block: int, failure: Failure, *, now: float) -> None:
         """A claimed block could not be brought; it is tried again after a pause that grows."""
-        self.changes += 1
+        self._counted.changes += 1
         self._failures.note(self._rows.add(block), failure, now=now, given_back=CLAIMED)
 
     def postponed(self, block: int, *, now: float) -> None:
         """A claimed block was not answered: it is tried again after a short pause, and has not failed."""
-        self.changes += 1
+        self._counted.changes += 1
         self._failures.postpone(self._rows.add(block), now=now, given_back=CLAIMED, most=UNANSWERED_PAUSE)
 
     def failed_again(self, block: int, *, now: float) -> None:
         """A claimed block that has failed could not be tried: the reason stays, the pause grows."""
-        self.changes += 1
+        self._counted.changes += 1
         self._failures.postpone(self._rows.add(block), now=now, given_back=CLAIMED)
 
     def forgive(self, blocks: Sequence[int]) -> None:
         """These blocks have not failed: what was said of them holds for all, and is no fault of theirs."""
-        self.changes += 1
+        self._counted.changes += 1
         for block in blocks:
             if self.has_failed(block):
                 self._failures.forgive(self._rows.at(block))
@@ -370,27 +226,27 @@ class Ledger:
     def retry(self) -> None:
         """Try all that failed at once: the source has other credentials, or another address."""
         self._failures.retry()
-        self._count()
+        self._counted.count()
 
     def failed_blocks(self, *, most: int) -> tuple[FailedBlock, ...]:
         return self._failures.noted(most=most)
 
     def restore_failures(self, noted: Sequence[FailedBlock]) -> None:
-        self.changes += 1
+        self._counted.changes += 1
         self._failures.restore(noted)
 
     def refuse(self, blocks: Sequence[int], *, refused: bool = True) -> None:
         """These blocks are wrong: they are dropped, and not brought again; with `refused` false they may be."""
-        self.changes += 1
+        self._counted.changes += 1
         for block in blocks:
             row = self._rows.add(block)
             flags = self._rows.flag_view[row]
-            self._set(row, flags | REFUSED if refused else flags & ~REFUSED)
+            self._counted.set(row, flags | REFUSED if refused else flags & ~REFUSED)
 
     def refused_blocks(self, *, part: str = "") -> list[int]:
         """Blocks of this part (empty: all) that are neither held nor brought, because they were found wrong."""
         rows = self._rows
-        return sorted(rows.numbers[((rows.flags & REFUSED) != 0) & self._in_part(part)].tolist())
+        return sorted(rows.numbers[((rows.flags & REFUSED) != 0) & self.assigned.in_part(part)].tolist())
 
     # Looks at the folders, and other versions.
 
@@ -408,7 +264,7 @@ class Ledger:
         failed = (theirs.flags[known] & FAILED) != 0
         self._failures.adopt(before._failures, mine=mine[failed], theirs=known[failed])
         self._looking = before._looking  # a look that has begun does not know what was brought since
-        self._count()
+        self._counted.count()
 
     def look(self) -> None:
         """A look at the folders begins: what changes from now on is known better here than it finds."""
@@ -430,9 +286,9 @@ class Ledger:
         rows.flags[changed] = (rows.flags[changed] & np.uint16(~HELD & 0xFFFF)) | seen[changed]
         rows.flags[:] &= np.uint16(~TOUCHED & 0xFFFF)
         self._looking, self.looked_at = False, True
-        self.changes += 1
+        self._counted.changes += 1
         self._failures.keep((rows.flags & HELD) == 0)
-        self._count()
+        self._counted.count()
         return np.asarray(fresh)
 
     def spooled_of(self, blocks: Numbers) -> Mask:
@@ -454,7 +310,7 @@ class Ledger:
 
         def free(part: slice) -> Mask:
             found = (rows.flags[part] & known) == SPOOL
-            unwelcome = self._dropped[rows.slots[part]] & ((rows.flags[part] & WANTED) == 0)
+            unwelcome = self.assigned.dropped[rows.slots[part]] & ((rows.flags[part] & WANTED) == 0)
             return np.asarray(found & ~unwelcome & ~np.isin(rows.numbers[part], skip))
 
         return self._claim(list(self._scan(free, most=most, cursor="register")), cursor="register")
@@ -463,15 +319,8 @@ class Ledger:
         total = self._counts.total
         return self._exported and bool(
             total[kinds.REGISTERS]
-            or total[kinds.REGISTERS_UNWANTED] > self._dropped_of(kinds.REGISTERS_UNWANTED)
+            or total[kinds.REGISTERS_UNWANTED] > self.assigned.dropped_of(kinds.REGISTERS_UNWANTED)
         )
-
-    def _dropped_of(self, kind: int, *, kept: Mask | None = None) -> int:
-        """Rows of a kind in slots that the assignment lets go, but for those that are kept for now."""
-        if not self._counts.total[kind]:
-            return 0
-        dropped = self._dropped if kept is None else self._dropped & ~kept
-        return int(self._counts.of(kind)[dropped].sum())
 
     def to_drop(
         self,
@@ -491,7 +340,7 @@ class Ledger:
         if not self.drops(all_blocks=all_blocks, kept=kept):
             return []
         rows = self._rows
-        dropped = self._dropped if kept is None else self._dropped & ~kept
+        dropped = self.assigned.dropped if kept is None else self.assigned.dropped & ~kept
 
         def free(part: slice) -> Mask:
             flags = rows.flags[part]
@@ -510,7 +359,7 @@ class Ledger:
         total = self._counts.total
         if all_blocks:
             return bool(total[kinds.ANY_IDLE])
-        return bool(total[kinds.WRONG_IDLE] or self._dropped_of(kinds.UNWANTED_IDLE, kept=kept))
+        return bool(total[kinds.WRONG_IDLE] or self.assigned.dropped_of(kinds.UNWANTED_IDLE, kept=kept))
 
     # What is known of blocks.
 
@@ -518,7 +367,7 @@ class Ledger:
         """Blocks that lie here, of the first so many slots, and of this part (empty: all)."""
         rows = self._rows
         here = rows_of_kind(rows, kinds.HERE)
-        here = here[(rows.slots[here] < slots) & self._in_part(part)[here]]
+        here = here[(rows.slots[here] < slots) & self.assigned.in_part(part)[here]]
         return sorted(rows.numbers[here].tolist())
 
     def first_of_file(self, block: int) -> bool:
@@ -571,8 +420,8 @@ class Ledger:
             or (self._exported and total[kinds.UNREGISTERED])
             or total[kinds.WRONG]
             or total[kinds.IN_WORK]
-            or self._offered_of(kinds.OPEN_ONLY)
-            or self._dropped_of(kinds.UNWANTED)
+            or self.assigned.offered_of(kinds.OPEN_ONLY)
+            or self.assigned.dropped_of(kinds.UNWANTED)
         )
 
     def done(self) -> bool:
@@ -581,7 +430,7 @@ class Ledger:
 
     def state(self) -> MountState:
         """All of a mount's state but what was transferred and compared."""
-        assignment, here = self.assignment, self._counts.of(kinds.HERE)
+        assignment, here = self.assigned.assignment, self._counts.of(kinds.HERE)
         failures, named = self._failures.files(self.path) if self._counts.total[kinds.FAILING] else ({}, ())
         return MountState(
             mount=self.manifest.path,
@@ -591,7 +440,7 @@ class Ledger:
             complete=slots.of_mask(here == self._by_slot.counts),
             present=slots.of_mask(here > 0),
             registered_bytes=self._counts.registered_bytes,
-            parts=tuple(self._sums[part.paths].state(part) for part in self._parts.values()),
+            parts=tuple(self._counted.sums[part.paths].state(part) for part in self.assigned.parts.values()),
             failures=failures,
             failing=slots.of_mask(self._counts.of(kinds.FAILING) > 0),
             failing_here=self._failures.of_this_node() if failures else NO_SLOTS,
@@ -628,28 +477,3 @@ class Ledger:
         found = found[found >= 0]
         awaited = found[(self._rows.flags[found] & PEERS) != 0]
         return np.asarray(np.sort(self._rows.numbers[awaited]))
-
-    def _in_part(self, name: str) -> Mask:
-        """The rows of a part (empty: all); none of a part that is not assigned."""
-        rows, part = self._rows, self._parts.get(name)
-        if not name:
-            return np.ones(len(rows), dtype=np.bool_)
-        if part is None:
-            return np.zeros(len(rows), dtype=np.bool_)
-        return np.asarray(slots.mask_of(part.slots)[rows.slots] & self._sums[part.paths].among(rows.numbers))
-
-
-def _placement(assignment: Assignment) -> tuple[object, ...]:
-    return assignment.parts, assignment.origin, assignment.drop
-
-
-def _offers(assignment: Assignment) -> tuple[object, ...]:
-    return tuple((peer.node, peer.slots) for peer in assignment.peers)
-
-
-def _windows(*, begin: int, count: int) -> list[tuple[int, int]]:
-    """Stretches of all rows, from `begin` round to it again."""
-    ends = [*range(begin + _WINDOW, count, _WINDOW), count] if begin < count else []
-    before = [*range(_WINDOW, begin, _WINDOW), begin] if begin else []
-    first = list(zip([begin, *ends[:-1]], ends, strict=True)) if ends else []
-    return first + (list(zip([0, *before[:-1]], before, strict=True)) if before else [])

@@ -18,7 +18,8 @@ from tdcs.model import slots
 from tdcs.model.agent_state import FailureCode, FailureCount, FileFailure
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.backoff import MOST_SECONDS, pause
-from tdcs.node.agent.mount.block_rows import FAILED, LATER, REFUSED, BlockRows, Mask, Numbers
+from tdcs.node.agent.mount.block_rows import FAILED, LATER, REFUSED, Mask, Numbers
+from tdcs.node.agent.mount.counted_rows import CountedRows
 from tdcs.node.agent.mount.slot_counts import FAILING, rows_of_kind
 
 
@@ -111,17 +112,14 @@ class RetryTimes:
 class BlockFailures:
     """The failures of one version of a mount, in columns of its rows.
 
-    Args:
-        set_flags: sets a row's flags, and counts that.
-
     Attributes:
         changes: grows with every change of what failed and why.
     """
 
-    def __init__(self, manifest: Manifest, rows: BlockRows, set_flags: Callable[[int, int], None]) -> None:
+    def __init__(self, manifest: Manifest, counted: CountedRows) -> None:
         self._manifest: Final = manifest
-        self._rows: Final = rows
-        self._set: Final = set_flags
+        self._rows: Final = counted.rows
+        self._set: Final = counted.set
         self._times: Final = RetryTimes()
         self._reasons: dict[int, str] = {}
         self.changes = 0

@@ -128,7 +128,7 @@ class MountBlocks:
 
     def waits_for_room(self, ledger: Ledger) -> bool:
         """Whether a block that is to be brought may find no room still: the pause goes on, or it can be tried."""
-        if not ledger.misses():
+        if not ledger.assigned.misses():
             return False
         now = self.clock()
         return (

@@ -114,7 +114,7 @@ class MountWork(MountBlocks):
         with self.lock:
             ledger.release([block])
             again = self.peers.is_wrong_again(int(ledger.manifest.block_ids[block]))
-            if again and not ledger.from_source_instead(block):
+            if again and not ledger.assigned.from_source_instead(block):
                 ledger.failed(block, Failure(code="Unreadable", reason=how), now=self.clock())
 
     # What is to be done.
@@ -143,7 +143,7 @@ class MountWork(MountBlocks):
         with self.lock:
             if not ledger.ready(now=now, from_peers=True):
                 return []
-            missing = ledger.missing_slots(from_peers=True)
+            missing = ledger.assigned.missing_slots(from_peers=True)
         return self.peers.next(missing, most=most)
 
     def pass_over_silent_peers(self) -> None:
@@ -153,12 +153,12 @@ class MountWork(MountBlocks):
         if ledger is None or self.wanted is None:
             return
         with self.lock:
-            given_up = self.peers.passed_over(ledger.missing_slots(from_peers=True))
+            given_up = self.peers.passed_over(ledger.assigned.missing_slots(from_peers=True))
             if given_up is None:
                 return
-            if self.source.reader is not None and ledger.slots_from_source(given_up.lonely):
+            if self.source.reader is not None and ledger.assigned.slots_from_source(given_up.lonely):
                 _log.info("no peer gives some slots of %s: they are read from the source", self.path)
-            if ledger.no_peer_has(given_up.empty):
+            if ledger.assigned.no_peer_has(given_up.empty):
                 _log.info("no peer has more of some slots of %s: what they had is here", self.path)
 
     def state(self) -> MountState:

@@ -93,8 +93,8 @@ class PeerPuller:
         instance = place = placements = 0
         wait = 0.0
         while not self._over(mount, ledger):
-            if placements != ledger.placements:  # what did not matter before may be awaited now
-                has, instance, place, placements = PeerBlocks(), 0, 0, ledger.placements
+            if placements != ledger.assigned.placements:  # what did not matter before may be awaited now
+                has, instance, place, placements = PeerBlocks(), 0, 0, ledger.assigned.placements
             news = client.feed(mount=mount.path, instance=instance, place=place, wait_seconds=wait)
             if instance not in (0, news.instance):
                 has = PeerBlocks()
@@ -128,7 +128,7 @@ class PeerPuller:
         if now_known is None or now_known.address != peer.address:
             return True
         with mount.lock:
-            missing = ledger.missing_slots(from_peers=True)
+            missing = ledger.assigned.missing_slots(from_peers=True)
         return not any(one & other for one, other in zip(missing, now_known.slots, strict=True))
 
     def _batches(

@@ -84,7 +84,7 @@ def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
     wanted = set[int]().union(*(naive.part(part) for part in assignment.parts if part.pull == "All"))
     own = {b for b in wanted if slots.mask_of(assignment.origin)[manifest.block_slots[b]]}
     missing = own - naive.held - naive.refused
-    assert ledger.missing_slots(from_peers=False) == slots.bitmap(
+    assert ledger.assigned.missing_slots(from_peers=False) == slots.bitmap(
         {int(manifest.block_slots[b]) for b in missing}
     )
     assert ledger.claims == len(naive.claimed)
@@ -245,10 +245,10 @@ def test_a_node_keeps_rows_for_what_is_assigned_to_it_and_looks_at_slots_only() 
         ledger.registers()
         ledger.drops(all_blocks=False)
         ledger.ready(now=1.0, from_peers=False)
-        ledger.missing_slots(from_peers=True)
+        ledger.assigned.missing_slots(from_peers=True)
     assert (time.process_time() - began) / 100 < 0.005
     ledger.located(block, spooled=True, registered=False)
     assert ledger.state().parts[0].held_bytes == 1000
     ledger.assign(Assignment(mount="m", version=2, manifest="d", drop=ALL_SLOTS))
     assert len(ledger) == 1, "what is neither here nor assigned is not kept"
-    assert ledger.missing_slots(from_peers=False) == NO_SLOTS
+    assert ledger.assigned.missing_slots(from_peers=False) == NO_SLOTS

@@ -71,7 +71,7 @@ def test_what_no_peer_offers_is_no_work_and_what_one_offers_is(mover: Mover) -> 
     slot = int(mover.version.manifest.block_slots[3])
     mover.assign(slots.bitmap([slot]))
     assert mover.busy()
-    assert mover.ledger.missing_slots(from_peers=True) == slots.bitmap([slot])
+    assert mover.ledger.assigned.missing_slots(from_peers=True) == slots.bitmap([slot])
 
 
 def test_a_slot_that_a_leaving_worker_has_in_part_is_moved_when_it_has_no_more(mover: Mover) -> None:
@@ -114,7 +114,7 @@ def test_what_only_peers_may_give_is_never_read_from_the_source_however_wrong_th
     for _ in range(4):
         (block,) = mover.ledger.take(now=mover.now, most=1, most_bytes=1, from_peers=True, cursor="peer")
         mover.mount.wrong_from_peer(mover.ledger, block, "its bytes are damaged")
-        assert mover.ledger.missing_slots(from_peers=False) == NO_SLOTS
+        assert mover.ledger.assigned.missing_slots(from_peers=False) == NO_SLOTS
         mover.ledger._cursors.clear()
         mover.now += 100
     (failure,) = mover.mount.state().failed

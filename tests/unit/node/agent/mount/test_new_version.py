@@ -87,12 +87,14 @@ def test_two_wrong_answers_are_counted_for_one_block_and_not_for_its_number(tmp_
     (other,) = newer.take(now=100.0, most=1, most_bytes=100, from_peers=True)
     assert (other, newer.path(other), work.ledger.path(first)) == (first, "!new", "0")
     work.mount.wrong_from_peer(newer, other, "damaged")
-    assert newer.missing_slots(from_peers=False) == NO_SLOTS
+    assert newer.assigned.missing_slots(from_peers=False) == NO_SLOTS
     same = newer.manifest.block_at(int(work.first.manifest.block_ids[first]))
     assert same is not None
     newer.claim([same])
     work.mount.wrong_from_peer(newer, same, "damaged")
-    assert newer.missing_slots(from_peers=False) != NO_SLOTS, "the second time in vain, also after a version"
+    assert newer.assigned.missing_slots(from_peers=False) != NO_SLOTS, (
+        "the second time in vain, also after a version"
+    )
 
 
 def test_a_peer_that_goes_and_comes_back_is_read_by_one_thread(tmp_path: Path) -> None:

@@ -85,13 +85,13 @@ def test_a_block_of_a_file_that_is_being_changed_waits_alone(
     state = mount.state()
     assert (state.no_room, state.failed, mount.room_until) == (False, (), 0.0)
     assert (ledger.claims, room._reserved) == (0, 0)
-    assert ledger.misses()
+    assert ledger.assigned.misses()
 
     node.disk.large._give_back(node.disk.large._files[node.ids[0]])
 
     def comes() -> bool:
         puller.run(mount)
-        return not ledger.misses()
+        return not ledger.assigned.misses()
 
     eventually(comes, deadline=60)
     assert node.whole.read_bytes() == CONTENT
