@@ -115,8 +115,8 @@ class ExportSweep:
                     return
                 raise
             for info in page.fileInfos:
-                lying = any(place.blockInfo.locations for place in info.fileBlockInfos)
-                if info.completed and not info.folder and not lying:
+                has_copies = any(place.blockInfo.locations for place in info.fileBlockInfos)
+                if info.completed and not info.folder and not has_copies:
                     yield info.path
             if not page.isTruncated or not page.fileInfos:
                 return
@@ -125,17 +125,17 @@ class ExportSweep:
     async def folders(self) -> list[str]:
         """Those of the mounts that have exports, or had some."""
         options = {"loadMetadataType": _METADATA_NEVER, "commonOptions": {"syncIntervalMs": -1}}
-        found: list[str] = []
+        folders: list[str] = []
         try:
             stream = self._master.stream(
                 service=FILE_SYSTEM, method="ListStatus", deadline=_LONG, path=self._root, options=options
             )
             async for answer in stream:
-                found += [info.path for info in answer.fileInfos if info.folder]
+                folders += [info.path for info in answer.fileInfos if info.folder]
         except RpcFailureError as failure:
             if failure.code is not grpc.StatusCode.NOT_FOUND:
                 raise
-        return found
+        return folders
 
     async def _call(self, method: str, **fields: Any) -> Any:
         return await self._master.unary(service=FILE_SYSTEM, method=method, deadline=_LONG, **fields)

@@ -26,8 +26,8 @@ def size_limit(world: World, mount: Mount, spec: CacheClusterSpec, users: Sequen
     namespaces: list[SourcesSize] = []
     if spec.limits.files_per_namespace is not None or spec.limits.bytes_per_namespace is not None:
         paths = mount_readers.paths_by_namespace(stores=world.context.stores, cluster=mount.cluster)
-        own = sorted({user.key.namespace for user in users})
-        namespaces = [world.others_of(mount, paths=paths.get(one, ())) for one in own]
+        user_namespaces = sorted({user.key.namespace for user in users})
+        namespaces = [world.others_of(mount, paths=paths.get(name, ())) for name in user_namespaces]
     return listing_limit(
         spec,
         heap_files=most_files(spec),
@@ -41,11 +41,15 @@ def quotas_left(world: World, mount: Mount, quotas: Sequence[CacheQuota]) -> dic
     """What each quota allows, less what Datasets were granted of which this process has not seen what they ask for:
     after a restart the first one to be looked at would else take all of it."""
     stores, left = world.context.stores, quota_bytes(quotas)
-    known = {mount.path, *world.manager.paths(mount.cluster)} if left else set[str]()
+    decided_paths = {mount.path, *world.manager.paths(mount.cluster)} if left else set[str]()
     for (namespace, _), obj in stores.datasets.items() if left else ():
         status = obj.get("status") or {}
         granted = int((status.get("grant") or {}).get("bytes") or 0)
-        if not granted or status.get("mountPath") in known or names.cache_cluster_of(obj) != mount.cluster:
+        if (
+            not granted
+            or status.get("mountPath") in decided_paths
+            or names.cache_cluster_of(obj) != mount.cluster
+        ):
             continue
         for quota in counting(namespace, quotas=quotas, namespaces=stores.namespaces):
             left[quota] -= granted
@@ -71,8 +75,8 @@ def source_rate(
     loading = [one for one in placements if one.want.load]
     waiting = sum(len(one.use.jobs.waiting) for one in claims)
     reading = sum(len(one.use.jobs.active) for one in claims)
-    own = [one.want.bandwidth for one in loading if one.wanted_bytes]
-    limits = [limit for limit in own if limit is not None]
+    load_limits = [one.want.bandwidth for one in loading if one.wanted_bytes]
+    limits = [limit for limit in load_limits if limit is not None]
     return world.bandwidth.share(
         place=mount.place,
         store=store_of(users[0].dataset.spec.source),
@@ -83,7 +87,7 @@ def source_rate(
             worth=worth(waiting=waiting, reading=reading, missing=missing),
             waiting_jobs=waiting,
             # What its own limit keeps it from reading is for the others.
-            limit=float(sum(limits)) if own and len(limits) == len(own) else math.inf,
+            limit=float(sum(limits)) if load_limits and len(limits) == len(load_limits) else math.inf,
         ),
         rate=rate,
     )
@@ -94,6 +98,6 @@ def _declared(users: Sequence[Reader]) -> Mapping[str, int | None]:
     declared: dict[str, int | None] = {user.key.namespace: None for user in users}
     for user in users:
         if (text := user.dataset.spec.source.bandwidth) is not None:
-            known = declared[user.key.namespace]
-            declared[user.key.namespace] = min(to_bytes(text), known) if known is not None else to_bytes(text)
+            least = declared[user.key.namespace]
+            declared[user.key.namespace] = min(to_bytes(text), least) if least is not None else to_bytes(text)
     return declared
