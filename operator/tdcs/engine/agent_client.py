@@ -103,7 +103,7 @@ class HttpAgents:
             "PUT", "/v1/assignments", node=node, body=list(assignments), attempted=f"assign {mounts} to"
         )
 
-    async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
+    async def drop_mounts(self, *, node: str, mounts: Sequence[str]) -> None:
         """Let an agent drop all blocks of these mounts and forget them. Raises AgentError."""
         await self._call(
             "POST", "/v1/forget", node=node, body=list(mounts), attempted=f"drop {', '.join(mounts)} on"

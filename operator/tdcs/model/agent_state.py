@@ -359,7 +359,7 @@ class Agents(Protocol):
         """
         ...
 
-    async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
+    async def drop_mounts(self, *, node: str, mounts: Sequence[str]) -> None:
         """Let an agent drop all blocks of these mounts and forget them; unknown ones are success. Raises AgentError."""
         ...
 

@@ -83,7 +83,7 @@ async def test_no_request_to_an_agent_is_made_at_another_place_that_it_names() -
 
         async with served(redirect) as url, operators_client(url) as client:
             with pytest.raises(AgentError, match="answered 307"):
-                await client.forget(node="n", mounts=["/datasets/1f"])
+                await client.drop_mounts(node="n", mounts=["/datasets/1f"])
             with pytest.raises(AgentError, match="answered 307"):
                 await client.assign(node="n", assignments=[])
             with pytest.raises(AgentError, match="answered 307"):
@@ -155,7 +155,7 @@ async def test_an_agent_with_a_state_that_cannot_be_counts_as_one_that_does_not_
             await eventually_async(lambda: "n" in client.states(), deadline=20)
             answers[0] = state
             with pytest.raises(AgentError, match=f"node n: .*{named}"):
-                await client.forget(node="n", mounts=[MOUNT])
+                await client.drop_mounts(node="n", mounts=[MOUNT])
             assert not client.states()
 
 
@@ -201,4 +201,4 @@ async def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch
 
     async with served(answer) as url, operators_client(url) as client:
         with pytest.raises(AgentError, match=f"more than {MB} bytes"):
-            await client.forget(node="n", mounts=["/datasets/1f"])
+            await client.drop_mounts(node="n", mounts=["/datasets/1f"])

@@ -119,7 +119,7 @@ async def test_a_mount_that_is_forgotten_leaves_nothing(tmp_path: Path, version:
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
-        one.agent.forget([MOUNT, "/datasets/unknown"])
+        one.agent.drop_mounts([MOUNT, "/datasets/unknown"])
         await eventually_async(lambda: MOUNT not in one.agent.state.mounts, deadline=30)
         assert not list(one.disk.spool.iterdir())
         await eventually_async(lambda: not one.agent.manifests.digests(), deadline=30)
@@ -178,7 +178,7 @@ async def test_blocks_that_cannot_be_removed_yet_need_no_manifest_that_names_the
         await eventually_async(lambda: inventory.strangers["name"].tolist() == [block], deadline=30)
         assert one.disk.open(block) is None, "nobody is given what no version lists"
 
-        one.agent.forget([other.manifest.path])
+        one.agent.drop_mounts([other.manifest.path])
         await eventually_async(lambda: one.agent.manifests.digests() == {newer.manifest.digest}, deadline=30)
         assert inventory.strangers["name"].tolist() == [block], "its worker is away"
 
@@ -263,7 +263,7 @@ async def test_a_disk_that_keeps_the_note_of_a_dropped_mount_does_not_end_the_ag
         await one.holds(version)
         with monkeypatch.context() as patch:
             patch.setattr(one.agent._assignments, "remove", refuses)
-            one.agent.forget([MOUNT])
+            one.agent.drop_mounts([MOUNT])
             await eventually_async(lambda: MOUNT not in one.agent.mounts, deadline=30)
         one.give(version.assignment(version=2), manifests=version)
         await one.holds(version)
@@ -277,7 +277,7 @@ async def test_a_mount_that_is_forgotten_before_its_manifest_is_here_leaves_no_b
             (one.disk.spool / str(identity)).write_bytes(b"x" * 2_000)
         one.give(version.assignment(manifest_urls=("http://127.0.0.1:1/none",)))
         assert one.agent.mounts[MOUNT].ledger is None
-        one.agent.forget([MOUNT])
+        one.agent.drop_mounts([MOUNT])
         await eventually_async(lambda: MOUNT not in one.agent.mounts, deadline=30)
         await eventually_async(lambda: not list(one.disk.spool.iterdir()), deadline=30)
         await eventually_async(lambda: not list(one.disk.assignments.iterdir()), deadline=30)
@@ -311,7 +311,7 @@ async def test_blocks_of_an_older_version_go_also_when_their_mount_was_the_last_
         newer = folder_version(tmp_path / "source", store=tmp_path / "manifests", first_ids={"007": 1 << 41})
         one.give(newer.assignment(version=2), manifests=newer)
         await one.holds(newer)
-        one.agent.forget([MOUNT])
+        one.agent.drop_mounts([MOUNT])
         await eventually_async(lambda: MOUNT not in one.agent.mounts, deadline=30)
         assert (one.disk.blocks / str(old)).exists(), "the worker is away"
         if not killed:
@@ -344,5 +344,5 @@ async def test_a_restarted_agent_knows_which_files_cannot_be_had_before_it_has_t
         again.give(version.assignment(version=2))
         await again.holds(version)
         await eventually_async(lambda: not list(again.disk.failures.iterdir()), deadline=30)
-        again.agent.forget([MOUNT])
+        again.agent.drop_mounts([MOUNT])
         await eventually_async(lambda: MOUNT not in again.agent.mounts, deadline=30)

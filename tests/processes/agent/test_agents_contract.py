@@ -238,7 +238,7 @@ async def test_a_mount_that_is_forgotten_is_gone_and_forgetting_it_again_is_fine
     await world.give()
     await world.at_rest(held=world.version.bytes)
     for _ in range(2):
-        await world.agents.forget(node=ONE, mounts=[MOUNT])
+        await world.agents.drop_mounts(node=ONE, mounts=[MOUNT])
     await world.until(lambda: MOUNT not in world.state().mounts and world.state().used_bytes == 0)
 
 

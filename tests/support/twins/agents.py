@@ -154,7 +154,7 @@ class MemoryAgents(TwinWork):
             files=min(len(found), limit.files + 1), counted=sum(map(block_count, found)), bytes=sum(found)
         )
 
-    async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
+    async def drop_mounts(self, *, node: str, mounts: Sequence[str]) -> None:
         mine = await self._called(node, "forget")
         for path in mounts:
             gone = mine.mounts.pop(path, None)

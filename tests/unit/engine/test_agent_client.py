@@ -54,10 +54,10 @@ async def test_the_operators_client_assigns_follows_and_forgets(tmp_path: Path, 
             with pytest.raises(AgentError, match="higher version"):
                 await client.assign(node="node-1", assignments=[version.assignment(version=2)])
             assert client.states()["node-1"].mounts[MOUNT].version == 3
-            await client.forget(node="node-1", mounts=[MOUNT])
+            await client.drop_mounts(node="node-1", mounts=[MOUNT])
             await eventually_async(lambda: MOUNT not in client.states()["node-1"].mounts, deadline=30)
             with pytest.raises(AgentError, match="no such agent"):
-                await client.forget(node="node-9", mounts=[MOUNT])
+                await client.drop_mounts(node="node-9", mounts=[MOUNT])
         finally:
             await client.close()
 
@@ -96,7 +96,7 @@ async def test_an_agent_that_has_not_looked_at_its_disk_yet_says_and_takes_nothi
             with pytest.raises(AgentError, match="first look at the disk"):
                 await client.assign(node="node-1", assignments=[version.assignment(version=2)])
             with pytest.raises(AgentError, match="first look at the disk"):
-                await client.forget(node="node-1", mounts=[MOUNT])
+                await client.drop_mounts(node="node-1", mounts=[MOUNT])
             await eventually_async(lambda: "node-1" not in client.states(), deadline=30)
             assert one.mount().version == 1
             one.agent.ready = True

@@ -190,7 +190,7 @@ class Assigner:
         gone = self._to_drop.get(node, set())
         if gone:
             paths = sorted(gone)
-            await self.agents.forget(node=node, mounts=paths)
+            await self.agents.drop_mounts(node=node, mounts=paths)
             gone.difference_update(paths)
             for path in paths:
                 self._drop_version(node, path)

@@ -203,7 +203,7 @@ class Agent:
         self._publish(at_once=True)
         self.wake()
 
-    def forget(self, mounts: Sequence[str]) -> None:
+    def drop_mounts(self, mounts: Sequence[str]) -> None:
         """Drop all blocks of these mounts and forget them; unknown ones are fine."""
         for path in mounts:
             mount = self.mounts.get(path)

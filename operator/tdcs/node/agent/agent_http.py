@@ -72,13 +72,13 @@ def application(
             return _answer(agent.state, status=409)
         return _answer(agent.state)
 
-    async def forget(request: web.Request) -> web.Response:
+    async def drop_mounts(request: web.Request) -> web.Response:
         require_ready()
         try:
             mounts = msgspec.msgpack.decode(await request.read(), type=list[str])
         except msgspec.MsgspecError as error:
             raise web.HTTPBadRequest(text="the body is no list of mounts\n") from error
-        agent.forget(mounts)
+        agent.drop_mounts(mounts)
         return _answer(agent.state)
 
     app.add_routes(
@@ -87,7 +87,7 @@ def application(
             web.get("/metrics", metrics),
             web.get("/v1/state", state),
             web.put("/v1/assignments", assign),
-            web.post("/v1/forget", forget),
+            web.post("/v1/forget", drop_mounts),
             *folder_routes(),
             *manifest_routes(agent.manifests, coming=agent.fetcher.fetches),
         ]

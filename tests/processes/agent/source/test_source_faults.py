@@ -399,5 +399,5 @@ async def test_a_large_block_half_way_is_given_back_when_its_source_goes(
         await eventually_async(lambda: not ledger.claims, deadline=10)
         assert (mount.source.pieces_waiting, one.agent.room._reserved) == (0, 0)
         assert not list(one.disk.partial.iterdir())
-        one.agent.forget([MOUNT])
+        one.agent.drop_mounts([MOUNT])
         await eventually_async(lambda: MOUNT not in one.agent.state.mounts, deadline=10)

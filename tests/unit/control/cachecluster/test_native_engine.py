@@ -50,7 +50,7 @@ class Agents:
     async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None:
         raise AssertionError
 
-    async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
+    async def drop_mounts(self, *, node: str, mounts: Sequence[str]) -> None:
         raise AssertionError
 
     async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:

@@ -24,7 +24,7 @@ class GoneAgents:
     async def assign(self, *, node: str, assignments: list[Assignment]) -> None:
         raise AssertionError("nothing is assigned here")
 
-    async def forget(self, *, node: str, mounts: list[str]) -> None:
+    async def drop_mounts(self, *, node: str, mounts: list[str]) -> None:
         self.forgets += 1
         if self.forgets == 1:
             self.state = None  # it goes while it is asked
@@ -52,7 +52,7 @@ class QuietAgents(GoneAgents):
     async def assign(self, *, node: str, assignments: list[Assignment]) -> None:
         self.assigned += assignments
 
-    async def forget(self, *, node: str, mounts: list[str]) -> None:
+    async def drop_mounts(self, *, node: str, mounts: list[str]) -> None:
         self.forgotten += mounts
 
 
@@ -120,7 +120,7 @@ class TwoAgents:
     async def assign(self, *, node: str, assignments: list[Assignment]) -> None:
         self.assigned[node] += assignments
 
-    async def forget(self, *, node: str, mounts: list[str]) -> None:
+    async def drop_mounts(self, *, node: str, mounts: list[str]) -> None:
         self.mounts -= set(mounts)
 
 

@@ -198,7 +198,7 @@ class MountPass:
         if mount.mounting.keyed_at != keyed_at:
             mount.manifests.retry()
         if mount.mounting.times != times:
-            mount.forget()
+            mount.reset()
             before = mount.report or MountReport()
         if not outcome.there:
             return replace(before, there=False, problem=outcome.problem)

@@ -88,7 +88,8 @@ class PathSettings:
         self._work = BackgroundTask(self._carry_out(wanted), name="path settings", on_done=self.on_done)
         return False
 
-    def forget(self) -> None:
+    def reset(self) -> None:
+        """What the cache has been given counts no more: it is given again."""
         self._applied, self._version = None, ""
 
     async def close(self) -> None:

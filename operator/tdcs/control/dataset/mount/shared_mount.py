@@ -60,10 +60,10 @@ class Mount:
         """How large its source is: as it was listed, and before that as it was counted to be mounted."""
         return self.manifests.size or self.mounting.counted or SourcesSize()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """It was mounted anew: nothing that was known of its blocks holds any more."""
-        self.manifests.forget()
-        self.settings.forget()
+        self.manifests.reset()
+        self.settings.reset()
 
     async def close(self) -> None:
         await self.mounting.close()

@@ -252,7 +252,7 @@ class MountManifests:
             self._totals.pop(next(iter(self._totals)))
         return found
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The mount is gone: the next one may have other ids of blocks. How much its source had is remembered: one that
         is empty then is no more to be believed than before."""
         self._known = ManifestView(checked=self._known.checked)

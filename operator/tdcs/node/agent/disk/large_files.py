@@ -107,7 +107,7 @@ class LargeFiles:
         with self._lock:
             lying = self.folders.file_names()
             for name in [name for name in self._files if name not in lying]:
-                self._forget(self._files[name])
+                self._drop_entries(self._files[name])
             return list(self._places)
 
     def facts_of(self, block: int) -> FileFacts | None:
@@ -244,7 +244,7 @@ class LargeFiles:
         """Remove what is left of a file. Raises OSError."""
         with self._lock:
             if self._files.get(stored.name) is stored:
-                self._forget(stored)
+                self._drop_entries(stored)
                 self.folders.unlink(stored.name)
 
     def _give_back(self, stored: StoredFile) -> None:
@@ -307,7 +307,7 @@ class LargeFiles:
             for name in self.folders.all_names():
                 self.folders.unlink(name)
 
-    def _forget(self, stored: StoredFile) -> None:
+    def _drop_entries(self, stored: StoredFile) -> None:
         del self._files[stored.name]
         for number in range(stored.file.extents):
             self._places.pop(stored.id_of(number), None)

@@ -366,7 +366,7 @@ class Disk:
             if self.facts.read(path) is not None:
                 os.unlink(path)
 
-    def forget_facts_of_files_that_are_gone(self) -> None:
+    def drop_facts_of_removed_files(self) -> None:
         """Keep the index of what files say short, where there is one. Raises OSError."""
         if not self.facts.indexed:
             return

@@ -40,7 +40,7 @@ def make_ready(disk: Disk) -> Looked:
     """
     since = disk.mark.doubtful_since()
     looked = Looked() if since is None else _look_through(disk, since=since)
-    disk.forget_facts_of_files_that_are_gone()
+    disk.drop_facts_of_removed_files()
     disk.mark.begin()
     return looked
 

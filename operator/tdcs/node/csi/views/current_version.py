@@ -111,7 +111,7 @@ class Versions:
         known = self._known.get(volume)
         return None if known is None else known.manifest.digest
 
-    def forget(self, *, volume: VolumeFolder) -> None:
+    def drop_version(self, *, volume: VolumeFolder) -> None:
         self._known.pop(volume, None)
 
     async def mounts(self, *, cluster: str) -> Collection[str] | None:

@@ -315,7 +315,7 @@ class NodeViews:
                 continue
             _log.info("%s is removed: no pod has used it for %.0f s", view, idle)
             if not newer:
-                self._versions.forget(volume=volume)
+                self._versions.drop_version(volume=volume)
         await self._drop_kept()
         known = {view.folder.path for view in self._views.values()}
         # A tree has a name for each file of its dataset: that takes a while.

@@ -82,7 +82,7 @@ class Server:
         self._counters: Final = counters
         self._poller: Final = Poller()
         self._disks: Final = disks or LocalDisks()
-        self._refusals: Final = Refusals(disks=self._disks, forget=self._forget)
+        self._refusals: Final = Refusals(disks=self._disks, drop=self._drop_blocks)
         self._page_cache: Final = PageCache(session.fd)
         self._shares: Final = PlaceShares(lambda: self._memory.free)
         self._reads: Final = Reads(
@@ -171,14 +171,16 @@ class Server:
                 next_tidy = now + _TIDY_SECONDS
                 self._counters.keep(self._versions.numbers())
 
-    def _forget(self, version: OpenVersion, blocks: Iterable[int]) -> None:
+    def _drop_blocks(self, version: OpenVersion, blocks: Iterable[int]) -> None:
         """Blocks of a version were found wrong on this node: nothing of what was read of them is to be read again."""
         manifest = version.manifest
         numbers = manifest.blocks_at(np.fromiter(blocks, dtype=np.int64))
         for block in numbers[numbers >= 0].tolist():
-            self._reads.forget(version, block)
+            self._reads.drop_block(version, block)
             node = version.tree.file(manifest.file_of(block)).node
-            self._page_cache.forget(node, offset=manifest.offset(block), length=version.block_lengths[block])
+            self._page_cache.invalidate(
+                node, offset=manifest.offset(block), length=version.block_lengths[block]
+            )
 
     # Requests.
 

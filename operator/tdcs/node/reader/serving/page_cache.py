@@ -26,8 +26,8 @@ class PageCache:
         self._session: Final = session
         self._threads: Final = ThreadPoolExecutor(_THREADS, thread_name_prefix="page-cache")
 
-    def forget(self, node: int, *, offset: int, length: int) -> None:
-        """Begin to do so. The kernel waits until what is being read of that part is answered: so threads do it."""
+    def invalidate(self, node: int, *, offset: int, length: int) -> None:
+        """Begin to drop a part of a file. The kernel waits until reads of it are answered, so threads do it."""
         self._threads.submit(
             self._write_invalidation, fuse_protocol.invalidation(node, offset=offset, length=length)
         )

@@ -167,10 +167,10 @@ class Reads:
         self._signalled[unique] = read  # the kernel says it once, whatever signal comes later
         return read.place
 
-    def forget(self, version: OpenVersion, block: int) -> None:
+    def drop_block(self, version: OpenVersion, block: int) -> None:
         """Keep nothing of a block (its number in the manifest) that was found wrong."""
         self.buffer.drop_block(version.number, block)
-        self._local.forget(version, block)
+        self._local.close_block(version, block)
 
     # What `fetches` says.
 

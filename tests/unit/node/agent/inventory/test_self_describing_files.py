@@ -220,7 +220,7 @@ def test_files_say_what_they_are_where_the_file_system_keeps_no_attributes(
     index = Path(node.disk.facts._index)
     assert index.stat().st_size == 2 * file_facts._INDEXED.size
     (node.disk.spool / str(version.manifest.block_ids[0])).unlink()
-    node.disk.forget_facts_of_files_that_are_gone()
+    node.disk.drop_facts_of_removed_files()
     assert index.stat().st_size == file_facts._INDEXED.size
     node.start()
     ledger = node.open(version)

@@ -84,7 +84,7 @@ class LocalBlocks:
             count = os.preadv(kept.file.fileno(), [content], key.offset + begin, os.RWF_NOWAIT)
         except OSError as error:
             if error.errno not in _NOT_CACHED:
-                self.forget(version, key.block)
+                self.close_block(version, key.block)
             return None
         return memoryview(content) if count == len(content) else None
 
@@ -110,7 +110,7 @@ class LocalBlocks:
         work = functools.partial(self._exists, version, block)
         self._look(version, work, lambda found: done(bool(found)))
 
-    def forget(self, version: OpenVersion, block: int) -> None:
+    def close_block(self, version: OpenVersion, block: int) -> None:
         """Keep no open file of a block."""
         kept = self._files.pop((version.number, block), None)
         if kept is not None:
@@ -166,7 +166,7 @@ class LocalBlocks:
             done(None)
             return
         if found.file is not None and version.block_lengths[key.block] > PART_BYTES:
-            self.forget(version, key.block)
+            self.close_block(version, key.block)
             self._files[version.number, key.block] = _Kept(
                 found.file, found.disk, self._clock() + _KEPT_SECONDS
             )

@@ -48,12 +48,12 @@ class Refusals:
     """Follows the refusals of the versions that are open.
 
     Args:
-        forget: has the kernel and this process forget what they have of these blocks (their ids) of a version.
+        drop: has the kernel and this process forget what they have of these blocks (their ids) of a version.
     """
 
-    def __init__(self, *, disks: LocalDisks, forget: Callable[[OpenVersion, Iterable[int]], None]) -> None:
+    def __init__(self, *, disks: LocalDisks, drop: Callable[[OpenVersion, Iterable[int]], None]) -> None:
         self._disks: Final = disks
-        self._forget: Final = forget
+        self._drop: Final = drop
         self._folders: Final[dict[str, _Folder]] = {}
         self._watched: Final[dict[int, _Folder]] = {}
         self._early: Final = deque[Event](maxlen=_MOST_EARLY)
@@ -93,7 +93,7 @@ class Refusals:
             before, folder.versions = folder.versions, each.versions
             if folder is not each and folder.blocks:
                 for number in each.versions.keys() - before.keys():
-                    self._forget(each.versions[number], folder.blocks)
+                    self._drop(each.versions[number], folder.blocks)
         for tier in {folder.tier for folder in self._folders.values() if folder.watch < 0}:
             self._look(tier)
 
@@ -126,7 +126,7 @@ class Refusals:
 
     def _tell(self, folder: _Folder, blocks: Iterable[int]) -> None:
         for version in folder.versions.values():
-            self._forget(version, blocks)
+            self._drop(version, blocks)
 
     def _end(self, folder: _Folder) -> None:
         if self._watched.pop(folder.watch, None) is not None and self._inotify is not None:
