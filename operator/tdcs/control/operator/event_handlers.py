@@ -11,7 +11,7 @@ from tdcs.control.context import WorkKey
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
-from tdcs.decide.cache.dataset_demand import datasets_of, grown_nodes, stage_of
+from tdcs.decide.cache.dataset_demand import datasets_of, grown_nodes, stage_of, waits_for_data
 from tdcs.decide.node_departure import departure
 from tdcs.decide.queue.job_places import readable_copies
 from tdcs.kube.queue import KeyedQueue
@@ -59,6 +59,11 @@ def standing(dataset: Object | None) -> object:
         for copy in status.get("copies") or ()
     ]
     return asked(dataset), conditions, status.get("mountPath"), status.get("claimName"), copies
+
+
+def loaded_ratio(dataset: Object | None) -> float:
+    """How much of a Dataset lies where it shall; 0.0 of one that is gone, or that nothing is said of."""
+    return float(((dataset or {}).get("status") or {}).get("loadedRatio") or 0.0)
 
 
 def worker_view(cluster: Object | None) -> Any:
@@ -172,7 +177,7 @@ class EventHandlers:
             # It may share its source no more, or now.
             self._sharers(key)
         if resource is DATASETS:
-            self._dataset_changed(key, only_loads=standing(before) == standing(after))
+            self._dataset_changed(key, before, after)
             if places(before) != places(after):
                 self._gangs.touch()
             dataset = after or before
@@ -257,10 +262,12 @@ class EventHandlers:
             if cluster:
                 self._add(CACHE_CLUSTERS, (key[0], cluster))
 
-    def _dataset_changed(self, dataset: Key, *, only_loads: bool) -> None:
-        """Those that read a Dataset look; those that run need not for what was loaded."""
+    def _dataset_changed(self, dataset: Key, before: Object | None, after: Object | None) -> None:
+        """Those that read a Dataset look. For what was loaded those need not that run or wait for their turn alone; for
+        what was lost those that wait for their turn do."""
+        only_loads, lost = standing(before) == standing(after), loaded_ratio(after) < loaded_ratio(before)
         for key, job in indexed(self._views[TRAINING_JOBS]).reading(dataset).items():
-            if not only_loads or stage_of(job) == "Waiting":
+            if not only_loads or (stage_of(job) == "Waiting" and (lost or waits_for_data(job))):
                 self._add(TRAINING_JOBS, key)
 
     def _sharers(self, owner: Key) -> None:

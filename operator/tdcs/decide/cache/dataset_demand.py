@@ -7,6 +7,7 @@ from tdcs.api import names
 from tdcs.api.dataset import USES_KEPT, DatasetStatus
 from tdcs.api.durations import past
 from tdcs.decide.cache.mount_standing import DatasetJobs, UsersOfDataset
+from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.kube_objects import Key, Object
 
 
@@ -47,6 +48,14 @@ def stage_of(job: Object | None) -> str:
     if names.ADMITTED in is_true:
         return "Active"
     return "" if (found.get(names.ADMITTED) or {}).get("reason") == "InvalidSpec" else "Waiting"
+
+
+def waits_for_data(job: Object) -> bool:
+    """Whether more data may change what is said of a waiting job: its data was not found ready, or was not enough when
+    its time to wait for it was over."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] = next((one for one in conditions if one.get("type") == names.DATA_READY), {})
+    return ready.get("status") != "True" or ready.get("reason") == Reason.TIMED_OUT
 
 
 def grown_nodes(job: Object | None) -> dict[str, list[str]]:

@@ -81,6 +81,31 @@ async def test_the_owner_of_a_shared_source_is_woken_by_those_who_begin_to_read_
     }
 
 
+async def test_a_job_that_waits_for_gpus_alone_looks_when_data_is_lost_and_not_when_it_comes(
+    world: Any,
+) -> None:
+    handlers, woken = world
+    jobs = handlers._views[TRAINING_JOBS]
+    jobs["n", "queued"] = job("queued", "DataReady", "Queued")
+    jobs["n", "cold"] = job("cold", "DataReady", "Queued")
+    # The message of this one says how much is there.
+    jobs["n", "cold"]["status"]["conditions"][0]["reason"] = "ReadinessTimedOut"
+    few, more = pictures(loadedRatio=0.10), pictures(loadedRatio=0.11)
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), few, more)
+    assert await woken() == ["cold", "waits"]
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), more, few)
+    assert await woken() == ["cold", "queued", "waits"]
+
+
+@pytest.mark.parametrize("resource", [PRELOADS, CACHE_CLUSTERS], ids=["Preload", "CacheCluster"])
+async def test_what_another_status_says_of_the_progress_wakes_no_job(world: Any, resource: Any) -> None:
+    handlers, woken = world
+    before = {"metadata": {"generation": 1}, "spec": {"datasetRef": {"name": "pictures"}}, "status": {}}
+    after = {**before, "status": {"bytesDone": 5, "usedBytes": 5, "conditions": [{"type": "Ready"}]}}
+    handlers.on_custom_resource(resource, ("n", "one"), before, after)
+    assert await woken() == []
+
+
 async def test_a_dataset_that_cannot_be_read_any_more_wakes_those_that_read_it_too(world: Any) -> None:
     handlers, woken = world
     gone = {"type": "Mounted", "status": "False", "reason": "SourceGone"}
