@@ -246,6 +246,7 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         "NetworksUnknown",
         "NoNodeIsLargeEnough",
         "NoNodeMatches",
+        "NoPriorityClass",
         "NodesDidNotCome",
         "NodesDoNotFit",
         "NotAllPodsPlaced",

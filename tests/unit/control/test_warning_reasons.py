@@ -52,6 +52,7 @@ FOLLOWS_FROM_ANOTHER = frozenset(
 PASSES_BY_ITSELF = frozenset(
     {
         "AwaitsNodes",
+        "AwaitsRoomAtData",
         "CacheStarting",
         "CertificatesPending",
         "ClientsStarting",

@@ -193,7 +193,7 @@ class _Pass:
         self._allowances = allowances
         self._places = places
         self._room = RoomTable(nodes.free)
-        self._room.take_most(reserved, scarce=names.GPU_RESOURCE)
+        self._room.reserve(reserved, scarce=names.GPU_RESOURCE)
         self._fitted: dict[tuple[DemandKey, bool], bool] = {}
         empty = nodes.empty or EmptyNodes()
         jobs = [

@@ -7,7 +7,6 @@ queue asks for thousands of jobs and nodes, whose numbers users choose: a loop o
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -98,10 +97,36 @@ class RoomTable:
     ) -> tuple[int, list[str]]:
         """Take the room of those pods that find some; gives their number, and the nodes."""
         taken = []
-        for group in _merged(groups):
+        for group in groups:
             found = self._fill(group, scarce=scarce, but=but, partly=True)
             taken.append((group, found or ()))
         return sum(count for _, rows in taken for _, count in rows), self._note(taken)
+
+    def reserve(self, groups: Iterable[PodGroup], *, scarce: str) -> None:
+        """Take the room of pods that may already start. Those that find none as things lie now keep what they may
+        get: of nodes that are theirs to use, parts of the scarce resource are nobody else's."""
+        for group in groups:
+            found = self._fill(group, scarce=scarce, but=None, partly=True) or ()
+            self._note([(group, found)])
+            self._hold(group, count=group.count - sum(count for _, count in found), scarce=scarce)
+
+    def _hold(self, group: PodGroup, *, count: int, scarce: str) -> None:
+        """Take as much of the scarce resource as so many pods ask for, of the nodes with most of it."""
+        column, asked = self._column.get(scarce), group.request.get(scarce, 0)
+        if count <= 0 or column is None or asked <= 0:
+            return
+        free = np.maximum(self._free[column], 0)
+        if group.nodes is not None:
+            free = free * self._mask_of(group.nodes)
+        rows = np.flatnonzero(free)
+        missing = count * asked
+        for row in rows[np.argsort(-free[rows], kind="stable")].tolist():
+            taken = min(int(free[row]), missing)
+            self._free[column, row] -= taken
+            self._totals[scarce] -= taken
+            missing -= taken
+            if not missing:
+                return
 
     def with_more(self, parts: Iterable[Mapping[str, Amounts]]) -> "RoomTable":
         """Another table, in which nodes have more left by these amounts; nodes that this one lacks do not count."""
@@ -258,14 +283,3 @@ def _cells(amounts: list[int]) -> _Rows:
         return np.clip(np.array(amounts, dtype=np.int64), -_MOST, _MOST)
     except OverflowError:
         return np.array([max(min(amount, _MOST), -_MOST) for amount in amounts], dtype=np.int64)
-
-
-def _merged(groups: Iterable[PodGroup]) -> list[PodGroup]:
-    """The groups with equal ones as one: that takes the same room, as each node is filled before the next."""
-    found: dict[tuple[frozenset[tuple[str, int]], frozenset[str] | None], list[PodGroup]] = {}
-    for group in groups:
-        found.setdefault((frozenset(group.request.items()), group.nodes), []).append(group)
-    return [
-        same[0] if len(same) == 1 else replace(same[0], count=sum(group.count for group in same))
-        for same in found.values()
-    ]

@@ -164,7 +164,11 @@ class Tenants:
                 status.get("observedGeneration") == obj["metadata"]["generation"]
                 and (status.get("activeJobs"), status.get("waitingJobs")) == (active, len(jobs) - active)
                 and (status.get("grant") or {}).get("bytes") == self.granted(tenant)
-                and not any(node.get("arriving") for copy in status["copies"] for node in copy["nodes"])
+                and not any(
+                    node.get("arriving")
+                    for copy in status.get("copies", ())
+                    for node in copy.get("nodes", ())
+                )
             )
 
         await self.cluster.until(lambda: self.quotas_are_known() and all(map(is_current, self.names)))

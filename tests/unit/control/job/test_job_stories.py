@@ -29,6 +29,7 @@ async def test_a_job_runs_to_its_end_and_tells_each_step_once() -> None:
         await jobs.until(lambda: "Completed" in jobs.events())  # it is written a moment after the status
         assert jobs.events() == ["AllPodsFit", "Completed", "DatasetsReady", "PodsReady"]
         assert jobs.status()["message"] == "all 2 workers succeeded"
+        await jobs.until(lambda: len(jobs.context.queue) == 0)
         written = len(jobs.server.writes)
         await jobs.server.merge(
             TRAINING_JOBS, name="train", namespace="n", patch={"metadata": {"labels": {"a": "b"}}}
@@ -395,3 +396,7 @@ async def test_five_hundred_jobs_at_once_are_all_told_their_place_with_few_write
         assert all(status["message"] for status in told if status["state"] == "Queued")
         # A Service, a Job and a status each; those let in one more of each of the latter; the head of the queue some.
         assert len(jobs.server.writes) < 6 * len(every)
+        started = [number for number, status in enumerate(told) if status["state"] == "Starting"]
+        assert sum((1 + number % 4) * (1 + number % 8) for number in started) <= 50 * 8, (
+            "no GPU is given twice"
+        )

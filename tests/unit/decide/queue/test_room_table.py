@@ -76,3 +76,31 @@ def test_amounts_beyond_all_measure_overflow_nothing() -> None:
     assert not table.fits([PodGroup(count=2, request={"memory": 10**30, "gpu": 1})], scarce="gpu")
     assert table.fits([PodGroup(count=10**12, request={})], scarce="gpu")  # pods that ask for nothing
     assert table.take([PodGroup(count=9, request={"memory": 1 << 30, "gpu": 1})], scarce="gpu") == ["a", "b"]
+
+
+@settings(max_examples=300)
+@given(nodes=NODES, groups=GROUPS)
+def test_what_pods_may_start_with_is_given_to_no_others_however_it_lies(
+    nodes: dict[str, dict[str, int]], groups: Sequence[PodGroup]
+) -> None:
+    table = RoomTable(nodes)
+    theirs = frozenset().union(*(nodes if group.nodes is None else group.nodes for group in groups))
+    before = {node: max(amounts.get("gpu", 0), 0) for node, amounts in nodes.items()}
+    table.reserve(groups, scarce="gpu")
+    after = {node: max(amounts.get("gpu", 0), 0) for node, amounts in table.amounts().items()}
+    assert all(after[node] == before[node] for node in nodes if node not in theirs)
+    for group in groups:
+        mine = [node for node in nodes if group.nodes is None or node in group.nodes]
+        wanted = group.count * group.request.get("gpu", 0)
+        assert sum(before[node] - after[node] for node in mine) >= min(
+            wanted, sum(before[node] for node in mine)
+        )
+    at_most = sum(group.count * group.request.get("gpu", 0) for group in groups)
+    assert sum(before.values()) - sum(after.values()) <= at_most
+
+
+def test_pods_that_find_no_room_as_it_lies_keep_what_is_free() -> None:
+    table = RoomTable({"a": {"gpu": 3}, "b": {"gpu": 2}, "other": {"gpu": 8}})
+    table.reserve([PodGroup(count=1, request={"gpu": 4}, nodes=frozenset({"a", "b"}))], scarce="gpu")
+    assert now(table) == {"a": {}, "b": {"gpu": 1}, "other": {"gpu": 8}}
+    assert not table.fits([PodGroup(count=2, request={"gpu": 1}, nodes=frozenset({"a", "b"}))], scarce="gpu")

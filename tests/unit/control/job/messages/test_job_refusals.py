@@ -249,7 +249,7 @@ async def test_a_restart_that_an_absent_webhook_holds_up_says_so_and_counts_once
         await jobs.until_state("Running")
         webhook_is_away(jobs, "delete", JOBS)
         await jobs.end(jobs.pods("train")[0], code=1)
-        await jobs.until(lambda: jobs.status()["reason"] == "ChildNotMade")
+        await jobs.until(lambda: jobs.status().get("reason") == "ChildNotMade")
         assert f"cannot delete Job n/train: {WEBHOOK_AWAY}" in jobs.status()["message"]
         jobs.server.refuse = lambda verb, resource: None
         await jobs.until_running()
