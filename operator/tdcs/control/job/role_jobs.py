@@ -53,9 +53,10 @@ class RoleJobs:
     async def ensure(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
     ) -> dict[Role, Object]:
-        """Make the children that are missing, suspended unless the job was admitted; gives the Jobs.
+        """Make the children that are missing, the Jobs suspended; gives the Jobs.
 
-        So whatever the server has against them is known before the job is admitted.
+        So whatever the server has against them is known before the job is admitted. A Job that is made again of a job
+        that runs gets its order and its places (`steer`) before a pod of it can exist, as one that is admitted.
         """
         context, metadata = self._context, obj["metadata"]
         name, namespace = metadata["name"], metadata["namespace"]
@@ -65,8 +66,6 @@ class RoleJobs:
             wanted = job_children.service(owner=obj, spec=seen.spec)
             await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
             self._services[key] = (metadata["uid"], self._clock())
-        # Jobs of a restart get their order and their places as those of a job that is admitted.
-        admitted = seen.was_admitted and not seen.spec.run_policy.suspend and not seen.known.restarts
         copies = {use.dataset: use.copy_id for use in seen.known.copies}
         found = {}
         for role, known in live.items():
@@ -77,10 +76,9 @@ class RoleJobs:
                     owner=obj,
                     spec=seen.spec,
                     role=role,
-                    suspended=not admitted,
+                    suspended=True,
                     replicas=seen.replicas(role),
                     scheduler_name=context.settings.scheduler_name,
-                    preferred=self.preferred(seen, copies) if admitted else None,
                     copies=copies,
                     attempt=seen.known.restarts or 0,
                 )

@@ -1,5 +1,6 @@
 """What Kueue's AdmissionChecks want pods to carry reaches the pods of a TrainingJob, as it reaches those of a Job."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from tests.unit.control.kueue.test_kueue_jobs import QUEUE, Kueue, suspended
 
 from tdcs.decide.kueue.kueue_nodes import GIVEN_BY_CHECKS, PodSetPlacement, template_changes
 from tdcs.decide.kueue.pod_set_updates import PodSetConflictError, updates_of, with_update
-from tdcs.model.kube_resources import RESOURCE_FLAVORS
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import JOBS, RESOURCE_FLAVORS, Resource
 
 CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
@@ -160,3 +162,42 @@ async def test_a_job_whose_checks_contradict_its_flavor_does_not_start_and_says_
         await jobs.until(lambda: "AdmissionCheck prov" in jobs.status().get("message", ""))
         assert "the ResourceFlavor has zone=b" in jobs.status()["message"]
         assert suspended(jobs)
+
+
+def flavor(jobs: Jobs, **labels: str) -> None:
+    """The ResourceFlavor h100 has nodes with these labels."""
+    made = {"metadata": {"name": "h100"}, "spec": {"nodeLabels": labels}}
+    jobs.server.store(RESOURCE_FLAVORS)["", "h100"] = made
+
+
+async def test_a_job_that_was_deleted_is_made_again_where_its_admission_has_it_run() -> None:
+    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
+        kueue = Kueue(jobs)
+        flavor(jobs, zone="a")
+        await jobs.create(labels=QUEUE, framework="TensorFlow", roles={"Worker": role(1, gpus=1)})
+        await jobs.until(kueue.there)
+        await kueue.admit(flavor="h100", checks=[provisioned(labels={"cost": "team"})])
+        await jobs.until(lambda: not suspended(jobs))
+        before = jobs.job("train-worker")["metadata"]["uid"]
+        # What the Job controller could have made pods from, at any moment.
+        runnable: list[Object] = []
+        note = jobs.server.on_change
+
+        def changed(resource: Resource, obj: Object, deleted: bool) -> None:
+            if resource is JOBS and not deleted and not obj["spec"].get("suspend"):
+                runnable.append(copy.deepcopy(obj["spec"]["template"]))
+            note(resource, obj, deleted)
+
+        jobs.server.on_change = changed
+        await jobs.server.delete(JOBS, name="train-worker", namespace="n")
+
+        def runs_again() -> bool:
+            found = jobs.server.store(JOBS).get(("n", "train-worker"))
+            return found is not None and found["metadata"]["uid"] != before and not found["spec"]["suspend"]
+
+        await jobs.until(runs_again)
+        assert runnable
+        for template in runnable:
+            assert template["spec"]["nodeSelector"] == {"zone": "a"}
+            assert template["metadata"]["labels"]["cost"] == "team"
+            assert template["metadata"]["annotations"][CONSUME] == "trainingjob-train-prov-1"
