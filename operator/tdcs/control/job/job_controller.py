@@ -47,6 +47,7 @@ from tdcs.decide.job.left_sidecars import next_look, without_sidecars
 from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.template_mounts import mount_problem
+from tdcs.decide.kueue.pod_set_updates import PodSetConflictError
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.kube.apply import ForeignObjectError, PredecessorError
@@ -237,7 +238,7 @@ class TrainingJobController:
             nodes = await turn.pod_nodes(own) if decision.admitted else {}
             await self._children.steer(seen, own, decision, workers=workers, now=now, nodes=nodes)
             await turn.applied(runs=running(seen).status == "True")
-        except (ForeignObjectError, InvalidError, ForbiddenError) as error:
+        except (ForeignObjectError, InvalidError, ForbiddenError, PodSetConflictError) as error:
             return _End(await self._refused(obj, seen, error))
         except UnavailableError as error:
             return await self._held_up(obj, seen, error)

@@ -172,7 +172,12 @@ def decided_by_kueue(
     holds = not standing.evicted and (standing.admitted or not standing.exists or not decides)
     if seen.was_admitted and not holds and not over and not seen.spec.run_policy.suspend:
         return decisions.taken_back(admission=admission, data=data)
-    return decisions.decision_of(seen=seen, data=data, admission=admission)
+    decision = decisions.decision_of(seen=seen, data=data, admission=admission)
+    if decision.admitted and decision.reason is Reason.READY and admission.reason is Reason.KUEUE_ADMITTED:
+        # The condition said something else for a while: that a child was refused, say. Kueue decides all the same.
+        text = admission.message if data.admitted else decision.message
+        return replace(decision, reason=Reason.KUEUE_ADMITTED, message=text)
+    return decision
 
 
 def sized_by_kueue(seen: Observed, standing: QueueStanding) -> Observed:

@@ -7,10 +7,11 @@ import pytest
 from tests.unit.control.jobs import Jobs, role
 from tests.unit.control.kueue.test_kueue_jobs import QUEUE, Kueue, suspended
 
+from tdcs.control.context import WorkKey
 from tdcs.decide.kueue.kueue_nodes import GIVEN_BY_CHECKS, PodSetPlacement, template_changes
 from tdcs.decide.kueue.pod_set_updates import PodSetConflictError, updates_of, with_update
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import JOBS, RESOURCE_FLAVORS, Resource
+from tdcs.model.kube_resources import JOBS, RESOURCE_FLAVORS, TRAINING_JOBS, Resource
 
 CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
@@ -201,3 +202,27 @@ async def test_a_job_that_was_deleted_is_made_again_where_its_admission_has_it_r
             assert template["spec"]["nodeSelector"] == {"zone": "a"}
             assert template["metadata"]["labels"]["cost"] == "team"
             assert template["metadata"]["annotations"][CONSUME] == "trainingjob-train-prov-1"
+
+
+async def test_a_flavor_that_contradicts_the_checks_of_a_running_job_is_named_and_holds_its_new_job() -> None:
+    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
+        kueue = Kueue(jobs)
+        flavor(jobs, gpu="h100")
+        await jobs.create(labels=QUEUE, framework="TensorFlow", roles={"Worker": role(1, gpus=1)})
+        await jobs.until(kueue.there)
+        await kueue.admit(flavor="h100", checks=[provisioned(nodeSelector={"zone": "a"})])
+        await jobs.until(lambda: not suspended(jobs))
+        flavor(jobs, gpu="h100", zone="b")
+        await jobs.server.delete(JOBS, name="train-worker", namespace="n")
+        await jobs.until(lambda: "the ResourceFlavor has zone=b" in jobs.status().get("message", ""))
+        assert jobs.condition("Admitted")["status"] == "True"
+        assert jobs.condition("Admitted")["reason"] == "ChildRefused"
+        assert suspended(jobs)
+        assert not jobs.defects
+        flavor(jobs, gpu="h100")
+        jobs.context.queue.add(WorkKey(TRAINING_JOBS, "n", "train"))  # as it is every 30 s
+        await jobs.until(lambda: not suspended(jobs))
+        selector = jobs.job("train-worker")["spec"]["template"]["spec"]["nodeSelector"]
+        assert selector == {"gpu": "h100", "zone": "a"}
+        await jobs.until(lambda: jobs.condition("Admitted")["reason"] == "AdmittedByKueue")
+        assert "ResourceFlavor" not in jobs.status()["message"]
