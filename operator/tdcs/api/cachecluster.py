@@ -214,9 +214,10 @@ class Scaling(Model):
 
     protect: Protect = "All"
     """Which data protects the pod of a worker that holds its last copy: no drain, autoscaler or descheduler evicts it
-    (PodDisruptionBudget NAME-last-copies) until the data lies on another worker, or the worker has gone by itself.
-    All: any. Needed: what is read, waited for or pinned, or has a time that is not over; idle data goes with nodes that
-    an autoscaler finds empty. Never: none."""
+    (PodDisruptionBudget NAME-last-copies) until the data lies on another worker, or the worker has gone by itself. Not
+    so on a cordoned node without a notice of its end, as kubectl drain leaves it: that is most often restarted, so its
+    worker may be evicted, and the data stays on its disk. All: any. Needed: what is read, waited for or pinned, or has
+    a time that is not over; idle data goes with nodes that an autoscaler finds empty. Never: none."""
 
     @property
     def delay_seconds(self) -> float:

@@ -97,12 +97,12 @@ class CacheClusterController:
         view = self._observer.view(key.name)
         chosen = self._membership.members(cluster, sets, key.name, view)
         wanted, holdings = chosen.nodes, chosen.holdings
-        if missing := self._missing_class(cluster.spec):
-            await self._publish(obj, cluster.status or CacheClusterStatus(), missing)
-            return self._context.settings.poll_seconds
+        # Then no pod is made or replaced, and what runs is looked after all the same.
+        missing = self._missing_class(cluster.spec)
         trusted = await self._certify(blueprint, {*wanted, *(node_of(child) for child in sets)})
         try:
-            await self._apply(blueprint, wanted)
+            if missing is None:
+                await self._apply(blueprint, wanted)
             restored = await self._restore(blueprint, cluster, sets, wanted)
             await self._guard.reconcile(
                 blueprint,
@@ -115,8 +115,11 @@ class CacheClusterController:
             known = cluster.status or CacheClusterStatus()
             await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
             return self._context.settings.poll_seconds
-        await self._start_anew(obj, [one for one in sets if node_of(one) in view.foreign], view.journal)
+        if missing is None:
+            await self._start_anew(obj, [one for one in sets if node_of(one) in view.foreign], view.journal)
         if not view.answered:
+            if missing is not None:
+                await self._publish(obj, cluster.status or CacheClusterStatus(), missing)
             return min(self._context.settings.poll_seconds, 0.5)  # nothing is known yet: the status stands
         found = None if view.failure is not None else view.workers
         failure = "" if view.failure is None else str(view.failure)
@@ -159,6 +162,7 @@ class CacheClusterController:
         progress = worker_nodes.progress(workers=workers, fuse=fuse, namespace=namespace, draining=draining)
         if restarting:
             progress = replace(ready, type=names.PROGRESSING)
+        ready = missing or ready
         complete = ready.reason == worker_nodes.ALL_READY
         status = worker_nodes.status_of(
             cluster=key.name,

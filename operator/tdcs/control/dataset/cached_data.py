@@ -77,9 +77,15 @@ class CachedData:
         needed = self._world.manager.grants(cluster).needed
         known = self._last_holders.get(cluster, {})
         found: dict[str, _LastHolders] = {}
+        complete = self._world.is_complete(cluster)
+        agents = self._world.nodes_of(cluster).holders
         for mount in self._world:
             report = mount.report
-            if mount.cluster != cluster or report is None or (only_needed and not needed.get(mount.path)):
+            if mount.cluster != cluster or (only_needed and not needed.get(mount.path)):
+                continue
+            if report is None or report.decision is None:
+                # Where agents have something of it, its first decision tells what lies nowhere else.
+                complete = complete and mount.path not in agents
                 continue
             before = known.get(mount.path)
             found[mount.path] = (
@@ -89,7 +95,7 @@ class CachedData:
             )
         self._last_holders[cluster] = found
         nodes = frozenset[str]().union(*(one.nodes for one in found.values()))
-        return nodes, self._world.is_complete(cluster)
+        return nodes, complete
 
     def readers_on(self, cluster: str) -> frozenset[str]:
         """The nodes on which pods mount data of a cache cluster."""

@@ -231,8 +231,14 @@ class EventHandlers:
             if name in (dataset_key[0], names.source_dataset_of(dataset)[0]):
                 self._add(DATASETS, dataset_key)
 
-    def on_priority_class(self, *_: object) -> None:
+    def on_priority_class(self, key: Key, before: Object | None, after: Object | None) -> None:
         self._gangs.touch()
+        if before is not None and after is not None:
+            return
+        # CacheClusters wait for one that does not exist.
+        for cluster, obj in self._views[CACHE_CLUSTERS].items():
+            if (obj.get("spec") or {}).get("priorityClassName") == key[1]:
+                self._add(CACHE_CLUSTERS, cluster)
 
     def on_resource_quota(self, *_: object) -> None:
         """A waiting job may fit into its namespace now, or not any more."""

@@ -303,7 +303,9 @@ def _workers(cluster: Object | None, *, draining: bool) -> frozenset[str] | None
 
 def expected_paths(*, datasets: Store, cluster: str) -> set[str]:
     """The mounts that a complete ledger of a cache cluster has: those of Datasets that are mounted, or of which
-    something was cached when they were last looked at, for a master that is away has unmounted nothing.
+    something was cached when they were last looked at, for a master that is away has unmounted nothing. One whose spec
+    cannot be understood is not among them: it asks for nothing until somebody changes it, and the others do not wait
+    for that.
     """
     return {
         str(status["mountPath"])
@@ -312,6 +314,7 @@ def expected_paths(*, datasets: Store, cluster: str) -> set[str]:
         and names.cache_cluster_of(dataset) == cluster
         and not dataset["metadata"].get("deletionTimestamp")
         and (status.get("physicalBytes", 0) > 0 or _is_mounted(status.get("conditions") or ()))
+        and not _is_invalid(dataset)
     }
 
 
@@ -322,6 +325,16 @@ def nodes_of(held_before: Mapping[str, Mapping[str, frozenset[str]]]) -> frozens
 
 def _is_mounted(conditions: Iterable[Mapping[str, object]]) -> bool:
     return any(one.get("type") == names.MOUNTED and one.get("status") == "True" for one in conditions)
+
+
+def _is_invalid(dataset: Mapping[str, Any]) -> bool:
+    """Whether the operator has found that the spec, as it is now, cannot be understood."""
+    return any(
+        one.get("type") == names.READY
+        and one.get("reason") == "InvalidSpec"
+        and one.get("observedGeneration", 0) == dataset["metadata"].get("generation", 0)
+        for one in dataset["status"].get("conditions") or ()
+    )
 
 
 def concerned(

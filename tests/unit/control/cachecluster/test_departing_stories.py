@@ -1,5 +1,7 @@
 """A node that will go hands its data over before, whatever the cache tolerates."""
 
+import asyncio
+import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -27,6 +29,7 @@ from tdcs.model.kube_resources import (
     POD_DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
     STATEFUL_SETS,
+    Resource,
 )
 
 DISRUPTED = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
@@ -86,6 +89,62 @@ async def test_nobody_evicts_a_worker_that_holds_the_last_copy_of_something(clus
     await change_node(cluster, "b", spec={"unschedulable": True, "taints": [cordon, DISRUPTED]})
     await gone(cluster, "b")
     await cluster.until(lambda: guarded(cluster) == {"c"})
+
+
+async def guard_has_looked(cluster: Cluster) -> None:
+    """A whole pass of the guard: the third look at its budget comes after what the second one was followed by."""
+    get, looks = cluster.server.get, 0
+
+    async def counted(resource: Resource, **given: Any) -> Any:
+        nonlocal looks
+        looks += resource is POD_DISRUPTION_BUDGETS
+        return await get(resource, **given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster.server, "get", counted)
+        await cluster.until(lambda: looks >= 3)
+
+
+async def test_data_stays_protected_while_its_holders_do_not_know_a_new_version_of_the_source(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await partitioned(cluster)
+    await cluster.until(lambda: guarded(cluster) == set(NAMES))
+    assign, told = cluster.agents.assign, asyncio.Event()
+
+    async def late(**given: Any) -> Any:
+        await told.wait()
+        return await assign(**given)
+
+    monkeypatch.setattr(cluster.agents, "assign", late)
+    cluster.engine.sources["s3://pictures"] = {**FILES, "one-more": 1000}
+    await cluster.annotate("pictures", refresh="now")
+    await cluster.until(lambda: cluster.status()["totalBytes"] == TOTAL + 1000)
+    await guard_has_looked(cluster)
+    assert guarded(cluster) == set(NAMES)
+    told.set()
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL + 1000)
+    await guard_has_looked(cluster)
+    assert guarded(cluster) == set(NAMES)
+
+
+async def test_a_dataset_that_cannot_be_understood_keeps_no_node_of_others_from_being_evicted(
+    cluster: Cluster,
+) -> None:
+    await partitioned(cluster)
+    await cluster.until(lambda: guarded(cluster) == set(NAMES))
+    broken = copy.deepcopy(cluster.server.store(DATASETS)["n", "pictures"])
+    broken["metadata"] = {"name": "broken", "namespace": "n"}
+    broken["spec"]["placement"] = {"mode": "Nonsense"}
+    # As after an upgrade or a restart: it was mounted, and the operator has not looked at it yet.
+    known = broken.pop("status")
+    await cluster.server.create(DATASETS, obj=broken)
+    patch = {"status": {**known, "mountPath": "/datasets/0123456789abcdef"}}
+    await cluster.server.merge(DATASETS, name="broken", namespace="n", patch=patch)
+    await cluster.change(DATASETS, "pictures", placement={"mode": "Replicate", "nodeCount": 3})
+    await cluster.until(lambda: sum(cluster.nodes().values()) == 3 * TOTAL)
+    await cluster.until(lambda: not guarded(cluster))
+    assert cluster.condition("Ready", "broken")["reason"] == "InvalidSpec"
 
 
 async def test_idle_data_protects_no_worker_where_only_needed_data_does(cluster: Cluster) -> None:
@@ -157,3 +216,32 @@ async def test_a_priority_class_that_does_not_exist_is_told_and_changes_no_pod(c
     }
     await cluster.until(lambda: template("a").get("priorityClassName") == "cache-first")
     await cluster.until(lambda: ready()["reason"] == "AllReady")
+
+
+async def test_a_cache_whose_priority_class_is_gone_hands_over_and_is_guarded(cluster: Cluster) -> None:
+    read = await partitioned(cluster)
+    cluster.server.store(PRIORITY_CLASSES)["", "cache-first"] = {
+        "metadata": {"name": "cache-first"},
+        "value": 9,
+    }
+    named = {"spec": {"priorityClassName": "cache-first"}}
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch=named)
+
+    def template() -> dict[str, Any]:
+        worker_set = cluster.server.store(STATEFUL_SETS)["tdcs-system", "default-worker-b"]
+        return dict(worker_set["spec"]["template"]["spec"])
+
+    await cluster.until(lambda: template().get("priorityClassName") == "cache-first")
+    del cluster.server.store(PRIORITY_CLASSES)["", "cache-first"]
+
+    def reason() -> str:
+        return str(cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("reason", ""))
+
+    await cluster.until(lambda: reason() == "NoPriorityClass")
+    await cluster.until(lambda: guarded(cluster) == set(NAMES))
+    await change_node(cluster, "b", spec={"taints": [DISRUPTED]})
+    await gone(cluster, "b")
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL and "b" not in cluster.nodes())
+    await cluster.until(lambda: guarded(cluster) == {"a", "c"})
+    assert cluster.engine.source_bytes_read == read
+    assert reason() == "NoPriorityClass"

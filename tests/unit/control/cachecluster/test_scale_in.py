@@ -172,7 +172,15 @@ def test_a_ledger_is_complete_when_every_mounted_dataset_of_the_cache_is_in_it()
         ("n", "e"): {"metadata": {}, "spec": {}},
         ("n", "f"): dataset("/f", mounted="False", held=9),  # as when the master is away
     }
+    invalid = dataset("/g", held=9)
+    invalid["metadata"]["generation"] = 2
+    invalid["status"]["conditions"] += [
+        {"type": "Ready", "status": "False", "reason": "InvalidSpec", "observedGeneration": 2}
+    ]
+    datasets["n", "g"] = invalid
     assert expected_paths(datasets=datasets, cluster="default") == {"/a", "/f"}
+    invalid["metadata"]["generation"] = 3  # somebody has changed it since, and it is looked at in a moment
+    assert expected_paths(datasets=datasets, cluster="default") == {"/a", "/f", "/g"}
 
 
 def test_who_leaves_is_read_from_the_status() -> None:

@@ -259,3 +259,30 @@ async def test_what_an_owner_shares_or_takes_back_wakes_those_that_read_by_it() 
     assert await woken() == set()
     handlers.on_namespace(("", "n"), None, {"metadata": {"labels": {"org": "vision"}}})
     assert await woken() == {("n", "pictures"), ("b", "reads"), ("b", "reads-another")}
+
+
+async def test_a_priority_class_that_comes_or_goes_wakes_the_caches_that_name_it() -> None:
+    queue: KeyedQueue[WorkKey] = KeyedQueue()
+    caches = {
+        ("tdcs-system", "names-it"): {"spec": {"priorityClassName": "first"}},
+        ("tdcs-system", "names-another"): {"spec": {"priorityClassName": "last"}},
+        ("tdcs-system", "names-none"): {},
+    }
+    gangs: Any = Gangs()
+    views: Any = {CACHE_CLUSTERS: caches, DATASETS: {}, PRELOADS: {}, TRAINING_JOBS: JobIndex()}
+    handlers = EventHandlers(
+        views=views,
+        queue=queue,
+        namespace="tdcs-system",
+        gangs=gangs,
+        usage=Usage(),
+        pod_addresses=PodAddresses(),
+    )
+    first: Object = {"metadata": {"name": "first"}, "value": 9}
+    for before, after in ((None, first), (first, None)):
+        handlers.on_priority_class(("", "first"), before, after)
+        assert (await queue.get()).name == "names-it"
+        queue.done(WorkKey(CACHE_CLUSTERS, "tdcs-system", "names-it"))
+        assert not len(queue)
+    handlers.on_priority_class(("", "first"), first, {**first, "description": "of caches"})
+    assert not len(queue)

@@ -136,12 +136,18 @@ class MountReport:
         )
 
     def last_holders(self, *, leaving: frozenset[str]) -> frozenset[str]:
-        """The nodes with bytes of it that lie on no other node but those that leave."""
+        """The nodes with bytes of it that lie on no other node but those that leave. Each counts among those that count
+        by the same version: what lies there is not lost because the source has a newer one that few know yet."""
         listed = self.listed
         if listed is None:
             return frozenset()
-        held = {node: state for node, state in self.states.items() if state.manifest == listed.digest}
-        return last_holders(held, sizes=listed.totals.sizes, leaving=leaving)
+        by_version: dict[str, dict[str, MountState]] = {}
+        for node, state in self.states.items():
+            if state.manifest == listed.digest or state.held_bytes:
+                by_version.setdefault(state.manifest, {})[node] = state
+        return frozenset[str]().union(
+            *(last_holders(held, sizes=listed.totals.sizes, leaving=leaving) for held in by_version.values())
+        )
 
     def checks(self, check: str) -> dict[str, CheckState]:
         """How far a comparison is, by node."""
