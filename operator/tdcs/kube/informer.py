@@ -150,6 +150,7 @@ class Informer:
 
     async def _follow(self) -> None:
         self._begun = self._clock()  # however long the list took
+        begun_at = self._version
         events = self._api.watch(
             self._resource,
             resource_version=self._version,
@@ -162,9 +163,29 @@ class Informer:
         async for event in events:
             self._heard()
             self._failures = 0
+            if self._is_of_another_history(event, begun_at=begun_at):
+                _log.warning(
+                    "%s: versions of the server went back from %s to %s, as after a restore of its store; "
+                    "listing again",
+                    self._resource.kind,
+                    self._version,
+                    _version(event.object),
+                )
+                self._version = ""
+                return
             self._take(event)
         self._heard()
         self._failures = 0
+
+    def _is_of_another_history(self, event: WatchEvent, *, begun_at: str) -> bool:
+        """Whether no server says this that has told of all before: its store may have been restored from a backup.
+
+        A watch gives only what is newer than where it began, and a bookmark says that all up to it was given.
+        """
+        least = self._version if event.type == "BOOKMARK" else begun_at
+        version = _version(event.object)
+        is_older = version != least and _is_passed(version, by=least)
+        return is_older and self._version.isdecimal()
 
     def _take(self, event: WatchEvent) -> None:
         version = _version(event.object)

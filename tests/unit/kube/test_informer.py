@@ -108,7 +108,6 @@ async def test_events_that_come_twice_or_too_late_change_nothing() -> None:
                 *(deleted("b", 7), deleted("b", 7), changed("b", 6)),
                 WatchEvent(type="ADDED", object=pod("b", 9)),
                 deleted("b", 7),
-                WatchEvent(type="BOOKMARK", object={"metadata": {"resourceVersion": "8"}}),
             ]
         ],
     )
@@ -141,6 +140,59 @@ async def test_a_server_that_was_restored_from_a_backup_is_believed_by_its_list(
             "a": "40",
             "c": "42",
         }
+
+
+def bookmark(version: int) -> WatchEvent:
+    return WatchEvent(type="BOOKMARK", object={"metadata": {"resourceVersion": str(version)}})
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [bookmark(6)],
+        [WatchEvent(type="ADDED", object=pod("new", 7))],
+        [WatchEvent(type="DELETED", object=pod("gone", 7))],
+        [WatchEvent(type="MODIFIED", object=pod("a", 1003)), WatchEvent(type="ADDED", object=pod("new", 7))],
+        [WatchEvent(type="MODIFIED", object=pod("a", 1003)), bookmark(1002)],
+    ],
+    ids=["bookmark", "addition", "deletion", "addition-later", "bookmark-later"],
+)
+async def test_versions_that_go_back_while_it_is_followed_lead_to_a_new_list(
+    steps: list[Step], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server whose store was restored beneath it tells of a history that the view knows nothing of."""
+    api = ScriptedApi(
+        lists=[
+            listing(pod("a", 900), pod("gone", 901), version=1000),
+            listing(pod("a", 5), pod("new", 7), version=8),
+        ],
+        watches=[steps, [WatchEvent(type="ADDED", object=pod("b", 9))]],
+    )
+    async with running(api) as (informer, _):
+        await eventually_async(lambda: len(api.watched_from) == 3, deadline=60)
+        assert api.watched_from == ["1000", "8", "9"]
+        assert {name: obj["metadata"]["resourceVersion"] for (_, name), obj in informer.store.items()} == {
+            "a": "5",
+            "new": "7",
+            "b": "9",
+        }
+    assert "Pod: versions of the server went back" in caplog.text
+
+
+async def test_a_server_whose_versions_go_back_each_time_is_asked_with_growing_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known: list[int] = []
+
+    def pause(*, failures: int) -> float:
+        known.append(failures)
+        return 0.001 if failures < 5 else 60.0
+
+    monkeypatch.setattr(module, "backoff", pause)
+    api = ScriptedApi(lists=[listing(pod("a", 900), version=1000)], watches=[[bookmark(6)]] * 20)
+    async with running(api):
+        await eventually_async(lambda: known == [1, 2, 3, 4, 5], deadline=60)
+        assert api.listed == 6
 
 
 async def test_a_change_that_meets_a_defect_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
