@@ -8,6 +8,7 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.control.context import WorkKey
+from tdcs.control.dataset_index import indexed_datasets
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
@@ -227,9 +228,8 @@ class EventHandlers:
             self._gangs.touch()
         if _labels(before) == _labels(after):
             return
-        for dataset_key, dataset in self._views[DATASETS].items():
-            if name in (dataset_key[0], names.source_dataset_of(dataset)[0]):
-                self._add(DATASETS, dataset_key)
+        for dataset in indexed_datasets(self._views[DATASETS]).touching(name):
+            self._add(DATASETS, dataset)
 
     def on_priority_class(self, key: Key, before: Object | None, after: Object | None) -> None:
         self._gangs.touch()
@@ -278,9 +278,8 @@ class EventHandlers:
 
     def _sharers(self, owner: Key) -> None:
         """The Datasets that read the source of this one look."""
-        for key, dataset in self._views[DATASETS].items():
-            if names.source_dataset_of(dataset) == owner:
-                self._add(DATASETS, key)
+        for dataset in indexed_datasets(self._views[DATASETS]).sharers(owner):
+            self._add(DATASETS, dataset)
 
     def _cluster_changed(self, cluster: Key) -> None:
         for key, dataset in self._views[DATASETS].items():

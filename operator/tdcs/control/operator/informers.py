@@ -8,6 +8,7 @@ from typing import Any, Final
 from tdcs.api import names
 from tdcs.control.context import Settings, Stores
 from tdcs.control.dataset.access.volume_objects import kept_claim
+from tdcs.control.dataset_index import DatasetIndex
 from tdcs.control.job_index import JobIndex, kept_job
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.operator.event_handlers import EventHandlers
@@ -59,7 +60,7 @@ _OF_OTHERS: Final = (
 def empty_views() -> Views:
     """A view of each resource, which its informer fills."""
     views: dict[Resource, dict[Key, Object]] = {resource: {} for resource in (*OWN_KINDS, *_OF_OTHERS)}
-    return {**views, TRAINING_JOBS: JobIndex()}
+    return {**views, DATASETS: DatasetIndex(), TRAINING_JOBS: JobIndex()}
 
 
 def stores_of(*, views: Views, namespace: str, usage: Usage, pod_addresses: PodAddresses) -> Stores:

@@ -7,9 +7,11 @@ from tests.unit.control.builders import dataset_object
 
 from tdcs.api import names
 from tdcs.control.context import WorkKey
+from tdcs.control.dataset_index import DatasetIndex
 from tdcs.control.job_index import JobIndex, kept_job
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
+from tdcs.control.operator.informers import empty_views
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS
@@ -269,7 +271,7 @@ async def test_a_priority_class_that_comes_or_goes_wakes_the_caches_that_name_it
         ("tdcs-system", "names-none"): {},
     }
     gangs: Any = Gangs()
-    views: Any = {CACHE_CLUSTERS: caches, DATASETS: {}, PRELOADS: {}, TRAINING_JOBS: JobIndex()}
+    views: Any = {**empty_views(), CACHE_CLUSTERS: caches}
     handlers = EventHandlers(
         views=views,
         queue=queue,
@@ -286,3 +288,65 @@ async def test_a_priority_class_that_comes_or_goes_wakes_the_caches_that_name_it
         assert not len(queue)
     handlers.on_priority_class(("", "first"), first, {**first, "description": "of caches"})
     assert not len(queue)
+
+
+class CountedDataset(dict[str, Any]):
+    """A Dataset that counts how often something of any of them is read."""
+
+    reads = 0
+
+    def get(self, field: str, default: Any = None) -> Any:
+        CountedDataset.reads += 1
+        return super().get(field, default)
+
+    def __getitem__(self, field: str) -> Any:
+        CountedDataset.reads += 1
+        return super().__getitem__(field)
+
+
+def reads_of_a_first_list(count: int) -> int:
+    """How often Datasets are read while so many are listed, each with its namespace, and shared by the next one."""
+    views, gangs = empty_views(), Gangs()
+    handlers = EventHandlers(
+        views=views,
+        queue=KeyedQueue(),
+        namespace="tdcs-system",
+        gangs=gangs,  # type: ignore[arg-type]
+        usage=Usage(),
+        pod_addresses=PodAddresses(),
+    )
+    CountedDataset.reads = 0
+    for number in range(count):
+        key = f"team-{number}", "pictures"
+        reference = {"datasetRef": {"namespace": f"team-{number - 1}", "name": "pictures"}}
+        views[DATASETS][key] = dataset = CountedDataset(
+            metadata={"namespace": key[0], "name": key[1]}, spec={"source": reference}
+        )
+        handlers.on_custom_resource(DATASETS, key, None, dataset)
+    for number in range(count):
+        handlers.on_namespace(("", f"team-{number}"), None, {"metadata": {"labels": {}}})
+    return CountedDataset.reads
+
+
+def test_the_work_of_a_first_list_of_datasets_and_namespaces_grows_as_their_number() -> None:
+    assert reads_of_a_first_list(200) == 10 * reads_of_a_first_list(20) > 0
+
+
+def test_the_index_follows_which_sources_datasets_read() -> None:
+    def reads(namespace: str) -> Object:
+        return {"spec": {"source": {"datasetRef": {"namespace": namespace, "name": "pictures"}}}}
+
+    index = DatasetIndex({("b", "x"): reads("a"), ("c", "y"): reads("a"), ("a", "pictures"): pictures()})
+    assert list(index.sharers(("a", "pictures"))) == [("b", "x"), ("c", "y")]
+    assert list(index.touching("a")) == [("b", "x"), ("c", "y"), ("a", "pictures")]
+    index["b", "x"] = reads("c")
+    assert list(index.sharers(("a", "pictures"))) == [("c", "y")]
+    assert list(index.touching("c")) == [("c", "y"), ("b", "x")]
+    index["b", "x"] = {"spec": "nonsense"}
+    assert list(index.touching("c")) == [("c", "y")]
+    assert list(index.touching("b")) == [("b", "x")]
+    del index["c", "y"]
+    assert index.pop(("b", "x")) == {"spec": "nonsense"}
+    assert index.pop(("b", "x"), None) is None
+    assert (list(index), list(index.sharers(("a", "pictures")))) == ([("a", "pictures")], [])
+    assert [list(index.touching(namespace)) for namespace in "abc"] == [[("a", "pictures")], [], []]

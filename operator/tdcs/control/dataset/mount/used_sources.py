@@ -2,9 +2,9 @@
 
 from pydantic import ValidationError
 
-from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Stores
+from tdcs.control.dataset_index import indexed_datasets
 from tdcs.decide.problem import Refusal
 from tdcs.decide.shared_source import UsedSource, used_source
 from tdcs.model.kube_objects import Key, Object, object_key
@@ -29,7 +29,7 @@ def readers_elsewhere(obj: Object, *, stores: Stores) -> int:
     if not obj["spec"].get("sharedWith"):
         return 0
     me = object_key(obj)
-    others = [key for key, other in stores.datasets.items() if names.source_dataset_of(other) == me]
+    others = indexed_datasets(stores.datasets).sharers(me)
     readers = [key for key in others if key[0] != me[0] and stores.usage.is_mounted(key)]
     return len({key[0] for key in readers if _has_consent(key, stores=stores)})
 
