@@ -33,6 +33,15 @@ def seconds_between(earlier: str, later: str) -> float:
     return (datetime.datetime.fromisoformat(later) - datetime.datetime.fromisoformat(earlier)).total_seconds()
 
 
+def seconds_from_1970(time: object) -> float | None:
+    """Seconds from 1970 to a time (RFC 3339) that somebody else wrote; None when it is no such time, or has no zone."""
+    try:
+        found = datetime.datetime.fromisoformat(str(time))
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else found.timestamp()
+
+
 SKEW_SECONDS = 60.0
 """The clocks of two machines of a cluster may differ by so much."""
 

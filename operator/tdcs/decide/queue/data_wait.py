@@ -19,11 +19,14 @@ from tdcs.decide.place.data_meeting import (
 )
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.occupants import Occupant, seconds_until_room
-from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.queued_job import DemandKey, QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 
 MOST_WAITING = 16
 """So many jobs of the cluster wait for a place at their data at once."""
+
+MOST_AHEAD = 64
+"""Of so many jobs before it in the queue, the first ones, a job counts what they will take of the room that comes."""
 
 MOST_WEIGHED = 64
 """So many jobs are weighed in one pass; the others start without a wait."""
@@ -78,16 +81,23 @@ class DataWaits:
     ended: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
     _room_for: list[PodGroup] = field(default_factory=list)
+    _ahead: int = 0
+    _looked_at: int = 0
+    _hopeless: set[DemandKey] = field(default_factory=set)
+    _coming: RoomTable | None = None
     _weighed: int = 0
     _leaving: list[Occupant] | None = None
 
-    def waits(self, job: QueuedJob, *, room: RoomTable, aside: frozenset[str]) -> bool:
+    def waits(
+        self, job: QueuedJob, *, room: RoomTable, aside: frozenset[str], ahead: Sequence[QueuedJob] = ()
+    ) -> bool:
         """Whether a job that could start now waits on.
 
         Args:
             job: which fits.
             room: what nodes have left.
             aside: nodes that are set aside for others.
+            ahead: all that stand before it and wait on; from one job to the next this only grows.
         """
         if len(self.waiting) >= MOST_WAITING or job.passed >= self.max_passes or not self._ends():
             return False
@@ -103,7 +113,8 @@ class DataWaits:
         if self._weighed >= MOST_WEIGHED:
             return False
         self._weighed += 1
-        # What comes is taken by those first that wait already.
+        # What comes is taken first by those that stand before it.
+        self._count_ahead(ahead, room=room)
         seconds = seconds_until_room(
             room=room, groups=[*self._room_for, *beside], scarce=job.scarce, occupants=self._ends()
         )
@@ -125,7 +136,33 @@ class DataWaits:
             self.begun[job.uid] = choice
         self.waiting.add(job.uid)
         self._room_for += beside
+        if self._coming is not None:
+            self._coming.take(beside, scarce=job.scarce)
         return True
+
+    def _count_ahead(self, ahead: Sequence[QueuedJob], *, room: RoomTable) -> None:
+        """Keep room for those that lack some now and find it once all have left of whom that is known. The others do
+        not: what comes is used by jobs that stand behind them."""
+        if self._coming is None:
+            self._coming = room.with_more(each.takes for each in self._ends())
+        for job in ahead[self._looked_at :]:
+            if self._ahead >= MOST_AHEAD:
+                break
+            if not job.ready or job.uid in self.waiting or job.demand_key in self._hopeless:
+                continue
+            if job.runs and job.growth is not None:
+                pods = job.growth.pods
+                count, _ = self._coming.take_most([pods], scarce=job.scarce)
+                taken = [replace(pods, count=count)] if count else []
+            else:
+                fits = self._coming.take(job.groups, scarce=job.scarce) is not None
+                taken = list(job.groups) if fits else []
+            if not taken:
+                self._hopeless.add(job.demand_key)
+                continue
+            self._room_for += taken
+            self._ahead += 1
+        self._looked_at = len(ahead)
 
     def _ends(self) -> list[Occupant]:
         """Those of whom it is known, or was measured, when they leave their nodes."""

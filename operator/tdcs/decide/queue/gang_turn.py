@@ -342,7 +342,7 @@ class _Pass:
         if not job.groups or not self._fits(job, off_aside=off_aside):
             return False
         aside = self._aside if off_aside else frozenset[str]()
-        return self._data_waits.waits(job, room=self._room, aside=aside)
+        return self._data_waits.waits(job, room=self._room, aside=aside, ahead=self._left_over)
 
     def _wait_on(self, job: QueuedJob) -> None:
         self._left_over.append(job)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.durations import seconds_between, time_after
+from tdcs.api.durations import past, seconds_between, seconds_from_1970, time_after
 from tdcs.api.trainingjob_status import MEETING_NODES, DataWait, NodesAsked, QueueRecord, SetAside
-from tdcs.decide.place.data_meeting import WaitChoice, Way
+from tdcs.decide.place.data_meeting import LONGEST_WAIT, WaitChoice, Way
 from tdcs.decide.queue.kept_nodes import NodesToLeave
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.model.kube_objects import Object
@@ -25,6 +25,9 @@ TOLD_NODES = 256
 TOLD_PASSES = 8
 """So often a job was passed, or once too often, before its status is written for that alone."""
 
+
+LONGEST_PAUSE = 1800.0
+"""Seconds that a job pauses at most before it is tried again, or asks for nodes again."""
 
 OTHER_WAYS: Mapping[Way, Literal["Near", "Grow", "Remote"]] = {
     Way.NEAR: "Near",
@@ -179,24 +182,25 @@ def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
         ),
         {},
     )
-    aside, again = record.get("setAside") or {}, str(record.get("nextAttemptTime") or "")
+    aside: Mapping[str, Any] = record.get("setAside") or {}
+    again, pause = _pause(record.get("nextAttemptTime"), now=now)
     asked: Mapping[str, Any] = record.get("nodesAsked") or {}
-    ask_again = str(asked.get("nextTime") or "")
+    ask_again, rest = _pause(asked.get("nextTime"), now=now)
     return JobTurn(
         passed=_count(record.get("passed")),
         attempts=_count(record.get("attempts")),
-        until=clock + max(seconds_between(now, again), 0.0) if again else 0.0,
+        until=clock + pause if again else 0.0,
         next_attempt=again,
         reason=Reason(told["reason"]) if told else Reason.REQUEUED,
         message=str(told.get("message") or ""),
         lack=str(record.get("lack") or ""),
         preempted_by=str(record.get("preemptedBy") or ""),
         aside=frozenset(map(str, aside.get("nodes") or ())),
-        aside_since=str(aside.get("since") or ""),
-        nodes_since=str(asked.get("since") or ""),
-        nodes_came=str(asked.get("cameTime") or ""),
+        aside_since=_time(aside.get("since")),
+        nodes_since=_time(asked.get("since")),
+        nodes_came=_time(asked.get("cameTime")),
         nodes_tries=_count(asked.get("tries")),
-        nodes_until=clock + max(seconds_between(now, ask_again), 0.0) if ask_again else 0.0,
+        nodes_until=clock + rest if ask_again else 0.0,
         nodes_next=ask_again,
         data_wait=_data_wait(record.get("dataWait")),
     )
@@ -218,11 +222,40 @@ def data_wait_of(choice: WaitChoice, *, now: str) -> DataWait:
     )
 
 
+def bounded_wait(wait: DataWait, *, now: str) -> DataWait:
+    """The wait as it is believed: no longer than any may be. One that began in the future, as a clock was wrong, counts
+    from now."""
+    since, length = past(wait.since, now=now), seconds_between(wait.since, wait.until)
+    if since == wait.since and length <= LONGEST_WAIT:
+        return wait
+    until = time_after(since, seconds=min(max(length, 0.0), LONGEST_WAIT))
+    return wait.model_copy(update={"since": since, "until": until})
+
+
 def _data_wait(known: object) -> DataWait | None:
     try:
-        return None if known is None else DataWait.model_validate(known)
+        found = None if known is None else DataWait.model_validate(known)
     except ValidationError:
         return None  # of another version: the job may begin anew
+    return found if found is not None and _time(found.since) and _time(found.until) else None
+
+
+def _pause(until: object, *, now: str) -> tuple[str, float]:
+    """When a pause ends that a status tells of, and the seconds until then; empty when it tells of none.
+
+    An end that is farther than any pause is long was written by a clock that was wrong.
+    """
+    if not (end := _time(until)):
+        return "", 0.0
+    left = seconds_between(now, end)
+    if left > LONGEST_PAUSE:
+        return time_after(now, seconds=LONGEST_PAUSE), LONGEST_PAUSE
+    return end, max(left, 0.0)
+
+
+def _time(known: object) -> str:
+    """A time that a status tells; empty when it is none."""
+    return str(known) if seconds_from_1970(known) is not None else ""
 
 
 def _count(value: object) -> int:

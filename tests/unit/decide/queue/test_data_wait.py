@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.data_wait import MOST_WAITING, JobData
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
 from tdcs.decide.queue.occupants import Occupant, measured_in
-from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.queued_job import Growth, QueuedJob
 
 GPU = "nvidia.com/gpu"
 GB = 10**9
@@ -128,6 +129,45 @@ def test_two_jobs_do_not_wait_for_the_same_place() -> None:
     assert [one.uid for one in found.admitted] == ["second"]
     both = turns(first, second, takes=2)
     assert both.awaits_data == {"first", "second"}
+
+
+def pinned(name: str, *, pods: int) -> QueuedJob:
+    """A job of a higher priority whose pods run on node a alone."""
+    one = job(name, pods=pods, priority=10)
+    return replace(one, groups=(replace(one.groups[0], nodes=frozenset("a")),))
+
+
+def test_a_job_waits_for_no_room_that_a_job_before_it_in_the_queue_will_take() -> None:
+    small = job("small", age=1)
+    found = turns(pinned("large", pods=4), small, takes=4, known={"small": data(small)})
+    assert not found.awaits_data
+    assert [one.uid for one in found.admitted] == ["small"]
+    beside = turns(pinned("large", pods=3), small, takes=4, known={"small": data(small)})
+    assert beside.awaits_data == {"small"}
+
+
+def test_a_wait_ends_once_a_job_that_came_before_it_in_the_queue_will_take_the_room() -> None:
+    small = job("small", age=1)
+    known = {"small": data(small, seconds_left=100.0)}
+    found = turns(pinned("large", pods=4), small, takes=4, known=known)
+    assert found.waited_in_vain == {"small"}
+    assert [one.uid for one in found.admitted] == ["small"]
+
+
+def test_jobs_that_what_comes_is_too_small_for_leave_it_to_a_job_that_waits_for_its_data() -> None:
+    small = job("small", age=1)
+    found = turns(job("huge", pods=12, priority=10), small, takes=4, known={"small": data(small)})
+    assert found.awaits_data == {"small"}
+
+
+def test_workers_that_an_elastic_job_before_it_asks_for_take_the_room_first() -> None:
+    small = job("small", age=1)
+    one = pinned("grows", pods=1)
+    pods = replace(one.groups[0], count=4)
+    grows = replace(one, runs=True, growth=Growth(base=1, pods=pods))
+    found = turns(grows, small, takes=4, known={"small": data(small)})
+    assert not found.awaits_data
+    assert [one.uid for one in found.admitted] == ["small"]
 
 
 def test_only_so_many_jobs_wait_at_once() -> None:

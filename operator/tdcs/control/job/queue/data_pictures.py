@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_from_1970
 from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
 from tdcs.api.trainingjob_status import MEETING_NODES
 from tdcs.control.context import Stores
@@ -122,9 +122,10 @@ class DataPictures:
                     meeting = use.get("meeting") or {}
                     if not meeting.get("metTime") or not meeting.get("bytesPerNode"):
                         continue
-                    took = seconds_between(meeting["decidedTime"], meeting["metTime"])
-                    if took >= MEASURED_SECONDS:
-                        rates.append(meeting["bytesPerNode"] / took)
+                    decided = seconds_from_1970(meeting.get("decidedTime"))
+                    met = seconds_from_1970(meeting["metTime"])
+                    if decided is not None and met is not None and met - decided >= MEASURED_SECONDS:
+                        rates.append(meeting["bytesPerNode"] / (met - decided))
             self._peer_rate = statistics.median(rates) if rates else PEER_RATE
         return self._peer_rate
 

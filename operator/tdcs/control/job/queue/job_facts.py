@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api import names
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_from_1970
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.model.kube_objects import Object
 
@@ -20,9 +20,9 @@ class JobFacts:
         admitted: whether its status says that it was admitted.
         data_ready: whether its status says that its data lets it start.
         going: whether it is being deleted.
-        submitted: when it was created, in seconds since 1970.
+        submitted: when it was created, in seconds since 1970; 0: nothing says so.
         waits_since: since when it waits, in seconds since 1970: since it was created, resumed, or lost its place; None:
-            nothing says so.
+            nothing says so. A time in the status that is none does not count.
         datasets: the names of those that it reads.
         admitted_workers: how many workers it was admitted with; None: its status does not say so.
     """
@@ -59,20 +59,19 @@ def facts_of(obj: Object) -> JobFacts:
     """What an object says."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    created = str(metadata.get("creationTimestamp") or "")
+    created = seconds_from_1970(metadata.get("creationTimestamp"))
     lost = [
-        str(conditions[kind].get("lastTransitionTime") or "")
+        seconds_from_1970(conditions[kind].get("lastTransitionTime"))
         for kind in (names.ADMITTED, names.SUSPENDED)
         if conditions.get(kind, {}).get("status") == "False"
     ]
-    since = max([created, *lost])
     workers = status.get("admittedWorkers")
     return JobFacts(
         admitted=conditions.get(names.ADMITTED, {}).get("status") == "True",
         data_ready=conditions.get(names.DATA_READY, {}).get("status") == "True",
         going=bool(metadata.get("deletionTimestamp")),
-        submitted=seconds_between(EPOCH, created or EPOCH),
-        waits_since=seconds_between(EPOCH, since) if since else None,
+        submitted=created or 0.0,
+        waits_since=max((time for time in (created, *lost) if time is not None), default=None),
         datasets=datasets_of(obj),
         admitted_workers=workers if isinstance(workers, int) else None,
     )

@@ -22,6 +22,7 @@ from tdcs.decide.queue.aging import aged
 from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.data_wait import DataOf, JobData, no_data
 from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
+from tdcs.decide.queue.job_turn import bounded_wait
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.node_requests import without_nodes_of_others
 from tdcs.decide.queue.occupants import LONGEST_GRACE, Occupant, deleted_pods, ends_in, measured_in
@@ -241,6 +242,10 @@ class Collector:
         """Put a job into the pass: as one that waits, one with reserved pods, or not at all."""
         demand, turns, facts = self._demands.of(obj), self._turns, self.facts.of(uid, obj)
         turn = turns.learn(uid, obj)
+        if turn.data_wait is not None and turn.data_wait != (
+            wait := bounded_wait(turn.data_wait, now=turns.now())
+        ):
+            turn = turns.change(uid, data_wait=wait)
         if demand is None or facts.going or demand.spec.run_policy.suspend:
             if demand is not None or facts.going:
                 self._occupies(entries, key, uid, leaves=demand is None or demand.grace <= LONGEST_GRACE)

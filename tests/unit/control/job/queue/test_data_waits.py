@@ -12,6 +12,7 @@ from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob_status import DataMeeting
 from tdcs.cli.explain.explained_meeting import meeting_sentence
 from tdcs.control.job_index import JobIndex, kept_job
+from tdcs.decide.place.data_meeting import LONGEST_WAIT
 from tdcs.decide.queue.occupants import END_GRACE
 from tdcs.model.kube_resources import DATASETS
 
@@ -103,6 +104,20 @@ async def test_a_new_operator_goes_on_with_the_end_of_the_wait_that_the_status_s
         await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3600})
         await jobs.until(lambda: jobs.gangs.awaits_data(jobs.training_job("train")["metadata"]["uid"]))
         assert wait_of(jobs) == before
+
+
+async def test_a_new_operator_believes_no_end_of_a_wait_that_is_farther_than_any_may_be() -> None:
+    async with taken(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
+        await jobs.create(workers=1, datasets=READS)
+        await jobs.until(lambda: wait_of(jobs))
+        await jobs.stop()
+        jobs.training_job("train")["status"]["queue"]["dataWait"]["until"] = "2999-01-01T00:00:00Z"
+        await jobs.start()
+        await jobs.until(lambda: jobs.gangs.awaits_data(jobs.training_job("train")["metadata"]["uid"]))
+        await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3600})
+        await jobs.until(
+            lambda: seconds_between(wait_of(jobs)["since"], wait_of(jobs)["until"]) == LONGEST_WAIT
+        )
 
 
 async def test_what_a_job_of_the_same_template_ran_says_when_room_comes() -> None:

@@ -3,10 +3,22 @@
 import asyncio
 from typing import Any
 
+import pytest
 from tests.unit.control.jobs import Jobs
 
+from tdcs.api.durations import seconds_between
+from tdcs.api.trainingjob_status import DataWait
+from tdcs.control.job.queue.job_facts import EPOCH, facts_of
 from tdcs.control.job.queue.turns import Turns
-from tdcs.decide.queue.job_turn import TOLD_PASSES, JobTurn, changed, known_turn, record_of
+from tdcs.decide.queue.job_turn import (
+    LONGEST_PAUSE,
+    TOLD_PASSES,
+    JobTurn,
+    bounded_wait,
+    changed,
+    known_turn,
+    record_of,
+)
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import PODS
 
@@ -174,3 +186,59 @@ def test_a_status_is_written_for_passes_alone_now_and_then_only() -> None:
     assert turn.is_news(JobTurn(passed=TOLD_PASSES), max_passes=64)
     assert JobTurn(passed=2).is_news(JobTurn(passed=3), max_passes=3)
     assert turn.is_news(JobTurn(passed=1, aside=frozenset("a"), aside_since=NOW), max_passes=64)
+
+
+WAIT = {
+    "dataset": "pictures",
+    "nodes": ["a"],
+    "since": NOW,
+    "until": "2026-01-01T00:10:00Z",
+    "expectedSeconds": 60,
+    "waitSeconds": 60,
+    "otherWay": "Remote",
+    "otherSeconds": 600,
+}
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "believed"),
+    [
+        (NOW, "2026-01-01T00:10:00Z", (NOW, "2026-01-01T00:10:00Z")),
+        (NOW, "2026-01-31T00:00:00Z", (NOW, "2026-01-01T00:30:00Z")),
+        ("2026-03-01T00:00:00Z", "2026-03-01T00:10:00Z", (NOW, "2026-01-01T00:10:00Z")),
+        ("2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z", (NOW, "2026-01-01T00:30:00Z")),
+        ("2026-03-01T00:00:00Z", "2026-01-01T00:10:00Z", (NOW, NOW)),
+    ],
+)
+def test_a_wait_ends_no_later_than_any_may_however_wrong_a_clock_was(
+    since: str, until: str, believed: tuple[str, str]
+) -> None:
+    wait = bounded_wait(DataWait.model_validate({**WAIT, "since": since, "until": until}), now=NOW)
+    assert (wait.since, wait.until) == believed
+
+
+def test_a_pause_that_a_status_tells_of_is_no_longer_than_any_may_be() -> None:
+    far = "2026-02-01T00:00:00Z"
+    turn = known_turn(
+        {"status": {"queue": {"nextAttemptTime": far, "nodesAsked": {"nextTime": far}}}}, now=NOW, clock=5.0
+    )
+    assert (turn.until, turn.next_attempt) == (5.0 + LONGEST_PAUSE, "2026-01-01T00:30:00Z")
+    assert (turn.nodes_until, turn.nodes_next) == (5.0 + LONGEST_PAUSE, "2026-01-01T00:30:00Z")
+
+
+@pytest.mark.parametrize("time", ["2026-01-01T00:05:00", "soon", "0000-01-01T00:00:00Z", "", 5])
+def test_times_of_a_status_that_are_none_count_as_left_out(time: object) -> None:
+    status = {
+        "conditions": [{"type": "Admitted", "status": "False", "lastTransitionTime": time}],
+        "queue": {
+            "passed": 3,
+            "nextAttemptTime": time,
+            "setAside": {"nodes": ["a"], "since": time},
+            "nodesAsked": {"since": time, "cameTime": time, "nextTime": time, "tries": 2},
+            "dataWait": {**WAIT, "until": time},
+        },
+    }
+    job = {"metadata": {"uid": "u", "creationTimestamp": NOW}, "spec": {}, "status": status}
+    assert known_turn(job, now=NOW, clock=5.0) == JobTurn(passed=3, aside=frozenset("a"), nodes_tries=2)
+    facts = facts_of(job)
+    assert facts.waits_since == facts.submitted == seconds_between(EPOCH, NOW)
