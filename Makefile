@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
+.PHONY: help mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -88,6 +88,17 @@ walks: venv ## random walks over a shared cache with operators that die at rando
 queue-walks: venv ## random walks of the queue of jobs with users, nodes, Kueue and a mortal operator, about a second each: WALKS=1000 SEED=0
 	@$(BIN)/python -m tests.unit.control.job.queue.queue_walks --walks $(if $(filter command line environment,$(origin WALKS)),$(WALKS),1000) --seed $(SEED)
 
+MUTANTS := .local/mutants
+$(MUTANTS)/.ready: requirements-mutants.txt
+	@echo "environment of mutmut in $(MUTANTS)/venv, from requirements-mutants.txt: about a minute"
+	@$(PYTHON) -m venv --clear $(MUTANTS)/venv
+	@$(MUTANTS)/venv/bin/python -m pip install -q --retries 10 --disable-pip-version-check --require-hashes -r requirements-mutants.txt
+	@touch $@
+
+mutants: $(MUTANTS)/.ready ## changes of the read path's decisions that no unit test notices, by mutmut on a copy: MODULES="tdcs.node.extents ..." MUTANT_TESTS=tests/unit/node MINUTES=30
+	@$(MUTANTS)/venv/bin/python tests/mutants.py $(if $(MUTANT_TESTS),--tests "$(MUTANT_TESTS)") --minutes $(or $(MINUTES),30) \
+	  $(if $(filter command line environment,$(origin MODULES)),$(MODULES))
+
 MODULES ?= 200
 SEED ?= 0
 served-modules: venv ## random modules over parameter servers that hold random tensors back, each beside one process: MODULES=200 SEED=0
@@ -121,11 +132,13 @@ sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's pa
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"
 
-lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.toml and training/pyproject.toml
+lock: venv ## renew requirements*.txt from pyproject.toml and training/pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements.txt
 	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group docs --group lint --group release -c requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
+	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group mutants -c requirements-dev.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-mutants.txt
 	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --extra images --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-package tdcs-train --custom-compile-command "make lock" -o training/requirements-compile.txt
 	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --extra images --group pyproject.toml:compile -c training/requirements-compile.txt --universal \

@@ -76,7 +76,11 @@ def test_no_file_holds_a_path_of_a_development_machine() -> None:
 
 @pytest.mark.parametrize(
     ("lock", "groups"),
-    [("requirements.txt", ()), ("requirements-dev.txt", ("test", "docs", "lint", "release"))],
+    [
+        ("requirements.txt", ()),
+        ("requirements-dev.txt", ("test", "docs", "lint", "release")),
+        ("requirements-mutants.txt", ("test", "mutants")),
+    ],
 )
 def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, ...]) -> None:
     versions = locked(lock)
@@ -89,6 +93,13 @@ def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, 
 def test_development_and_runtime_agree_on_every_version() -> None:
     runtime, development = locked("requirements.txt"), locked("requirements-dev.txt")
     assert {name: development.get(name) for name in runtime} == runtime
+
+
+def test_mutants_are_tried_with_the_versions_of_development() -> None:
+    development, mutants = locked("requirements-dev.txt"), locked("requirements-mutants.txt")
+    assert {name: mutants[name] for name in development if name in mutants} == {
+        name: version for name, version in development.items() if name in mutants
+    }
 
 
 def test_every_test_that_the_failure_modes_name_exists() -> None:
