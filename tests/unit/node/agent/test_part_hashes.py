@@ -54,6 +54,42 @@ def test_a_block_that_is_written_anew_is_hashed_anew(block: Path) -> None:
     assert asked(hashes, block) == xxhash.xxh3_64_intdigest(b"2" * PART)
 
 
+def test_a_part_that_begins_where_another_one_does_has_its_own_hash(block: Path) -> None:
+    hashes, content = PartHashes(), block.read_bytes()
+    for length in (PART, PART // 2, 2 * PART):
+        assert asked(hashes, block, length=length) == xxhash.xxh3_64_intdigest(content[:length])
+
+
+def test_blocks_of_the_same_size_and_time_have_hashes_of_their_own(block: Path) -> None:
+    hashes, status, other = PartHashes(), block.stat(), block.with_name("2")
+    other.write_bytes(b"2" * status.st_size)
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    asked(hashes, block)
+
+    assert asked(hashes, other) == xxhash.xxh3_64_intdigest(b"2" * PART)
+
+
+def test_a_block_of_another_size_does_not_have_the_hash_of_before_at_the_same_time(block: Path) -> None:
+    hashes, status = PartHashes(), block.stat()
+    asked(hashes, block)
+    with block.open("r+b") as file:
+        file.write(b"changed" + bytes(3 * PART))
+    os.utime(block, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert asked(hashes, block) == xxhash.xxh3_64_intdigest(block.read_bytes()[:PART])
+
+
+def test_the_hash_of_the_part_that_was_asked_for_last_is_kept(block: Path) -> None:
+    hashes, status = PartHashes(most=1), block.stat()
+    first, second = (asked(hashes, block, offset=offset) for offset in (0, PART))
+    with block.open("r+b") as file:
+        file.write(b"x" * 2 * PART)
+    os.utime(block, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert asked(hashes, block, offset=PART) == second
+    assert asked(hashes, block) != first
+
+
 def test_the_oldest_hashes_are_forgotten(block: Path) -> None:
     hashes = PartHashes(most=1)
     for offset in (0, PART, 0):

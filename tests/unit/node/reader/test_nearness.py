@@ -14,7 +14,7 @@ from tdcs.model.nearness import (
     place_of,
     steps,
 )
-from tdcs.model.slots import SLOTS
+from tdcs.model.slots import SLOTS, bitmap
 from tdcs.node.reader.serving.holder_order import across_zones, slot_holders, slot_sources
 
 RACK = "example.com/rack"
@@ -84,6 +84,16 @@ def test_a_reader_asks_agents_of_its_zone_first_and_all_of_them() -> None:
     order = slot_holders(zoned("b1"), slot=5, here="b1")
     assert {address[0] for address in order[:2]} == {"b"}
     assert order[-1] == "b1:1", "what lies on this node was looked for on its disk before"
+
+
+@pytest.mark.parametrize("slot", [0, 9, 1000, SLOTS - 1])
+def test_only_the_agent_that_has_a_slot_is_asked_for_it(slot: int) -> None:
+    only, others = bitmap([slot]), bitmap(set(range(SLOTS)) - {slot})
+    holders = (
+        Holder(node="a", address="a:1", complete=only, present=only),
+        Holder(node="b", address="b:1", complete=others, present=others),
+    )
+    assert slot_holders(HolderTable(holders=holders), slot=slot, here="c") == ("a:1",)
 
 
 def test_the_source_is_read_through_an_agent_of_the_same_zone() -> None:

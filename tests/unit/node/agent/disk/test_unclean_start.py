@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -80,6 +81,34 @@ def test_a_link_in_the_workers_folder_is_looked_at_as_well(tmp_path: Path) -> No
     write.write_bytes(HOLE)
     disk, looked = started(tmp_path, boot="second")
     assert looked.removed == 1
+    assert not disk.has(1)
+
+
+def test_a_link_to_elsewhere_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 1)
+    elsewhere, other = tmp_path / "elsewhere", tmp_path / "its other name"
+    os.rename(disk.spool / "1", elsewhere)
+    os.link(elsewhere, other)
+    (disk.spool / "1").symlink_to(elsewhere)
+    disk, looked = started(tmp_path, boot="second")
+    assert looked == Looked(compared=1, removed=1)
+    assert not disk.has(1)
+    assert other.read_bytes() == CONTENT
+
+
+def test_a_file_that_the_disk_cannot_read_is_not_there_after_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, _ = started(tmp_path, boot="first")
+    keep(disk, 1)
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("tdcs.node.agent.disk.unclean_start.hash_of", refuse)
+    disk, looked = started(tmp_path, boot="second")
+    assert looked == Looked(compared=1, removed=1)
     assert not disk.has(1)
 
 
