@@ -3,10 +3,12 @@
 Only what counts is kept of a pod, because a large cluster has a hundred thousand of them.
 """
 
-import heapq
+import bisect
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -40,11 +42,13 @@ class JobPod:
 def trimmed(pod: Object) -> Object:
     """A pod with its node, what it takes there, its addresses, and to which job it belongs, and nothing else."""
     metadata = pod["metadata"]
-    kept = {field: metadata[field] for field in ("name", "namespace", "resourceVersion") if field in metadata}
+    kept = {field: metadata[field] for field in ("name", "resourceVersion") if field in metadata}
+    if "namespace" in metadata:
+        kept["namespace"] = sys.intern(metadata["namespace"])
     found = {
         "metadata": kept,
-        "node": pod["spec"].get("nodeName", ""),
-        "takes": pod_requests(pod["spec"]),
+        "node": sys.intern(pod["spec"].get("nodeName", "")),
+        "takes": _shared(tuple(pod_requests(pod["spec"]).items())),
         "foreign": (job_pod := job_pod_of(pod)) is None,
         "claims": claims_of(pod),
         "addresses": addresses_of_pod(pod),
@@ -56,6 +60,12 @@ def trimmed(pod: Object) -> Object:
     return {**found, "goneBy": str(gone_by)} if gone_by else {**found, "jobPod": job_pod}
 
 
+@lru_cache(maxsize=1 << 14)
+def _shared(takes: tuple[tuple[str, int], ...]) -> Amounts:
+    """The same object for all pods that take the same: those of a job do."""
+    return dict(takes)
+
+
 def job_pod_of(pod: Object) -> JobPod | None:
     """The place of a pod in a TrainingJob; None when it belongs to none."""
     metadata = pod["metadata"]
@@ -64,13 +74,14 @@ def job_pod_of(pod: Object) -> JobPod | None:
     if not labels.get(names.LABEL_TRAINING_JOB) or not owner:
         return None
     index = (metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX, metadata["name"])
-    return JobPod(owner=owner, role=labels.get(names.LABEL_ROLE, ""), index=index)
+    role = labels.get(names.LABEL_ROLE, "")
+    return JobPod(owner=sys.intern(owner), role=sys.intern(role), index=sys.intern(index))
 
 
 def claims_of(pod: Object) -> list[str]:
     volumes = pod["spec"].get("volumes") or ()
     found = {str((volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes}
-    return sorted(found - {""})
+    return [sys.intern(name) for name in sorted(found - {""})]
 
 
 def owner_of(obj: Object) -> str:
@@ -81,6 +92,43 @@ def owner_of(obj: Object) -> str:
 
 def _labels(metadata: Mapping[str, Any]) -> Mapping[str, str]:
     return metadata.get("labels") or {}
+
+
+class _Mounts:
+    """The pods that mount a claim.
+
+    Attributes:
+        nodes: how many of them a node has.
+        users: the names of those that no TrainingJob made, in order, as `Usage.users_of` has them.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: Counter[str] = Counter()
+        self.users: list[str] = []
+        self._node_of: dict[Key, str] = {}
+
+    def node_of(self, pod: Key) -> str:
+        return self._node_of[pod]
+
+    def put(self, pod: Key, node: str, *, is_user: bool) -> None:
+        """Add a pod that is not there."""
+        self._node_of[pod] = node
+        self.nodes[node] += 1
+        if is_user:
+            bisect.insort(self.users, pod[1])
+
+    def drop(self, pod: Key) -> None:
+        """Remove a pod that is there."""
+        node = self._node_of.pop(pod)
+        self.nodes[node] -= 1
+        if not self.nodes[node]:
+            del self.nodes[node]
+        at = bisect.bisect_left(self.users, pod[1])
+        if self.users[at : at + 1] == [pod[1]]:
+            del self.users[at]
+
+
+_NO_MOUNTS = _Mounts()
 
 
 class Usage:
@@ -94,12 +142,11 @@ class Usage:
     """
 
     def __init__(self, *, on_claim: Callable[[Key], None] = lambda key: None) -> None:
-        self._claims: dict[Key, dict[Key, str]] = {}
+        self._claims: dict[Key, _Mounts] = {}
         self._claims_of: dict[Key, tuple[Key, ...]] = {}
         self._expected: dict[Key, tuple[frozenset[Key], frozenset[str]]] = {}
         self._on_claim = on_claim
         self._pods: dict[Key, tuple[str, Amounts, bool]] = {}
-        self._leaving: set[Key] = set()
         self._nodes: dict[str, dict[str, int]] = {}
         self._foreign: dict[str, dict[str, int]] = {}
         self._job_pods: dict[Key, JobPod] = {}
@@ -124,19 +171,17 @@ class Usage:
         return self._foreign.get(node, {})
 
     def is_mounted(self, claim: Key) -> bool:
-        return bool(self._claims.get(claim))
+        return claim in self._claims
 
     def nodes_of(self, claim: Key) -> frozenset[str]:
         """The nodes of the pods that mount a claim, and those on which pods are expected that will."""
         expected = (nodes for claims, nodes in self._expected.values() if claim in claims)
-        return frozenset(self._claims.get(claim, {}).values()).union(*expected)
+        return frozenset(self._claims.get(claim, _NO_MOUNTS).nodes).union(*expected)
 
     def users_of(self, claim: Key) -> tuple[str, ...]:
         """The first pods, by name, that mount a claim and that no TrainingJob made, without those that are being
         deleted and that no controller makes again."""
-        pods = self._claims.get(claim, {}).keys() - self._leaving
-        foreign = (key[1] for key in pods if (taken := self._pods.get(key)) is not None and taken[2])
-        return tuple(heapq.nsmallest(USERS_NAMED, foreign))
+        return tuple(self._claims.get(claim, _NO_MOUNTS).users[:USERS_NAMED])
 
     def expect(self, job: Key, *, claims: Collection[Key], nodes: Collection[str]) -> None:
         """Further pods of a job will come to nodes, and mount these claims there; none are expected any more without
@@ -196,29 +241,35 @@ class Usage:
         before = self._claims_of.pop(key, ())
         if claims:
             self._claims_of[key] = claims
-        concerned = {*before, *claims}
-        known = {claim: self._use_of(claim) for claim in concerned}
+        concerned, nodes = {*before, *claims}, {node, *(self._claims[claim].node_of(key) for claim in before)}
+        known = {claim: self._use_of(claim, nodes) for claim in concerned}
         if taken is None:
             self._pods.pop(key, None)
         else:
             self._pods[key] = taken
-        if pod is not None and pod.get("leaves"):
-            self._leaving.add(key)
-        else:
-            self._leaving.discard(key)
-        for claim in {*before} - {*claims}:
-            del self._claims[claim][key]
-            if not self._claims[claim]:
-                del self._claims[claim]
+        for claim in before:
+            self._claims[claim].drop(key)
+        is_user = taken is not None and taken[2] and pod is not None and not pod.get("leaves")
         for claim in claims:
-            self._claims.setdefault(claim, {})[key] = node
+            self._claims.setdefault(claim, _Mounts()).put(key, node, is_user=is_user)
+        for claim in before:
+            if not self._claims[claim].nodes:
+                del self._claims[claim]
         for claim in sorted(concerned):
-            if self._use_of(claim) != known[claim]:
+            if self._use_of(claim, nodes) != known[claim]:
                 self._on_claim(claim)
 
-    def _use_of(self, claim: Key) -> object:
-        """What of a claim's pods others are told of."""
-        return self.is_mounted(claim), self.nodes_of(claim), self.users_of(claim)
+    def _use_of(self, claim: Key, nodes: Collection[str]) -> object:
+        """What of a claim's pods others are told of, as far as a pod on these nodes can change it: a claim may have ten
+        thousand pods, so nobody looks at all of them for one."""
+        expected = (on for claims, on in self._expected.values() if claim in claims)
+        used = frozenset(nodes).intersection(frozenset().union(*expected))
+        mounts = self._claims.get(claim, _NO_MOUNTS)
+        return (
+            self.is_mounted(claim),
+            used.union(node for node in nodes if node in mounts.nodes),
+            self.users_of(claim),
+        )
 
     def _add(self, node: str, amounts: Amounts, *, foreign: bool) -> None:
         for sums in (self._nodes, self._foreign) if foreign else (self._nodes,):

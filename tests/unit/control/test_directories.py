@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.decide.builders import candidate, totals_of
 
 from tdcs.api import names
+from tdcs.api.dataset import USERS_NAMED
 from tdcs.control.cache_observer import CacheObserver
 from tdcs.control.context import DatasetPaths
 from tdcs.control.dataset import cache_manager as manager_module
@@ -253,3 +254,60 @@ async def test_looks_at_a_master_that_are_asked_for_together_are_one_that_begins
         assert f"/{caches.looks}" in observer.view("c").mounts
     finally:
         await observer.close()
+
+
+class CountedText(str):
+    """A text that counts how often anybody has to look at it."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        CountedText.looks += 1
+        return super().__hash__()
+
+
+def test_one_more_pod_of_a_claim_costs_no_look_at_those_that_are_there() -> None:
+    usage = Usage()
+
+    def looks_of(number: int) -> int:
+        CountedText.looks = 0
+        pod = {"node": CountedText(f"node-{number}"), "takes": {}, "foreign": True, "claims": ["pictures"]}
+        usage.seen(("n", f"pod-{number:04}"), pod)
+        return CountedText.looks
+
+    costs = [looks_of(number) for number in range(500)]
+    assert costs[-1] == costs[10]
+    assert len(usage.nodes_of(("n", "pictures"))) == 500
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5), st.sampled_from(["", "x", "y"]), st.booleans(), st.sets(st.sampled_from("cd"))
+        ),
+        max_size=15,
+    )
+)
+def test_who_mounts_a_claim_is_as_its_pods_say_after_any_changes(
+    changes: list[tuple[int, str, bool, set[str]]],
+) -> None:
+    told: list[tuple[str, str]] = []
+    usage = Usage(on_claim=told.append)
+    pods: Objects = {}
+    for number, node, leaves, claims in changes:
+        key = ("n", f"pod-{number}")
+        before = {claim: (usage.nodes_of(("n", claim)), usage.users_of(("n", claim))) for claim in "cd"}
+        pod = {"node": node, "takes": {}, "foreign": True, "claims": sorted(claims)}
+        pods[key] = {**pod, "leaves": True} if leaves else pod
+        told.clear()
+        usage.seen(key, pods[key])
+        for claim in "cd":
+            mounting = {at: one for at, one in pods.items() if claim in one["claims"] and one["node"]}
+            assert usage.nodes_of(("n", claim)) == {one["node"] for one in mounting.values()}
+            users = sorted(name for (_, name), one in mounting.items() if not one.get("leaves"))
+            assert usage.users_of(("n", claim)) == tuple(users[:USERS_NAMED])
+            assert usage.is_mounted(("n", claim)) == bool(mounting)
+            now = (usage.nodes_of(("n", claim)), usage.users_of(("n", claim)))
+            assert (("n", claim) in told) == (now != before[claim])
