@@ -367,6 +367,15 @@ def engine(wishes: Wishes) -> TierResult:
     return outcome
 
 
+def processes(wishes: Wishes) -> TierResult:
+    """Agents, readers and node plugins as they run on a node, and what is measured of them in small."""
+    # Built here, and not within the time of the test that needs it first.
+    outcome = checks((sys.executable, "-m", "tdcs_local", "product", "fake-gcs-server"))
+    if outcome.ok:
+        outcome.add(pytest("tests/processes", *together(3), again=wishes.again))
+    return outcome
+
+
 def e2e(wishes: Wishes) -> TierResult:
     """The local cluster, the images, and the tests that run on it."""
     tool = (sys.executable, "-m", "tdcs_local")
@@ -394,8 +403,7 @@ TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "types": types,
     "contracts": contracts,
     "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *together(4)),
-    # Agents, readers and node plugins as they run on a node, and what is measured of them in small.
-    "processes": lambda wishes: pytest("tests/processes", *together(3), again=wishes.again),
+    "processes": processes,
     "training": training,
     "compile": compiled,
     "controlplane": lambda wishes: pytest("tests/controlplane", *together(3), again=wishes.again),
