@@ -117,6 +117,8 @@ def test_the_operator_needs_what_it_is_granted(
     world.wait(lambda: kube.find("TrainingJob", "train", namespace=namespace) is None)
     kube.delete("Dataset", "pictures", namespace=namespace)
     world.wait(lambda: kube.find("Dataset", "pictures", namespace=namespace) is None)
+    budget = f"{world.cluster}-last-copies"  # it goes with the data, or else with the CacheCluster
+    world.wait(lambda: kube.find("PodDisruptionBudget", budget, namespace=namespace) is None)
     kube.delete("CacheCluster", world.cluster, namespace=world.namespace)
     world.wait(lambda: kube.find("CacheCluster", world.cluster, namespace=world.namespace) is None)
     user = service_account(f"{release}-operator", namespace=namespace)
