@@ -44,6 +44,41 @@ class PodPlacement(StatusModel):
     """Bytes of the job's datasets on that node when the pod was first seen there."""
 
 
+CONSIDERED_NODES_LIMIT = 16
+"""Nodes of which a status says what they had when pods of the job were placed."""
+
+CONSIDERATIONS_LIMIT = 3
+"""Placements of which a status says so: the newest ones, 8 KiB together."""
+
+
+class ConsideredNode(StatusModel):
+    """What a node had when pods of the job were placed."""
+
+    name: str
+    """The node."""
+    cached_bytes: Measure = 0
+    """Bytes of the job's datasets on it."""
+    score: Measure = 0
+    """What the scheduler's extender gives it for a pod that reads all datasets of the job, 0 to 10."""
+    free: Annotated[dict[str, str], Field(json_schema_extra={"x-kubernetes-map-type": "atomic"})] = Field(
+        default={}
+    )
+    """What it had left for these pods, of the resources that they ask for, as quantities."""
+    closed_to: list[str] = Field(default=[])
+    """The roles whose pods its labels or taints kept away."""
+
+
+class Consideration(StatusModel):
+    """What the nodes had when pods of the job were placed, as the operator saw it right after."""
+
+    time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When the operator saw the pods on their nodes."""
+    nodes: Annotated[list[ConsideredNode], Field(json_schema_extra=one_value())] = Field(default=[])
+    """The nodes that the pods got, 8 at most, and those with the highest scores; 16 together."""
+    nodes_omitted: int | None = None
+    """How many further nodes had data."""
+
+
 MEETING_NODES = 128
 """Nodes onto which a copy grows for one job at most."""
 
@@ -253,6 +288,11 @@ class TrainingJobStatus(StatusModel):
     """How many further pods have a node, and are not listed."""
     placement_digest: str | None = None
     """Changes when one of the pods that are not listed is on another node."""
+    considered: Annotated[
+        list[Consideration], Field(max_length=CONSIDERATIONS_LIMIT, json_schema_extra=one_value())
+    ] = Field(default=[])
+    """What nodes with the job's data had left when its pods were placed, by which `tdcs explain job` says why they are
+    where they are; the newest placements."""
     locality: float | None = None
     """Mean over the pods of: bytes of the data on the pod's node over the most such bytes on any node. 1 means
     that no pod could have been placed better."""

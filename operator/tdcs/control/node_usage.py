@@ -170,6 +170,10 @@ class Usage:
     def foreign(self, node: str) -> Mapping[str, int]:
         return self._foreign.get(node, {})
 
+    def takes(self, pod: Key) -> Amounts:
+        """What a pod takes of its node; nothing where it has none."""
+        return self._pods[pod][1] if pod in self._pods else NOTHING
+
     def is_mounted(self, claim: Key) -> bool:
         return claim in self._claims
 

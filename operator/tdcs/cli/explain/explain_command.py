@@ -18,9 +18,10 @@ from tdcs.api.dataset import Dataset
 from tdcs.cli.api_client import api_client, list_known, object_options
 from tdcs.cli.console import Console
 from tdcs.cli.explain.explained_dataset import explain_dataset
-from tdcs.cli.explain.explained_job import JobReport, JobWorld, PodPlace, explain
+from tdcs.cli.explain.explained_job import JobReport, JobWorld, explain
 from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
 from tdcs.cli.explain.explained_turn import asked_now, is_asked
+from tdcs.cli.explain.pod_place import PodPlace
 from tdcs.cli.plan.read_cluster import read_world
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError

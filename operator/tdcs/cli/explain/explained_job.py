@@ -12,6 +12,8 @@ from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.explain.explained_meeting import meeting_sentence
 from tdcs.cli.explain.explained_room import Placer, free_room, why_not
 from tdcs.cli.explain.listed_objects import VIEW
+from tdcs.cli.explain.past_placement import PastPlacements
+from tdcs.cli.explain.pod_place import ALTERNATIVES, Alternative, PodPlace
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.place.data_location import held, wanted_near
 from tdcs.decide.place.dataset_copies import CopyOnNodes
@@ -24,9 +26,6 @@ from tdcs.model.pod_resources import pod_requests
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """Who places pods that name no scheduler."""
-
-ALTERNATIVES = 5
-"""Nodes that are named beside the one that a pod is on."""
 
 ENDED_STATES = frozenset({"Succeeded", "Failed"})
 """States of jobs, and phases of pods, after which nothing runs any more."""
@@ -51,38 +50,6 @@ class JobWorld:
     nodes: Sequence[Object] | None = None
     pods: Sequence[Object] | None = None
     turn: Decision | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
-    """Another node that holds data of the pod: its score, the bytes there, and why it was not taken."""
-
-    node: str
-    score: int
-    bytes: int
-    why_not: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodPlace:
-    """One pod: where it is and how good that is.
-
-    Attributes:
-        node: empty while it has none.
-        bytes: of the job's data on that node, now.
-        score: 0 to 10, as the scheduler's extender gives it, among all nodes; None for pods that read no data.
-        alternatives: nodes with data that no pod of the job is or was on.
-    """
-
-    pod: str
-    role: str
-    node: str
-    phase: str
-    bytes: int
-    score: int | None
-    best_score: int
-    sentence: str
-    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +78,15 @@ def explain(world: JobWorld) -> JobReport:
         reads = {use.name for use in job.spec.datasets_of(pod.role, pod.number)}
         return {name: dataset for name, dataset in datasets.items() if name in reads}
 
-    places = tuple(
-        place(
+    def placer(pod: PodView) -> Placer:
+        return Placer(
+            stranger=_stranger(job, raw.get(pod.name), pod.role),
+            named=bool(templates[pod.role].get("nodeName")),
+            placed=bool(pod.node),
+        )
+
+    def now(pod: PodView) -> PodPlace:
+        return place(
             pod,
             # A pod that was placed names its node: where else it might have run is asked without that.
             spec={**(raw[pod.name]["spec"] if pod.name in raw else templates[pod.role]), "nodeName": None},
@@ -120,14 +94,22 @@ def explain(world: JobWorld) -> JobReport:
             scores=node_scores(wanted_near(read_by(pod), chosen=chosen)),
             free=free,
             nodes=world.nodes,
-            by=Placer(
-                stranger=_stranger(job, raw.get(pod.name), pod.role),
-                named=bool(templates[pod.role].get("nodeName")),
-                placed=bool(pod.node),
-            ),
+            by=placer(pod),
             own_nodes=own_nodes,
             past=_is_past(pod, status),
         )
+
+    then = PastPlacements(
+        job=job, status=status, pods=pods, templates=templates, total_bytes=_total_bytes(datasets.values())
+    )
+    places = tuple(
+        then.of(
+            pod,
+            by=placer(pod),
+            past=_is_past(pod, status),
+            held_now=bytes_on_node(node=pod.node, copies=held(datasets)),
+        )
+        or now(pod)
         for pod in pods
     )
     return JobReport(
@@ -143,6 +125,10 @@ def explain(world: JobWorld) -> JobReport:
         else places,
         remarks=tuple(_remarks(job, status, world)),
     )
+
+
+def _total_bytes(datasets: Collection[Dataset]) -> int:
+    return sum(dataset.status.total_bytes for dataset in datasets if dataset.status is not None)
 
 
 def _headline(status: TrainingJobStatus) -> str:

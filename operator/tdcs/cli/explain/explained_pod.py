@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from tdcs.api import names
 from tdcs.cli.explain.explained_dataset import described, readable
-from tdcs.cli.explain.explained_job import DEFAULT_SCHEDULER, PodPlace, place
+from tdcs.cli.explain.explained_job import DEFAULT_SCHEDULER, place
 from tdcs.cli.explain.explained_room import Placer, free_room, names_its_node
+from tdcs.cli.explain.pod_place import PodPlace
 from tdcs.decide.place.data_location import held
 from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, named_node
 from tdcs.model.humanize import counted

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
+from tdcs.api.trainingjob import Role
+from tdcs.api.trainingjob_status import ConsideredNode
 from tdcs.decide.place.node_eligibility import may_run
 from tdcs.decide.queue.wait_message import shown
 from tdcs.model.kube_objects import Object, pod_has_ended
@@ -83,6 +85,48 @@ def why_not(
     return (
         "it has room now; when the pod was placed it may have been full, without the data, or left to pods that waited "
         "for other data there, or the extender may not have answered kube-scheduler in time"
+    )
+
+
+def why_not_then(
+    *,
+    role: Role,
+    asked: Mapping[str, int],
+    node: ConsideredNode,
+    taken_by_job: Mapping[str, int],
+    by: Placer,
+    better: bool,
+) -> str:
+    """Why a pod was not placed on a node, by what the node had when that was decided.
+
+    Args:
+        role: the pod's.
+        asked: what it asks for.
+        node: what the status of its job says of the node.
+        taken_by_job: what other pods of the job took there.
+        by: who placed it.
+        better: whether the node had a higher score than the pod's.
+    """
+    if by.named:
+        return "the pod names its node itself (spec.nodeName): no scheduler was asked"
+    if role in node.closed_to:
+        return "its labels or taints kept the pod away"
+    free = amounts(node.free)
+    for resource, amount in sorted(asked.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
+        if resource not in free:
+            continue
+        if free[resource] < amount:
+            had = shown(resource, free[resource])
+            return f"it had {had} free for the {shown(resource, amount)} that the pod asks for"
+        if free[resource] - taken_by_job.get(resource, 0) < amount:
+            return f"other pods of the job took its {shown(resource, free[resource])} that were free"
+    if by.stranger:
+        return f"it had room; the pod was placed by {by.stranger}, which does not know where the data is"
+    if not better:
+        return "it had room, and no higher score than the pod's own node: the scheduler's other preferences decided"
+    return (
+        "it had room; it was left to pods that waited for other data there, or another rule of the scheduler (ports, "
+        "volumes, spreading) kept the pod away, or the extender did not answer kube-scheduler in time"
     )
 
 

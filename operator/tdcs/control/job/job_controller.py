@@ -14,7 +14,7 @@ from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import JobState, TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
-from tdcs.control.job import data_meetings, ended_job, job_status
+from tdcs.control.job import considered_nodes, data_meetings, ended_job, job_status
 from tdcs.control.job.data_meetings import DataMeetings
 from tdcs.control.job.ended_job import is_settled
 from tdcs.control.job.framework_rendezvous import too_long
@@ -226,7 +226,11 @@ class TrainingJobController:
             decision = turn.decide(now=now, over=outcome is not None)
             if decision is None:
                 return _End()  # its admitter has not looked at it yet, and wakes it when it has
-            decision = replace(decision, meetings=self._meetings.of(obj, seen, decision, now=now))
+            decision = replace(
+                decision,
+                meetings=self._meetings.of(obj, seen, decision, now=now),
+                considered=considered_nodes.after(seen, decision, stores=self._context.stores, now=now),
+            )
             if decisions.says_more(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 admits = decision.admitted and not seen.was_admitted

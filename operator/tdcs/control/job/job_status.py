@@ -117,6 +117,9 @@ def status_of(
         placement=places.listed,
         placement_omitted=omitted or None,
         placement_digest=digest,
+        considered=[]
+        if given_back
+        else list(known.considered if decision.considered is None else decision.considered),
         locality=None if near is None else round(near, 4),
         locality_percent=None if near is None else f"{math.floor(near * 100 + 1e-9)}%",
         local_share=None if share is None else round(share, 4),

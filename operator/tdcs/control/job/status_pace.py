@@ -8,6 +8,7 @@ from tdcs.model.kube_objects import Key
 
 PROGRESS: Final = frozenset(
     {
+        "considered",
         "dataStall",
         "localShare",
         "locality",

@@ -1,6 +1,6 @@
 """What a TrainingJob waits for, and how it ends."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
@@ -8,7 +8,7 @@ from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED, Finding, is_loaded, i
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, seconds_since, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
-from tdcs.api.trainingjob_status import DataMeeting, QueueRecord
+from tdcs.api.trainingjob_status import Consideration, DataMeeting, QueueRecord
 from tdcs.decide.cache.wants import seconds_until
 from tdcs.decide.job.failure_message import failed
 from tdcs.decide.job.failure_policy import max_restarts
@@ -34,6 +34,7 @@ class Decision:
         data: what the datasets alone say.
         copies: the copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
         meetings: where the job and each dataset meet, by the dataset's name.
+        considered: what nodes had when its pods were placed; None: as its status has it.
         passed: how many later jobs were admitted before it, while it waited for room.
         growth: what an elastic job that runs waits for before it gets more workers.
         shortage: how many pods of a gang found no place when it was tried last, and why; empty once they have.
@@ -49,6 +50,7 @@ class Decision:
     data: Admission
     copies: Mapping[str, str] = field(default_factory=dict)
     meetings: Mapping[str, DataMeeting] = field(default_factory=dict)
+    considered: Sequence[Consideration] | None = None
     passed: int = 0
     growth: Admission | None = None
     shortage: str = ""
