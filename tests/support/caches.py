@@ -10,6 +10,7 @@ from tests.support.twins.local_lister import LocalLister
 
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.other_node import OtherNodes
 from tdcs.model.listing_limit import CheckSize
 
 
@@ -36,6 +37,7 @@ class MemoryCaches(CachePool):
             lister=lister,
             check_size=check_size or engine.count_source,
             check_keys=engine.check_keys,
+            count_elsewhere=OtherNodes(self.agents),
         )
         super().__init__(make=lambda _: cache, folder=folder)
 

@@ -11,6 +11,7 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.may_read import can_export
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
+from tdcs.listing.other_node import CountElsewhere, nowhere
 from tdcs.listing.result import Listed, listed
 from tdcs.listing.source_keys import CheckKeys, unchecked
 from tdcs.listing.transfer import MANIFEST_PATH, ManifestFetcher, ManifestUnavailableError
@@ -69,6 +70,7 @@ class Cache:
     Attributes:
         check_size: counts sources before they are mounted.
         check_keys: asks sources whether they take keys.
+        count_elsewhere: counts a source that has lost much from another node.
         connect: called with the cache's workers when they have changed, so that `agents` finds those beside them.
         beside: goes on for as long as the cache is used; None: nothing does.
     """
@@ -78,6 +80,7 @@ class Cache:
     lister: Lister
     check_size: CheckSize = uncounted
     check_keys: CheckKeys = unchecked
+    count_elsewhere: CountElsewhere = nowhere
     connect: Callable[[Sequence[WorkerInfo]], None] = lambda workers: None
     beside: asyncio.Task[None] | None = None
 

@@ -3,12 +3,13 @@
 A folder that is not mounted where it is listed, a mirror that is being replaced and a store that lost a part of its
 index look like a source whose files were deleted. What they lost would leave the cache, and come again from the source
 an hour later. So a version that lacks more than a set share of the files, or of the bytes, of the last one is taken
-only when it was found again and again for a while, or when somebody says that it is right.
+only when it was found again and again for a while, from another node than the operator's as well, or when somebody says
+that it is right.
 
 As many files with fewer bytes are no loss: they were replaced, and what the cache has of the old ones is of no use.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tdcs.model.humanize import counted, duration, human
@@ -51,6 +52,28 @@ PLAIN_RULE: Final = LossRule()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecondCount:
+    """What a source has as another node finds it.
+
+    Attributes:
+        node: which; empty when none has counted it.
+        files, bytes: as it counts them; None when none has.
+        reason: why none has, for people.
+    """
+
+    node: str = ""
+    files: int | None = None
+    bytes: int = 0
+    reason: str = ""
+
+    def sees_more(self, now: SourcesSize) -> bool:
+        """Whether it finds what the operator's listing lacks."""
+        return self.files is not None and (
+            sees_more(self.files, than=now.files) or sees_more(self.bytes, than=now.bytes)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLoss:
     """A source that has lost more than it may, and since when.
 
@@ -60,6 +83,7 @@ class SourceLoss:
         now: how large the source is.
         since: when it was first found so, by the clock of the caller.
         times: how often it was found so since.
+        second: what another node found the last time; None where a listing is one of several nodes anyway.
     """
 
     version: str
@@ -67,6 +91,7 @@ class SourceLoss:
     now: SourcesSize
     since: float
     times: int = 1
+    second: SecondCount | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -85,6 +110,7 @@ def loss_of(
     rule: LossRule,
     clock: float,
     last: SourceLoss | None,
+    second: SecondCount | None = None,
 ) -> SourceLoss | None:
     """What a source has lost if it is not believed yet; None when it is.
 
@@ -94,6 +120,8 @@ def loss_of(
         now: how large the source is, all of it.
         clock: seconds that only grow.
         last: what was found the last time; None when it had lost nothing then.
+        second: what another node finds; None where the listing is one of several nodes. One that finds more has the
+            time begin anew, and without any the source is not believed.
     """
     if version in rule.accepted or not has_lost(before=before, now=now, percent=rule.percent):
         return None
@@ -102,10 +130,11 @@ def loss_of(
         and last.version == version
         and (last.now.files, last.now.bytes) == (now.files, now.bytes)
     )
-    if last is None or not same:
-        return SourceLoss(version=version, before=before, now=now, since=clock)
-    found = SourceLoss(version=version, before=before, now=now, since=last.since, times=last.times + 1)
-    if found.times >= CONFIRMATIONS and clock >= found.confirmed_at(rule):
+    if last is None or not same or (second is not None and second.sees_more(now)):
+        return SourceLoss(version=version, before=before, now=now, since=clock, second=second)
+    found = replace(last, now=now, times=last.times + 1, second=second)
+    unseconded = second is not None and second.files is None
+    if found.times >= CONFIRMATIONS and clock >= found.confirmed_at(rule) and not unseconded:
         return None
     return found
 
@@ -129,16 +158,16 @@ def next_look(
 
 
 _CHANGING_SHARE: Final = 100
-"""One in so many of the files of a folder may come or go while two nodes look through it."""
+"""One in so many of the files of a source may come or go while two nodes look through it."""
 
 
 def sees_more(witness: int, *, than: int) -> bool:
-    """Whether a node sees so many more files of a shared folder than another one that the other does not see all of it:
-    a part that is not mounted there looks empty.
+    """Whether a node sees so many more files of a source than another one that the other does not see all of it: a part
+    of a folder that is not mounted there looks empty.
 
     Args:
-        witness: files that the one sees.
-        than: files that the other sees.
+        witness: files, or bytes, that the one sees.
+        than: those that the other sees.
     """
     return witness - than > witness // _CHANGING_SHARE
 
@@ -162,9 +191,22 @@ def loss_text(loss: SourceLoss, *, rule: LossRule, annotation: str) -> str:
     seconds = rule.confirm_seconds * (EMPTY_FACTOR if loss.is_empty else 1)
     others = sorted(rule.accepted - {loss.version})
     useless = f". Its value {printable(others[0][:_LONGEST_VALUE])!r} names another version" if others else ""
+    nodes = "" if loss.second is None else " on another node, too"
     return (
         f"the source {now} and had {before} in the version that is served: nothing is removed from the cache, and that "
-        f"version stays. See whether the source is whole (a folder that is not mounted looks empty). It is believed "
-        f"when it has been so for {duration(seconds)}, or at once with the annotation {annotation}={loss.version}"
-        f"{useless}"
+        f"version stays{_second_text(loss)}. See whether the source is whole (a folder that is not mounted looks "
+        f"empty). It is believed when it has been so for {duration(seconds)}{nodes}, or at once with the annotation "
+        f"{annotation}={loss.version}{useless}"
     )
+
+
+def _second_text(loss: SourceLoss) -> str:
+    second = loss.second
+    if second is None:
+        return ""
+    if second.files is None:
+        return f". No other node has counted it: {second.reason}"
+    found = f"{counted(second.files, 'file')} ({human(second.bytes)})"
+    if second.sees_more(loss.now):
+        return f". But node {second.node} finds {found} there"
+    return f". Node {second.node} finds {found} there, too"

@@ -15,7 +15,15 @@ import aiohttp
 import msgspec
 
 from tdcs.engine import http_answers
-from tdcs.model.agent_state import AgentError, AgentState, Assignment, FolderCount, FolderLimit
+from tdcs.model.agent_state import (
+    AgentError,
+    AgentState,
+    Assignment,
+    FolderCount,
+    FolderLimit,
+    SourceCount,
+    SourceToCount,
+)
 from tdcs.trust.contexts import Contexts
 
 _log: Final = logging.getLogger(__name__)
@@ -112,16 +120,30 @@ class HttpAgents:
     async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
         """Have an agent count the files of a folder. Raises AgentError, also for an agent that cannot count yet."""
         attempted = f"count the files of {limit.folder} by"
-        _, _, content = await self._request(
-            "POST",
-            "/v1/count",
+        return await self._counted(
+            "/v1/count", FolderCount, node=node, body=limit, attempted=attempted, seconds=limit.seconds
+        )
+
+    async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:
+        """See `tdcs.model.agent_state.Agents`."""
+        attempted = f"count the files of {source.source.uri} by"
+        return await self._counted(
+            "/v1/count-source",
+            SourceCount,
             node=node,
-            body=limit,
+            body=source,
             attempted=attempted,
-            seconds=limit.seconds + _SLACK_SECONDS,
+            seconds=source.seconds,
+        )
+
+    async def _counted(
+        self, path: str, kind: type[_Answer], *, node: str, body: object, attempted: str, seconds: float
+    ) -> _Answer:
+        _, _, content = await self._request(
+            "POST", path, node=node, body=body, attempted=attempted, seconds=seconds + _SLACK_SECONDS
         )
         try:
-            return _decoded(content, FolderCount)
+            return _decoded(content, kind)
         except ValueError as error:
             raise AgentError(
                 f"could not {attempted} the agent of node {node}: its answer is no count", node=node

@@ -315,6 +315,35 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: bool = False
 
 
+class SourceToCount(msgspec.Struct, frozen=True, kw_only=True):
+    """A source that an agent counts by a listing of its own.
+
+    Attributes:
+        mount: engine path.
+        files: it is counted no further than so many files and folders, see `ListingLimit`.
+        seconds: so long the count may take.
+    """
+
+    mount: str
+    source: SourceAccess
+    files: int
+    seconds: float
+
+
+class SourceCount(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent's listing of a source has found.
+
+    Attributes:
+        files, bytes: as `tdcs.model.listing_limit.SourcesSize` counts them; where it was not counted to its end because
+            there is more, what it has at least.
+        failure: why it could not be counted; empty when it could.
+    """
+
+    files: Count = 0
+    bytes: Count = 0
+    failure: Reason = ""
+
+
 PAGE_LENGTH_BYTES: Final = 4
 """Before each page of a folder's listing stands in so many bytes, the lowest first, how long it is."""
 
@@ -365,6 +394,10 @@ class Agents(Protocol):
 
     async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
         """Have an agent count the files and folders in a folder that its node sees. Raises AgentError."""
+        ...
+
+    async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:
+        """Have an agent list a source that is no folder, and count what it finds. Raises AgentError."""
         ...
 
     async def close(self) -> None: ...

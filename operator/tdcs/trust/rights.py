@@ -31,6 +31,7 @@ CONTROL_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
         "PUT /v1/assignments": frozenset({Role.OPERATOR}),
         "POST /v1/forget": frozenset({Role.OPERATOR}),
         "POST /v1/count": frozenset({Role.OPERATOR}),
+        "POST /v1/count-source": frozenset({Role.OPERATOR}),
         "POST /v1/list": frozenset({Role.OPERATOR}),
         "GET /v1/manifests/{digest}": frozenset({Role.OPERATOR, Role.AGENT, Role.READER}),
     }

@@ -29,7 +29,7 @@ from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import FolderAgents
 from tdcs.listing.one_listing import list_source
-from tdcs.model.agent_state import NO_SLOTS, FolderLimit
+from tdcs.model.agent_state import NO_SLOTS, FolderLimit, SourceAccess, SourceToCount
 from tdcs.model.cache_engine import EngineUnavailableError, Source
 from tdcs.node.wire import frames
 from tdcs.node.wire.block_client import BlockClient
@@ -44,12 +44,15 @@ REQUESTS = (
     ("PUT", "/v1/assignments"),
     ("POST", "/v1/forget"),
     ("POST", "/v1/count"),
+    ("POST", "/v1/count-source"),
     ("POST", "/v1/list"),
     ("GET", "/v1/manifests/{digest}"),
     ("GET", "/metrics"),
     ("GET", "/nowhere"),
 )
 NO_FOLDER = FolderLimit(folder="/none", files=1, seconds=1)
+NO_SOURCE = SourceToCount(mount="/datasets/none", source=SourceAccess(uri="s3://none"), files=1, seconds=0)
+BODIES = {"/v1/count": NO_FOLDER, "/v1/list": NO_FOLDER, "/v1/count-source": NO_SOURCE}
 ALLOWED = {
     Role.OPERATOR: {path for _, path in REQUESTS if path != "/nowhere"},
     Role.AGENT: {"/v1/manifests/{digest}"},
@@ -93,7 +96,7 @@ async def answers(victim: Victim, context: ssl.SSLContext | bool) -> dict[str, i
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         for method, path in REQUESTS:
             url = victim.agent.url + path.replace("{digest}", digest)
-            body = msgspec.msgpack.encode(NO_FOLDER if path in {"/v1/count", "/v1/list"} else [])
+            body = msgspec.msgpack.encode(BODIES.get(path, []))
             try:
                 async with session.request(method, url, data=body) as answer:
                     found[path] = answer.status

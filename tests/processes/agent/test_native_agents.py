@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,15 @@ from tests.support.programs.bucket_store import BucketStore, serving
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
+from tdcs.decide.source_loss import SecondCount
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
+from tdcs.listing.other_node import OtherNodes
 from tdcs.listing.result import access_of
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentError, MountState
 from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
+from tdcs.model.listing_limit import SourcesSize
 from tdcs.node.agent.agent_process import prepare
 
 FILES = {
@@ -173,3 +177,40 @@ async def test_a_bucket_is_listed_loaded_and_read_without_any_master(cache: Nati
         await asyncio.to_thread(agent.process.start)
         await reads_all_again(agent, version, expected)
         assert not list(agent.disk.blocks.glob("*")), "no worker has a folder"
+
+
+async def test_agents_count_a_bucket_that_has_lost_much_by_listings_of_their_own(cache: NativeCache) -> None:
+    count, before = OtherNodes(cache.client), SourcesSize(files=1000, bytes=1 << 30)
+    options = {**cache.store.source.options, "exclude": "**/large.bin"}
+    source = replace(cache.store.source, options=options)
+    expected = ProcessLister(
+        master="", folder=ManifestFolder(cache.folder / "expected"), source_of=lambda _: source, blocks="Own"
+    )
+    size = (await expected.list(path=MOUNT)).size
+
+    found = await count(source, path=MOUNT, before=before)
+    assert found == SecondCount(node=found.node if found else "", files=size.files, bytes=size.bytes)
+    assert found.node in {"one", "two"}
+    assert not [each for agent in cache.agents for each in (agent.disk.manifests / ".counted").glob("*")]
+
+    more = await count(source, path=MOUNT, before=SourcesSize(files=100))
+    assert more is not None, "it is counted no further"
+    assert more.files == 101
+
+    refused = dict.fromkeys(
+        range(len(cache.store.asked), 10_000), (403, b"<Error><Code>AccessDenied</Code></Error>")
+    )
+    cache.store.failures = dict(refused)
+    nothing = await count(source, path=MOUNT, before=before)
+    assert nothing is not None
+    assert nothing.files is None
+    assert "AccessDenied" in nothing.reason or "refuse" in nothing.reason
+    cache.store.failures = {}
+
+    for agent in cache.agents:
+        assert cache.store.source.credentials is not None
+        assert cache.store.source.credentials.secret_access_key not in agent.process.tail()
+        await asyncio.to_thread(agent.process.kill)
+    away = await count(source, path=MOUNT, before=before)
+    assert away is not None
+    assert away.files is None

@@ -34,6 +34,8 @@ from tdcs.model.agent_state import (
     FolderCount,
     FolderLimit,
     MountState,
+    SourceCount,
+    SourceToCount,
 )
 from tdcs.model.cache_engine import SourceError
 from tdcs.model.file_blocks import block_count
@@ -52,6 +54,8 @@ class MemoryAgents(TwinWork):
 
     Attributes:
         calls: what the agents were asked, by node.
+        finds: the files that a node finds in every source that it counts, where these are others than are there.
+        refuses_counts: whether the agents count no source now.
     """
 
     def __init__(self, *, engine: MemoryEngine, manifests: Callable[[str], Manifest]) -> None:
@@ -60,6 +64,8 @@ class MemoryAgents(TwinWork):
         self._nodes: dict[str, TwinNode] = {}
         self._instances = itertools.count(1)
         self.calls: list[tuple[str, str]] = []
+        self.finds: dict[str, dict[str, int]] = {}
+        self.refuses_counts = False
 
     # What a test does to the world.
 
@@ -152,6 +158,20 @@ class MemoryAgents(TwinWork):
             return FolderCount()
         return FolderCount(
             files=min(len(found), limit.files + 1), counted=sum(map(block_count, found)), bytes=sum(found)
+        )
+
+    async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:
+        await self._called(node, "count_source")
+        if self.refuses_counts:
+            raise AgentError(f"the agent of {node} counts another source", node=node)
+        try:
+            found = self.finds.get(node) or self._engine.source_files(uri=source.source.uri, path="")
+        except SourceError as error:
+            return SourceCount(failure=str(error))
+        sizes = found.values()
+        files = sum(map(block_count, sizes))
+        return SourceCount(
+            files=min(files, source.files + 1), bytes=sum(sizes) if files <= source.files else 0
         )
 
     async def drop_mounts(self, *, node: str, mounts: Sequence[str]) -> None:

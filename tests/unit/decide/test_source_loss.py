@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text, next_look, sees_more
+from tdcs.decide.source_loss import (
+    LossRule,
+    SecondCount,
+    SourceLoss,
+    loss_of,
+    loss_text,
+    next_look,
+    sees_more,
+)
 from tdcs.model.listing_limit import SourcesSize
 
 RULE = LossRule(percent=50, confirm_seconds=100.0)
@@ -53,6 +61,39 @@ def test_a_loss_is_believed_when_it_was_found_three_times_over_the_whole_time() 
         last = found(10, 100, clock=clock, last=last)
         assert last is not None
     assert found(10, 100, clock=100.0, last=last) is None
+
+
+@pytest.mark.parametrize(
+    ("second", "believed"),
+    [
+        (SecondCount(node="b", files=10, bytes=100), True),
+        (SecondCount(node="b", files=9, bytes=90), True),  # it finds even less
+        (SecondCount(node="b", files=100, bytes=1000), False),
+        (SecondCount(node="b", files=10, bytes=1000), False),
+        (SecondCount(reason="nobody was asked"), False),
+    ],
+    ids=["the same", "less", "all", "more bytes", "not counted"],
+)
+def test_a_loss_is_believed_only_when_another_node_finds_no_more(second: SecondCount, believed: bool) -> None:
+    last: SourceLoss | None = None
+    for clock in (0.0, 100.0, 200.0, 300.0):
+        now = SourcesSize(files=10, bytes=100)
+        last = loss_of(version="v1", before=BEFORE, now=now, rule=RULE, clock=clock, last=last, second=second)
+        if last is None:
+            break
+        assert "another node, too" in loss_text(last, rule=RULE, annotation="a")
+    assert (last is None) is believed
+
+
+def test_a_node_that_finds_more_has_the_time_begin_anew() -> None:
+    now = SourcesSize(files=10, bytes=100)
+    last: SourceLoss | None = None
+    for clock in (0.0, 50.0, 90.0):
+        last = loss_of(version="v1", before=BEFORE, now=now, rule=RULE, clock=clock, last=last)
+    more = SecondCount(node="b", files=100, bytes=1000)
+    last = loss_of(version="v1", before=BEFORE, now=now, rule=RULE, clock=100.0, last=last, second=more)
+    assert last is not None
+    assert (last.since, last.times) == (100.0, 1)
 
 
 def test_a_source_that_loses_more_meanwhile_begins_anew() -> None:

@@ -22,7 +22,15 @@ from tests.unit.listing.conftest import MOUNT, Serve, mounted
 from tdcs.control.cache_registry import Cache, CachePool, Published
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
-from tdcs.model.agent_state import AgentState, Assignment, FolderCount, FolderLimit, MountState
+from tdcs.model.agent_state import (
+    AgentState,
+    Assignment,
+    FolderCount,
+    FolderLimit,
+    MountState,
+    SourceCount,
+    SourceToCount,
+)
 from tdcs.model.listing_limit import SourcesSize
 
 MB = 1 << 20
@@ -357,6 +365,9 @@ class Followed:
 
     async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
         return FolderCount()
+
+    async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:
+        raise AssertionError
 
     async def close(self) -> None: ...
 

@@ -26,6 +26,7 @@ from tdcs.listening import at, listen
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.lister import ProcessLister
+from tdcs.listing.other_node import OtherNodes
 from tdcs.listing.source_keys import CheckKeys, SourceKeys
 from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
@@ -77,6 +78,7 @@ def cluster_caches(
             # Its listing counts a bucket itself then, before the master learns of it.
             check_size=FolderSize(agents, others=uncounted if list_buckets else check_size),
             check_keys=check_keys,
+            count_elsewhere=OtherNodes(agents),
             lister=ProcessLister(
                 master=master,
                 folder=folder,
@@ -155,6 +157,7 @@ def native_cache(
         agents=agents,
         check_size=FolderSize(agents, others=uncounted),  # a listing counts a bucket itself
         check_keys=check_keys,
+        count_elsewhere=OtherNodes(agents),
         lister=ProcessLister(
             master="",
             folder=folder,

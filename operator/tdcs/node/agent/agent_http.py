@@ -16,6 +16,7 @@ from tdcs.node.agent.agent import Agent
 from tdcs.node.agent.agent_metrics import registry_of
 from tdcs.node.agent.agent_settings import VersionError
 from tdcs.node.agent.folder_routes import folder_routes
+from tdcs.node.agent.source_routes import source_routes
 from tdcs.trust.rights import CONTROL_REQUESTS
 
 MOST_WAIT_SECONDS: Final = 60.0
@@ -89,6 +90,7 @@ def application(
             web.put("/v1/assignments", assign),
             web.post("/v1/forget", drop_mounts),
             *folder_routes(),
+            *source_routes(agent.manifests),
             *manifest_routes(agent.manifests, coming=agent.fetcher.fetches),
         ]
     )

@@ -20,7 +20,14 @@ from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.operator.native_engine import LOST_SECONDS, MountTable, NativeEngine
 from tdcs.kube.errors import UnavailableError
 from tdcs.listing.folder import ManifestFolder
-from tdcs.model.agent_state import AgentState, Assignment, FolderCount, FolderLimit
+from tdcs.model.agent_state import (
+    AgentState,
+    Assignment,
+    FolderCount,
+    FolderLimit,
+    SourceCount,
+    SourceToCount,
+)
 from tdcs.model.cache_engine import (
     Engine,
     EngineUnavailableError,
@@ -54,6 +61,9 @@ class Agents:
         raise AssertionError
 
     async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+        raise AssertionError
+
+    async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:
         raise AssertionError
 
     async def close(self) -> None:

@@ -1,13 +1,21 @@
 """Keeps the last version of a source while the source has lost more than is believed at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
 from tdcs.api.conditions import SOURCE_SHRUNK
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.decide.problem import Problem
-from tdcs.decide.source_loss import LossRule, SourceLoss, loss_of, loss_text, next_look
+from tdcs.decide.source_loss import (
+    LossRule,
+    SecondCount,
+    SourceLoss,
+    has_lost,
+    loss_of,
+    loss_text,
+    next_look,
+)
 from tdcs.model.listing_limit import LossLimit, SourcesSize
 
 
@@ -59,15 +67,24 @@ class LossGuard:
             return None
         return LossLimit(before=self._size, percent=self._rule.percent)
 
-    def check(self, size: SourcesSize) -> None:
+    async def check(
+        self, size: SourcesSize, *, elsewhere: Callable[[SourcesSize], Awaitable[SecondCount | None]]
+    ) -> None:
         """Compare a source with its last version.
+
+        Args:
+            elsewhere: counts it from another node, as far as the size that is given. Asked only when it has lost too
+                much.
 
         Raises:
             SourceLossError: It has lost too much.
         """
         self._checked_by = self._rule
-        if not self._version:
+        limit = self.limit
+        if limit is None or not has_lost(before=limit.before, now=size, percent=limit.percent):
             return
+        second = await elsewhere(limit.before)
+        self._checked_by = self._rule  # another one may have come meanwhile
         found = loss_of(
             version=self._version,
             before=self._size,
@@ -75,6 +92,7 @@ class LossGuard:
             rule=self._rule,
             clock=self.clock(),
             last=self.loss,
+            second=second,
         )
         if found is not None:
             self.loss = found

@@ -12,6 +12,8 @@ from tdcs.decide.cache import mount_identity
 from tdcs.decide.cache.mount_identity import Mark
 from tdcs.decide.cache.mount_keys import KeysAnswer, gets_keys, may_mount
 from tdcs.decide.problem import RETRY_SOON, Problem, of_engine
+from tdcs.decide.source_loss import SecondCount
+from tdcs.listing.other_node import CountElsewhere
 from tdcs.model.cache_engine import Engine, EngineError, KeysRefusedError, Source, SourceError
 from tdcs.model.listing_limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 
@@ -110,6 +112,7 @@ class Mounting:
     Attributes:
         pause: seconds between two tries with the same keys.
         check_size: counts a source before it is mounted; raises LimitExceededError for one that is too large.
+        count_elsewhere: counts it from another node.
         looked: looks at what the cache has mounted, after a change of that.
         on_change: called when a mount or unmount has ended.
         source: the source, with the keys that this process mounted it with; None before it did.
@@ -125,6 +128,7 @@ class Mounting:
     engine: Engine
     pause: float
     check_size: CheckSize
+    count_elsewhere: CountElsewhere
     looked: Callable[[], Awaitable[None]]
     on_change: Callable[[], None]
     clock: Callable[[], float]
@@ -176,6 +180,12 @@ class Mounting:
         if self.source is None or counted_now:
             return None
         return await self.check_size(self.source, limit, path=self.path, namespace=self._namespace)
+
+    async def count_on_another_node(self, before: SourcesSize) -> SecondCount | None:
+        """What another node finds of a source that has lost much; see `CountElsewhere`."""
+        if self.source is None:
+            return SecondCount(reason="this process does not know yet how the source is reached")
+        return await self.count_elsewhere(self.source, path=self.path, before=before)
 
     def advance(
         self, *, user: MountUser, users: Collection[WorkKey], mounts: Mapping[str, str]

@@ -21,7 +21,7 @@ from tdcs.control.dataset.mount.loss_guard import LossGuard, SourceLossError
 from tdcs.decide.dataset_conditions import HeldUpBy
 from tdcs.decide.problem import Problem, of_disk, of_engine
 from tdcs.decide.relisting import relisting_pause
-from tdcs.decide.source_loss import PLAIN_RULE, LossRule
+from tdcs.decide.source_loss import PLAIN_RULE, LossRule, SecondCount
 from tdcs.listing.folder import is_digest
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
@@ -99,6 +99,7 @@ class MountManifests:
         lister: lists the mount.
         count: counts the source before the cache is to learn its names anew, where a listing does not do that itself;
             raises as `CheckSize`.
+        count_elsewhere: counts it from another node when it has lost much, see `LossGuard.check`.
         pause: seconds before a listing that failed is tried again.
         now: the time of day.
         on_done: called when a listing has ended.
@@ -112,6 +113,7 @@ class MountManifests:
     published: Callable[[str], Published | None]
     lister: Lister
     count: Callable[[ListingLimit], Awaitable[SourcesSize | None]]
+    count_elsewhere: Callable[[SourcesSize], Awaitable[SecondCount | None]]
     gate: ListingGate
     pause: float
     now: Callable[[], str]
@@ -312,7 +314,7 @@ class MountManifests:
             counted = await self.count(self._asked)
             if counted is not None:
                 # Before the cache lists it: what it does not find any more it forgets.
-                self._guard.check(counted)
+                await self._guard.check(counted, elsewhere=self.count_elsewhere)
         seconds = self.clock() - begun
         self._turn = ListingTurn(namespaces=self._namespaces, since=self.clock())
         try:
@@ -327,10 +329,10 @@ class MountManifests:
         self._asked = limit()
         asked = msgspec.structs.replace(self._asked, loss=self._guard.limit)
         found = await self.lister.list(path=self.path, refresh=refresh, limit=asked)
-        self._guard.check(found.size)
+        await self._guard.check(found.size, elsewhere=self.count_elsewhere)
         if found.names_only:  # it has lost much, and is believed: the cache may learn of that
             found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
-            self._guard.check(found.size)
+            await self._guard.check(found.size, elsewhere=self.count_elsewhere)
         self._asked = limit()
         LimitCount(self._asked, what=self.path, path=self.path).add_size(found.size)
         self.size = found.size

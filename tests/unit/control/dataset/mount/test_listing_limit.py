@@ -49,6 +49,7 @@ def manifests(lister: Refusing, tmp_path: Path) -> MountManifests:
         published=lambda digest: Published(cluster="default", most=1 << 20),
         lister=lister,
         count=lambda limit: asyncio.sleep(0),
+        count_elsewhere=lambda before: asyncio.sleep(0),
         gate=ListingGate(stuck_seconds=60),
         pause=3600,
         now=lambda: "",

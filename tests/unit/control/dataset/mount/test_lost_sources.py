@@ -15,7 +15,7 @@ from tdcs.api import names
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.dataset.mount.listing_gate import ListingGate
 from tdcs.control.dataset.mount.source_versions import MountManifests
-from tdcs.decide.source_loss import PLAIN_RULE, LossRule, has_lost
+from tdcs.decide.source_loss import PLAIN_RULE, LossRule, SecondCount, has_lost
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Listed
 from tdcs.model.kube_resources import DATASETS, EVENTS
@@ -192,6 +192,42 @@ async def test_a_source_that_lost_something_is_looked_at_again_by_itself(story: 
     assert not story.done
 
 
+async def test_a_bucket_of_which_another_node_finds_more_is_not_believed_however_long(
+    story: Story, clock: Clock
+) -> None:
+    """The operator's way to the store may lead to another replica of it, or another store of the same name."""
+    few = dict(list(FILES.items())[:4])
+    agents = story.cluster.agents
+    agents.finds = {node: dict(FILES) for node in "ab"}
+    await story.has(few, value="1")
+    text = await story.shrunk()
+    assert re.search(r"But node [ab] finds 50 files \(50.0 MB\) there", text)
+    for number in range(2, 6):
+        clock.ahead += 2 * HALF_AN_HOUR
+        await story.looked_at(str(number))
+        await story.shrunk()
+    agents.finds = {}
+    for number in range(6, 9):
+        clock.ahead += HALF_AN_HOUR + 1
+        await story.looked_at(str(number))
+    await story.cluster.until(lambda: story.cluster.status()["totalFiles"] == 4)
+
+
+async def test_a_bucket_that_no_other_node_can_count_is_not_believed_but_by_annotation(
+    story: Story, clock: Clock
+) -> None:
+    agents = story.cluster.agents
+    agents.refuses_counts = True
+    await story.has(dict(list(FILES.items())[:4]), value="1")
+    assert "No other node has counted it: the agent of" in await story.shrunk()
+    for number in range(2, 6):
+        clock.ahead += 2 * HALF_AN_HOUR
+        await story.looked_at(str(number))
+        await story.shrunk()
+    await story.cluster.annotate("pictures", **{"accept-loss": story.version})
+    await story.cluster.until(lambda: story.cluster.status()["totalFiles"] == 4)
+
+
 async def test_a_dataset_whose_sources_may_lose_all_follows_at_once(story: Story) -> None:
     await story.cluster.change(DATASETS, "pictures", source={"lossPercent": 100})
     await story.has({}, value="1")
@@ -273,6 +309,7 @@ class ShrinkingSource:
             published=lambda digest: None,
             lister=self,
             count=self._count,
+            count_elsewhere=self._count_elsewhere,
             gate=ListingGate(stuck_seconds=10**9),
             pause=60.0,
             now=lambda: "",
@@ -319,6 +356,9 @@ class ShrinkingSource:
 
     async def _count(self, limit: ListingLimit) -> SourcesSize | None:
         return SourcesSize(files=self.kept, bytes=self.kept) if self._counted else None
+
+    async def _count_elsewhere(self, before: SourcesSize) -> SecondCount | None:
+        return None
 
     def _no_cache(self, cluster: str) -> Cache:
         raise AssertionError(cluster)
