@@ -9,6 +9,8 @@ from tdcs.decide.queue import fair_share, gang_turn
 from tdcs.decide.queue.copy_places import CopyPlaces, Key, PlaceRequest
 from tdcs.decide.queue.data_wait import DataOf, JobData, no_data
 from tdcs.decide.queue.occupants import Occupant
+from tdcs.decide.queue.queue_nodes import EmptyNodes, Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.model.pod_resources import Amounts
 from tdcs_labs.job import SimJob
@@ -36,7 +38,7 @@ class Cluster:
         self._capacity: Mapping[str, Amounts] = {
             node: {GPU_RESOURCE: gpus} for node, gpus in self.free.items()
         }
-        self._empty = gang_turn.EmptyNodes()
+        self._empty = EmptyNodes()
 
     def enqueue(self, job: SimJob) -> None:
         """Put a job into the queue, which is in the order of the operator's."""
@@ -44,18 +46,18 @@ class Cluster:
         if len(self.queue) > 1 and self.queue[-2].queued.order > job.queued.order:
             self.queue.sort(key=lambda job: job.queued.order)
 
-    def next_turns(self, *, now: float) -> gang_turn.Schedule:
+    def next_turns(self, *, now: float) -> Schedule:
         """The queue after one pass: whose turn it is now. Those that are admitted stay in the queue until `place`."""
         if not self.queue:
             self.holder, self.aside = "", frozenset()
-            return gang_turn.Schedule()
+            return Schedule()
         used = self._used() if self.scenario.fair_share else {}
         if self.scenario.fair_share:
             self._take_turns(used)
         schedule = gang_turn.schedule(
             waiting=self._waiting(),
             reserved=(),
-            nodes=gang_turn.Nodes(
+            nodes=Nodes(
                 free={node: {GPU_RESOURCE: gpus} for node, gpus in self.free.items()},
                 capacity=self._capacity,
                 empty=self._empty,
@@ -64,7 +66,7 @@ class Cluster:
             aside=self.aside,
             places=self._places(),
             running=[job.queued for job in self.running.values()],
-            shares=gang_turn.Shares(used=used) if self.scenario.fair_share else None,
+            shares=fair_share.Shares(used=used) if self.scenario.fair_share else None,
             occupants=[
                 _occupant(job, now=now if self.scenario.known_ends else None) for job in self.running.values()
             ]
@@ -158,7 +160,7 @@ class Cluster:
         self.readers.setdefault(job.reads, {})[job.number] = job
         return True
 
-    def victims_of(self, turns: gang_turn.Schedule) -> list[SimJob]:
+    def victims_of(self, turns: Schedule) -> list[SimJob]:
         """The jobs that give way to another one now."""
         return (
             [job for job in self.running.values() if job.queued.uid in turns.victims] if turns.victims else []

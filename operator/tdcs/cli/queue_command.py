@@ -10,7 +10,7 @@ import click
 from tdcs.api import names
 from tdcs.cli.api_client import api_client, connection_options, list_known
 from tdcs.control.job_index import has_ended
-from tdcs.decide.queue.job_rank import rank_of_move
+from tdcs.decide.queue.job_order import rank_of_move
 from tdcs.decide.queue.queue_stop import StopPolicy
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import KubeError, NotFoundError

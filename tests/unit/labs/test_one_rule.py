@@ -126,7 +126,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
         ("pod_admission.choose_copy", "operator"),
         ("pod_admission.decide", "operator"),
         ("gang_turn.schedule", "operator"),
-        ("pod_admission.nodes_to_set_aside", "operator"),
+        ("nodes_aside.nodes_to_set_aside", "operator"),
         ("worker_count.leaves_first", "operator"),
         ("worker_count.follow_jobs", "operator"),
         ("load_order.share", "operator"),

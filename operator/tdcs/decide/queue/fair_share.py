@@ -8,6 +8,7 @@ Inside a namespace the order is priority, then age.
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from tdcs.model.pod_resources import PODS, Amounts
@@ -26,6 +27,19 @@ class WaitingJob(Protocol):
     @property
     def asks(self) -> Amounts:
         """What all of its pods take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Between whom turns are shared out (:func:`turns`).
+
+    Attributes:
+        used: what the jobs of each namespace that run take.
+        weights: of each namespace; 1 where none is named.
+    """
+
+    used: Mapping[str, Amounts]
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 def sum_of(parts: Iterable[Amounts]) -> dict[str, int]:

@@ -2,118 +2,41 @@
 
 The order is share, priority, then age. A job whose pods do not all fit at once (its gang) may be passed by later ones,
 so that free GPUs are used, but only a bounded number of times. Then nodes are set aside for it
-(:func:`tdcs.decide.queue.pod_admission.nodes_to_set_aside`): no job of its priority or below is admitted that would
-need them, while the other nodes go on serving the queue. One job at a time has nodes set aside, the first in the queue
-that needs them; jobs of higher priority use these nodes as any other. A job that waits for its data may be passed
-freely, because that wait has its own bound, the readiness timeout.
+(:mod:`tdcs.decide.queue.nodes_aside`): no job of its priority or below is admitted that would need them, while the
+other nodes go on serving the queue. One job at a time has nodes set aside, the first in the queue that needs them; jobs
+of higher priority use these nodes as any other. A job that waits for its data may be passed freely, because that wait
+has its own bound, the readiness timeout.
 """
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tdcs.api import names
-from tdcs.decide.place.data_meeting import WaitChoice
-from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place
-from tdcs.decide.queue import fair_share
+from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.data_wait import DataOf, DataWaits, no_data
-from tdcs.decide.queue.job_rank import in_rank_order
+from tdcs.decide.queue.fair_share import Shares
+from tdcs.decide.queue.job_order import in_rank_order, in_turns
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
 from tdcs.decide.queue.kept_shares import KeptShares, shortage
 from tdcs.decide.queue.namespace_quota import Allowances
+from tdcs.decide.queue.nodes_aside import nodes_aside
 from tdcs.decide.queue.occupants import Occupant, seconds_until_room
 from tdcs.decide.queue.passes import Passes
-from tdcs.decide.queue.pod_admission import MAX_PASSES, nodes_to_set_aside
-from tdcs.decide.queue.preemption import (
-    Preemption,
-    before_those_they_can_end,
-    goes_before,
-    is_able,
-    preemption,
-)
+from tdcs.decide.queue.pod_admission import MAX_PASSES
+from tdcs.decide.queue.preemption import Preemption, goes_before, is_able, preemption
+from tdcs.decide.queue.queue_nodes import EmptyNodes, Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import DemandKey, Order, QueuedJob, Shortage
 from tdcs.decide.queue.room_table import RoomTable
-from tdcs.model.pod_resources import Amounts
 
 LOOKED_AT = 64
 """How many of the waiting jobs, the first ones, have nodes left to them by those that are admitted."""
-
-KNOWN_DEMANDS = 10_000
-"""Of so many demands it is remembered whether empty nodes would hold them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """The queue after every job that fits was admitted.
-
-    Attributes:
-        waiting: the jobs that still wait, first first; elastic ones that wait for more workers among them.
-        admitted: the jobs that may start, in this order; each found room beside those before it.
-        workers: by uid, how many workers an elastic job may have that was admitted or grows now.
-        room: what each node has left for those that wait; None: there are no nodes.
-        capacity: what each node has when it is empty.
-        passed: by uid, how many were admitted before a job that stood before them.
-        holder: the uid of the job that nodes are set aside for, empty when there is none.
-        aside: these nodes.
-        leave: by uid of an admitted job and the GPUs of a pod, the nodes that its pods leave to larger ones, and those
-            that are set aside (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
-        victims: by uid of a job that is to be suspended, what it is told (`tdcs.decide.queue.preemption`).
-        preemptors: the job that takes the place of each of them, as its namespace may read it.
-        data_waits: by uid of a job that begins to wait for a place at its data, how that was weighed
-            (`tdcs.decide.queue.data_wait`).
-        awaits_data: the uids of all that wait for it.
-        waited_in_vain: the uids of those that wait for it no longer, as no room comes in time.
-    """
-
-    waiting: tuple[QueuedJob, ...] = ()
-    admitted: tuple[QueuedJob, ...] = ()
-    workers: Mapping[str, int] = field(default_factory=dict)
-    room: RoomTable | None = None
-    capacity: Mapping[str, Amounts] = field(default_factory=dict)
-    passed: Mapping[str, int] = field(default_factory=dict)
-    holder: str = ""
-    aside: frozenset[str] = frozenset()
-    leave: Mapping[str, NodesToLeave] = field(default_factory=dict)
-    victims: Mapping[str, str] = field(default_factory=dict)
-    preemptors: Mapping[str, str] = field(default_factory=dict)
-    data_waits: Mapping[str, WaitChoice] = field(default_factory=dict)
-    awaits_data: frozenset[str] = frozenset()
-    waited_in_vain: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nodes:
-    """What the queue knows of the nodes.
-
-    Attributes:
-        free: what each has left beside the pods that are on it.
-        capacity: what each has when it is empty.
-        lasting: what each has beside the pods of others, which may stay for ever; left out, its capacity.
-        empty: which jobs would fit on them when they are empty, as it was found out before; left out, nothing is known.
-    """
-
-    free: Mapping[str, Amounts]
-    capacity: Mapping[str, Amounts]
-    lasting: Mapping[str, Amounts] | None = None
-    empty: "EmptyNodes | None" = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
-    """Between whom turns are shared out (:func:`tdcs.decide.queue.fair_share.turns`).
-
-    Attributes:
-        used: what the jobs of each namespace that run take.
-        weights: of each namespace; 1 where none is named.
-    """
-
-    used: Mapping[str, Amounts]
-    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 def schedule(
@@ -204,7 +127,7 @@ class _Pass:
         ]
         jobs = in_rank_order(jobs)
         preempts = preempts and any(map(is_able, jobs))
-        jobs = _in_turns(jobs, shares=shares, total=lambda: empty.total(nodes.capacity), preempts=preempts)
+        jobs = in_turns(jobs, shares=shares, total=lambda: empty.total(nodes.capacity), preempts=preempts)
         self._jobs = sorted(jobs, key=lambda job: job.order)
         self._before = {job.uid: job.passed for job in waiting}
         self._kept = KeptShares()
@@ -371,7 +294,11 @@ class _Pass:
         self._holder = job
         self._room_comes_in = None
         if nodes is None:
-            nodes = self._set_aside(job, kept=kept) if job is not None else frozenset()
+            nodes = (
+                nodes_aside(job, room=self._room, nodes=self._nodes, kept=kept)
+                if job is not None
+                else frozenset()
+            )
         self._aside = nodes
         self._aside_rows = self._room.mask(self._aside) if self._aside else None
         self._fitted = {key: fitted for key, fitted in self._fitted.items() if not key[1]}
@@ -514,93 +441,3 @@ class _Pass:
             if job.passed >= self._max_passes and job.data_ready and job.possible and not job.runs:
                 self._kept.keep(found[-1], self._allowances)
         return tuple(found)
-
-    def _set_aside(self, job: QueuedJob, *, kept: frozenset[str]) -> frozenset[str]:
-        """The fewest nodes that hold the job once its fellows have left them; of all nodes, if others must leave, too.
-
-        Pods of others may stay for ever (a DaemonSet's do): nodes are chosen beside these, where that is possible.
-        """
-        for sizes in (self._nodes.lasting or self._nodes.capacity, self._nodes.capacity):
-            found = self._fewest(job, sizes, kept=kept)
-            if found:
-                return found
-        return frozenset()
-
-    def _fewest(
-        self, job: QueuedJob, sizes: Mapping[str, Amounts], *, kept: frozenset[str]
-    ) -> frozenset[str]:
-        one = [replace(group, count=1) for group in job.groups]
-        there = set(self._room.names)
-        usable = {
-            node: size
-            for node, size in sizes.items()
-            if node in there and any(most_that_fit(group=group, free={node: size}) for group in one)
-        }
-
-        def holds(nodes: Sequence[str]) -> bool:
-            return (
-                place(groups=job.groups, free={node: usable[node] for node in nodes}, scarce=job.scarce)
-                is not None
-            )
-
-        return frozenset(
-            nodes_to_set_aside(
-                free={node: self._room.left(node, job.scarce) for node in usable},
-                sizes={node: size.get(job.scarce, 0) for node, size in usable.items()},
-                holds=holds,
-                kept=kept & usable.keys(),
-            )
-        )
-
-
-def _in_turns(
-    jobs: Sequence[QueuedJob], *, shares: Shares | None, total: Callable[[], Amounts], preempts: bool
-) -> list[QueuedJob]:
-    """The jobs with their turns, and those of the workers that elastic ones ask for beyond those they enter with."""
-    if len({job.owner for job in jobs}) < 2:
-        shares = None
-    if shares is None and not preempts:
-        return list(jobs)
-    growing = [found for job in jobs if not job.runs and (found := job.growing()) is not None]
-    ordered = sorted([*jobs, *growing], key=lambda job: job.order)
-    if shares is not None:
-        ordered = fair_share.turns(
-            ordered,
-            order=lambda job: job.order,
-            used=shares.used,
-            total=total(),
-            weights=shares.weights,
-        )
-    if preempts:
-        ordered = before_those_they_can_end(ordered)
-    places = {(job.uid, job.runs): place for place, job in enumerate(ordered)}
-    return [
-        replace(job, turn=places[job.uid, job.runs], growth_turn=places.get((job.uid, True), 0))
-        for job in jobs
-    ]
-
-
-class EmptyNodes:
-    """Whether jobs would fit on empty nodes; jobs of one demand are looked at once, while the nodes stay the same."""
-
-    def __init__(self) -> None:
-        self._room: RoomTable | None = None
-        self._known: dict[DemandKey, bool] = {}
-        self._total: Amounts | None = None
-
-    def total(self, capacity: Mapping[str, Amounts]) -> Amounts:
-        """What all nodes have together; `capacity`: what each has, which stays the same."""
-        if self._total is None:
-            self._total = fair_share.sum_of(capacity.values())
-        return self._total
-
-    def holds(self, job: QueuedJob, capacity: Mapping[str, Amounts]) -> bool:
-        """Whether a job would fit; `capacity`: what each node has when it is empty, which stays the same."""
-        key = job.demand_key
-        if key not in self._known:
-            if self._room is None:
-                self._room = RoomTable(capacity)
-            if len(self._known) >= KNOWN_DEMANDS:
-                self._known.clear()
-            self._known[key] = self._room.fits(job.groups, scarce=job.scarce)
-        return self._known[key]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
-from tdcs.decide.queue.gang_turn import Schedule
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.model.kube_objects import Object
 

@@ -3,14 +3,13 @@
 A job is admitted when every dataset it names can be read and has as much of itself in the
 cache as the job asks for. Until then its Job stays suspended, so no GPU is held idle.
 
-Whose turn it is among several jobs: :func:`tdcs.decide.queue.gang_turn.schedule`, which sets nodes aside
-(:func:`nodes_to_set_aside`) for a job that was passed too often.
+Whose turn it is among several jobs: :func:`tdcs.decide.queue.gang_turn.schedule`.
 
 A copy of a dataset may have a limit of jobs that read it at once (:func:`choose_copy`): over it a
 job waits.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -240,44 +239,6 @@ class Waiting(Protocol):
 def queue_key(job: Waiting) -> tuple[int, float]:
     """Sorts a queue: by priority, then by age."""
     return (-job.priority, job.submitted)
-
-
-def nodes_to_set_aside(
-    *,
-    free: Mapping[str, int],
-    sizes: Mapping[str, int],
-    holds: Callable[[Sequence[str]], bool],
-    kept: Collection[str] = (),
-) -> tuple[str, ...]:
-    """The fewest nodes that hold all pods of a job that was passed too often, once they are empty.
-
-    The largest nodes come first, then those with the most free. Nodes that were set aside before stay so, for else
-    what has drained would be given away: they come back as they are while they are enough.
-
-    Args:
-        free: the GPUs (or whatever is scarce) that each node has free; only nodes that can hold a pod of the job.
-        sizes: those that it has when it is empty.
-        holds: whether these nodes hold all pods of the job once they are empty; more nodes hold no less.
-        kept: the nodes that were set aside for it before.
-
-    Returns:
-        The nodes; none when not even all of them hold the job.
-    """
-    before = tuple(sorted(node for node in kept if node in free))
-    if before and holds(before):
-        return before
-    others = sorted(free.keys() - set(before), key=lambda node: (-sizes.get(node, 0), -free[node], node))
-    order = (*before, *others)
-    if not holds(order):
-        return ()
-    few, enough = 0, len(order)
-    while few + 1 < enough:
-        middle = (few + enough) // 2
-        if holds(order[:middle]):
-            enough = middle
-        else:
-            few = middle
-    return order[:enough]
 
 
 def copy_to_read(*, active: Mapping[str, int], room: Mapping[str, int] | None = None, limit: int = 0) -> str:

@@ -6,8 +6,8 @@ from tdcs.api import names
 from tdcs.api.durations import time_after
 from tdcs.api.trainingjob_status import DataWait
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit
-from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.pod_admission import Admission, Reason
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model.pod_resources import CPU, PODS, Amounts

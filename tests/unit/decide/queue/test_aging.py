@@ -3,7 +3,7 @@
 from typing import Any
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.aging import aged
+from tdcs.decide.queue.job_order import aged
 from tdcs.decide.queue.queued_job import QueuedJob
 
 DAY = 86400.0

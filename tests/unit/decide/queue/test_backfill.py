@@ -5,8 +5,9 @@ import math
 import pytest
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.gang_turn import Nodes, schedule
+from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.occupants import Occupant
+from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queued_job import QueuedJob
 
 GPU = "nvidia.com/gpu"

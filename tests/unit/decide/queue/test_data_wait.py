@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from tdcs.decide.place.data_meeting import LONGEST_WAIT, MeetingInput, data_nodes, weigh_wait
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.data_wait import MOST_WAITING, JobData
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.occupants import Occupant, measured_in
+from tdcs.decide.queue.queue_nodes import Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
 
 GPU = "nvidia.com/gpu"

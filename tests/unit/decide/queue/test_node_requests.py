@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.gang_turn import Nodes, schedule
+from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.node_requests import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -16,6 +16,7 @@ from tdcs.decide.queue.node_requests import (
     pause_after,
     without_nodes_of_others,
 )
+from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
 
 GPU = "nvidia.com/gpu"

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue import preemption as preemption_module
-from tdcs.decide.queue.aging import aged
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
+from tdcs.decide.queue.fair_share import Shares
+from tdcs.decide.queue.gang_turn import schedule
+from tdcs.decide.queue.job_order import aged
 from tdcs.decide.queue.occupants import Occupant, deleted_pods, ends_in, seconds_until_room
 from tdcs.decide.queue.preemption import before_those_they_can_end, can_end, fewest
+from tdcs.decide.queue.queue_nodes import Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.gang_turn import schedule
+from tdcs.decide.queue.nodes_aside import nodes_to_set_aside
 from tdcs.decide.queue.pod_admission import (
     MAX_PASSES,
     choose_copy,
-    nodes_to_set_aside,
 )
+from tdcs.decide.queue.queue_nodes import Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import Order, QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 from tdcs_labs.scheduling import place_pods

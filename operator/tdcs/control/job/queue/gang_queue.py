@@ -25,10 +25,10 @@ from tdcs.decide.cache.dataset_demand import stage_of
 from tdcs.decide.place import data_meeting
 from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place_most, room_for
 from tdcs.decide.queue import job_places, node_requests
-from tdcs.decide.queue.gang_turn import Schedule
 from tdcs.decide.queue.job_turn import data_wait_of
 from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import admission_of, released_admission, waiting_admission

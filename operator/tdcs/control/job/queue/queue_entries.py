@@ -18,15 +18,18 @@ from tdcs.control.job_index import indexed
 from tdcs.decide.cache.dataset_demand import datasets_of
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue import job_places
-from tdcs.decide.queue.aging import aged
 from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.data_wait import DataOf, JobData, no_data
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
+from tdcs.decide.queue.fair_share import Shares
+from tdcs.decide.queue.gang_turn import schedule
+from tdcs.decide.queue.job_order import aged
 from tdcs.decide.queue.job_turn import bounded_wait
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.node_requests import without_nodes_of_others
 from tdcs.decide.queue.occupants import LONGEST_GRACE, Occupant, deleted_pods, ends_in, measured_in
 from tdcs.decide.queue.pod_admission import MAX_PASSES
+from tdcs.decide.queue.queue_nodes import Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
 from tdcs.decide.queue.whose_job import local_queue

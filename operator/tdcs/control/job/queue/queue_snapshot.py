@@ -12,8 +12,8 @@ from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import job_pod_of, owner_of
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.place.node_eligibility import may_run, signature, why_nowhere
-from tdcs.decide.queue.gang_turn import EmptyNodes
 from tdcs.decide.queue.namespace_quota import QuotaCharge, charges_of
+from tdcs.decide.queue.queue_nodes import EmptyNodes
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts, amounts
 

@@ -12,9 +12,11 @@ from tests.unit.control.jobs import Jobs
 
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.job_places import requests_of
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Reason
+from tdcs.decide.queue.queue_nodes import Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import waiting_admission
 from tdcs.model.kube_resources import DATASETS

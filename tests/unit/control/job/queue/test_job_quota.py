@@ -6,9 +6,11 @@ import pytest
 from tests.unit.control.jobs import Jobs, role
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, schedule
+from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge, charges_of, counts, quota_amounts
 from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.queue_nodes import Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import waiting_admission
 from tdcs.model.kube_objects import Object

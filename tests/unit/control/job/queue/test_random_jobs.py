@@ -24,7 +24,8 @@ from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.job.queue.queue_entries import Collector
 from tdcs.control.job.queue.queue_snapshot import NodeRoom
 from tdcs.control.job.queue.turns import Turns
-from tdcs.decide.queue.gang_turn import Nodes, schedule
+from tdcs.decide.queue.gang_turn import schedule
+from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import TRAINING_JOBS
 

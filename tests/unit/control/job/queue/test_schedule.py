@@ -7,10 +7,13 @@ from typing import Any, cast
 import pytest
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.gang_turn import Nodes, Schedule, Shares, schedule
+from tdcs.decide.queue.fair_share import Shares
+from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.kept_nodes import LEAVE_MOST
 from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge
 from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.queue_nodes import Nodes
+from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 from tdcs.decide.queue.wait_message import waiting_admission

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.job_rank import in_rank_order, rank_of_move
+from tdcs.decide.queue.job_order import in_rank_order, rank_of_move
 from tdcs.decide.queue.queued_job import QueuedJob
 
 
