@@ -11,6 +11,8 @@ between two ticks, in which the machine may have done something else. From the r
 import asyncio
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -19,6 +21,7 @@ from tdcs.control.context import Stores, WorkKey
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job_index import JobIndex, kept_job
 from tdcs.control.operator.operator_command import spare_lasting_objects
+from tdcs.control.operator_metrics import OperatorMetrics
 from tdcs.kube.queue import KeyedQueue
 
 GPU = "nvidia.com/gpu"
@@ -98,15 +101,15 @@ async def measured(stores: Stores, *, passes: int) -> dict[str, float]:
     still, last = 0.0, time.perf_counter()
     own, own_last = 0.0, time.thread_time()
 
-    class Timed:
-        def __enter__(self) -> None:
-            self.begin = time.process_time()
-
-        def __exit__(self, *_: object) -> None:
-            costs.append(time.process_time() - self.begin)
+    class Timed(OperatorMetrics):
+        @contextmanager
+        def timed_schedule(self) -> Iterator[None]:
+            begin = time.process_time()
+            yield
+            costs.append(time.process_time() - begin)
 
     queue: KeyedQueue[WorkKey] = KeyedQueue()
-    gangs = GangQueue(stores=stores, queue=queue, timed=Timed)
+    gangs = GangQueue(stores=stores, queue=queue, metrics=Timed())
     gangs.start()
     while len(costs) < passes:
         await asyncio.sleep(TICK)

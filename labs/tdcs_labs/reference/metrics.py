@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from tdcs.control.context import Stores
 from tdcs.control.operator_metrics import OperatorMetrics
+from tdcs.kube.queue import KeyedQueue
 from tdcs.model.agent_state import AgentState
 from tdcs.node.agent.agent_metrics import registry_of as agent_registry
 from tdcs.node.csi.csi_metrics import registry_of as view_registry
@@ -27,9 +28,7 @@ _SUFFIXES: Final = {"counter": "_total"}
 
 def _operator() -> CollectorRegistry:
     metrics = OperatorMetrics()
-    metrics.show(
-        stores=Stores(), queued=lambda: 0.0, oldest_seconds=lambda: 0.0, schedule_overdue_seconds=lambda: 0.0
-    )
+    metrics.show(stores=Stores(), queue=KeyedQueue(), schedule_overdue_seconds=lambda: 0.0)
     return metrics.registry
 
 

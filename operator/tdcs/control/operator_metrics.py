@@ -15,7 +15,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tdcs.api.names import ADMITTED, CLONE_COPY, DATA_READY, METRICS_PREFIX, QUEUED
-from tdcs.control.context import Store, Stores
+from tdcs.control.context import Store, Stores, WorkKey
+from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 
 # Seconds: a pass that only looks takes milliseconds, one that waits for the cache or the API server a few seconds.
@@ -90,8 +91,7 @@ class OperatorMetrics:
         self,
         *,
         stores: Stores,
-        queued: Callable[[], float],
-        oldest_seconds: Callable[[], float],
+        queue: KeyedQueue[WorkKey],
         schedule_overdue_seconds: Callable[[], float],
         certificates: Ends = lambda: (),
         source_rates: Callable[[], Mapping[str, float]] = dict,
@@ -99,15 +99,14 @@ class OperatorMetrics:
         """Have the state of the operator's parts read at each scrape; call it once.
 
         Args:
-            queued: how many objects wait for a pass.
-            oldest_seconds: how long the first of them has waited.
+            queue: of the objects that wait for a pass.
             schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.
             certificates: when each of the release's certificates ends.
             source_rates: the measured rates of stores, in bytes a second.
         """
         for name, text, read in (
-            ("queued", "Objects that wait for a pass.", queued),
-            ("oldest_seconds", "How long the object that waits longest has waited.", oldest_seconds),
+            ("queued", "Objects that wait for a pass.", queue.__len__),
+            ("oldest_seconds", "How long the object that waits longest has waited.", queue.oldest_age),
             (
                 "schedule_overdue_seconds",
                 "How long changes have waited for a pass over the queue of TrainingJobs that succeeds.",

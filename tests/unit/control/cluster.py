@@ -4,7 +4,7 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self, cast
 
 from tests.support.caches import MemoryCaches
@@ -96,7 +96,7 @@ class Cluster:
         self.server = Server()
         self._trust = trust
         self._clock = clock
-        self.awaited_nodes = frozenset[str]()
+        self.expected_nodes = frozenset[str]()
         self._resolve = resolve
         self._settings = settings
         self._most_wait = most_wait
@@ -165,9 +165,8 @@ class Cluster:
         self._caches.follow(self.context.stores)
         self.mounts = World(
             context=self.context,
-            queue_order=lambda: (),
+            jobs=self,
             clock=self._clock,
-            awaited_nodes=lambda dataset: self.awaited_nodes,
         )
         self.observer, self.cached_data = self.mounts.observer, CachedData(world=self.mounts)
         self.networks = ClusterNetworks(api=server, settings=self._settings, nodes=server.store(NODES))
@@ -205,6 +204,14 @@ class Cluster:
         self.context.queue.close()
         await self.datasets.close()
         assert not self.defects, self.defects
+
+    def order(self) -> Sequence[Key]:
+        """The jobs that wait: none."""
+        return ()
+
+    def awaited_nodes(self, dataset: Key) -> Collection[str]:
+        """The nodes that the jobs which wait for a Dataset are expected on."""
+        return self.expected_nodes
 
     async def reconcile_dataset(self, key: WorkKey) -> float | None:
         """One pass over a Dataset."""

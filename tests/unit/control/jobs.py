@@ -105,6 +105,17 @@ class Mortal:
         return maybe
 
 
+class _AtOnce(KeyedQueue[WorkKey]):
+    """Has jobs looked at now that are to be looked at later."""
+
+    def __init__(self, queue: KeyedQueue[WorkKey]) -> None:
+        super().__init__()
+        self._queue = queue
+
+    def add_after(self, key: WorkKey, seconds: float) -> None:
+        self._queue.add_after(key, 0.0)
+
+
 class Jobs:
     """Nodes with GPUs, and an operator of jobs at work; a context manager. The test plays the rest of Kubernetes."""
 
@@ -195,7 +206,7 @@ class Jobs:
             clock=self._clock,
         )
         self.stalls = DataStalls(
-            lambda job, _: self.context.queue.add_after(WorkKey(TRAINING_JOBS, *job), 0.0),
+            queue=_AtOnce(self.context.queue),
             clock=lambda: time.monotonic() + self._ahead,
         )
         controller = TrainingJobController(

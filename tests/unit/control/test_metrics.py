@@ -7,8 +7,19 @@ import pytest
 from prometheus_client import generate_latest
 from tests.unit.control.builders import dataset_object
 
-from tdcs.control.context import Stores
+from tdcs.control.context import Stores, WorkKey
 from tdcs.control.operator_metrics import OperatorMetrics
+from tdcs.kube.queue import KeyedQueue
+
+
+class Three(KeyedQueue[WorkKey]):
+    """Three objects wait, the first for half a second."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def oldest_age(self) -> float:
+        return 0.5
 
 
 def told(metrics: OperatorMetrics) -> dict[str, float]:
@@ -22,8 +33,7 @@ def metrics_of(**stores: dict[tuple[str, str], object]) -> OperatorMetrics:
     metrics = OperatorMetrics()
     metrics.show(
         stores=Stores(**stores),  # type: ignore[arg-type]
-        queued=lambda: 3,
-        oldest_seconds=lambda: 0.5,
+        queue=Three(),
         schedule_overdue_seconds=lambda: 7.5,
     )
     return metrics
@@ -179,8 +189,7 @@ def test_when_each_certificate_ends_is_told() -> None:
     in_a_day = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     metrics.show(
         stores=Stores(),
-        queued=lambda: 0,
-        oldest_seconds=lambda: 0,
+        queue=KeyedQueue(),
         schedule_overdue_seconds=lambda: 0,
         certificates=lambda: [("tdcs-trust-monitor", "monitor", in_a_day)],
     )

@@ -260,7 +260,7 @@ def _pods(
     job = applied(world, conditions=[names.DATA_READY])
     stores = stores_of(world, conditions=[names.DATA_READY])
     queue = GangQueue.by(world.settings, stores=stores, queue=KeyedQueue())
-    copies = CopyChoices(stores=stores, room=queue.room_near, turns=queue.turns).of(job, seen, admitted=True)
+    copies = CopyChoices(stores=stores, room=queue.job_room, turns=queue.turns).of(job, seen, admitted=True)
     return place_pods(
         job=job,
         spec=spec,

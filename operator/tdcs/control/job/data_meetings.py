@@ -5,13 +5,14 @@ The choice stands in the job's status; passes over the Datasets have copies grow
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob_status import MEETING_NODES, CopyUse, DataMeeting, DataWait
 from tdcs.control.context import Stores
 from tdcs.control.job.queue.data_pictures import DataPictures, held_of, size_of
+from tdcs.control.job.queue.job_room import JobRoom
 from tdcs.control.job_index import template_of
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
@@ -34,19 +35,12 @@ NO_ROOM: Final = "NoRoomInCache"
 """What changes without the job: it is weighed again."""
 
 
-class ExpectedNodes(Protocol):
-    """Says how many pods that read data each node will get."""
-
-    def __call__(self, obj: Object, *, scores: Mapping[str, int]) -> Mapping[str, int]:
-        """Gets the job, and the scores of the nodes."""
-
-
 class DataMeetings:
     """Weighs for each admitted job, and remembers nothing: what was chosen stands in the job's status."""
 
-    def __init__(self, *, stores: Stores, expected: ExpectedNodes) -> None:
+    def __init__(self, *, stores: Stores, room: JobRoom) -> None:
         self._stores = stores
-        self._expected = expected
+        self._room = room
 
     def of(self, obj: Object, seen: Observed, decision: Decision, *, now: str) -> dict[str, DataMeeting]:
         """How the job and each of its datasets meet, by the dataset's name; empty before it is admitted."""
@@ -85,7 +79,7 @@ class DataMeetings:
         if before is not None:
             return dict.fromkeys(before.nodes, 1)
         near = wanted_near({name: seen.datasets[name]}, chosen=decision.copies)
-        return self._expected(obj, scores=node_scores(near))
+        return self._room.expected_nodes(obj, scores=node_scores(near))
 
     def _met(self, dataset: Dataset, known: DataMeeting, *, now: str) -> DataMeeting:
         """The same, with the time at which the job's nodes had the copy."""

@@ -106,13 +106,13 @@ class TrainingJobController:
         context: Context,
         gangs: GangQueue,
         admitter: Admitter,
-        stalls: DataStalls | None = None,
+        stalls: DataStalls,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stalls = stalls or DataStalls(lambda *_: None)
+        self._stalls = stalls
         self._context = context
         self._admitter = admitter
-        self._meetings = DataMeetings(stores=context.stores, expected=gangs.expected_nodes)
+        self._meetings = DataMeetings(stores=context.stores, room=gangs.job_room)
         self._children = RoleJobs(context=context, clock=clock)
         self._restarts = JobRestarts(context=context)
         self._pace = StatusPace(seconds=context.settings.progress_seconds, clock=clock)

@@ -6,9 +6,12 @@ from typing import Final
 
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob_status import DataStall
+from tdcs.control.context import WorkKey
 from tdcs.decide.queue.data_stall import Stall, advice_of, explained
 from tdcs.engine.read_reports import PodReadWaits, ReadWaits
+from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key
+from tdcs.model.kube_resources import TRAINING_JOBS
 
 PUBLISH_SECONDS: Final = 30.0
 """For so long a job's figures stay as they are, however often it is looked at: each other one is a write."""
@@ -32,13 +35,11 @@ class DataStalls:
     figures of statuses, and nothing else.
 
     Args:
-        wake: has a job looked at after so many seconds.
+        queue: where jobs are asked to be looked at.
     """
 
-    def __init__(
-        self, wake: Callable[[Key, float], None], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._wake: Final = wake
+    def __init__(self, *, queue: KeyedQueue[WorkKey], clock: Callable[[], float] = time.monotonic) -> None:
+        self._queue: Final = queue
         self._clock: Final = clock
         self._jobs: Final[dict[str, tuple[Key, str]]] = {}
         self._pods: Final[dict[tuple[Key, str], dict[str, PodReadWaits | None]]] = {}
@@ -57,7 +58,8 @@ class DataStalls:
                 continue
             self._pods[job][waits.pod] = waits
             shown = self._shown.get(job)
-            self._wake(job[0], max(shown[0] + PUBLISH_SECONDS - self._clock(), 0.0) if shown else 0.0)
+            left = max(shown[0] + PUBLISH_SECONDS - self._clock(), 0.0) if shown else 0.0
+            self._queue.add_after(WorkKey(TRAINING_JOBS, *job[0]), left)
 
     def follow(self, job: Key, uid: str, pods: Iterable[str]) -> None:
         """These are pods of a job, by their uids, beside those that it had before."""

@@ -23,7 +23,7 @@ class Admitters:
 
     def __init__(self, *, context: Context, gangs: GangQueue) -> None:
         self._kueue: Final = context.settings.kueue
-        copies = CopyChoices(stores=context.stores, room=gangs.room_near, turns=gangs.turns)
+        copies = CopyChoices(stores=context.stores, room=gangs.job_room, turns=gangs.turns)
         self._own: Final = OwnQueue(context=context, gangs=gangs, copies=copies)
         self._by_kueue: Final = KueueAdmitter(context=context, gangs=gangs, copies=copies)
 

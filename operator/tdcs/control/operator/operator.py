@@ -124,7 +124,7 @@ class Operator:
         )
         # What brings changes, and the queue of jobs that they wake.
         self.metrics = OperatorMetrics(lease_losses=lease_losses, earlier_failures=earlier_failures)
-        self._gangs = self._queue_of_jobs()
+        self._gangs = GangQueue.by(settings, stores=stores, queue=queue, metrics=self.metrics)
         self._handlers = EventHandlers(
             views=views,
             queue=queue,
@@ -144,15 +144,8 @@ class Operator:
         )
         self._cluster_networks = ClusterNetworks(api=api, settings=settings, nodes=stores.nodes)
         # What works on an object of each kind.
-        self.data_stalls = DataStalls(
-            lambda job, seconds: queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
-        )
-        mounts = World(
-            context=self.context,
-            queue_order=self._gangs.order,
-            clock=time.monotonic,
-            awaited_nodes=self._gangs.awaited_nodes,
-        )
+        self.data_stalls = DataStalls(queue=queue)
+        mounts = World(context=self.context, jobs=self._gangs, clock=time.monotonic)
         self._cached_data = CachedData(world=mounts)
         self._observer = mounts.observer
         self._datasets = DatasetController(
@@ -161,19 +154,10 @@ class Operator:
         self._passes = self._passes_by_kind()
         self.metrics.show(
             stores=stores,
-            queued=lambda: len(queue),
-            oldest_seconds=queue.oldest_age,
+            queue=queue,
             schedule_overdue_seconds=self._gangs.overdue_seconds,
             certificates=certificates.ends if certificates is not None else lambda: (),
             source_rates=self._cached_data.source_rates,
-        )
-
-    def _queue_of_jobs(self) -> GangQueue:
-        return GangQueue.by(
-            self.context.settings,
-            stores=self.context.stores,
-            queue=self.context.queue,
-            timed=self.metrics.timed_schedule,
         )
 
     def _passes_by_kind(self) -> Mapping[Resource, Callable[[WorkKey], Awaitable[float | None]]]:

@@ -62,7 +62,7 @@ def preview(
     """
     data = data or decisions.data(seen, now=now)
     gangs = GangQueue.by(settings, stores=stores, queue=KeyedQueue(), now=lambda: now)
-    copies = CopyChoices(stores=stores, room=gangs.room_near, turns=gangs.turns)
+    copies = CopyChoices(stores=stores, room=gangs.job_room, turns=gangs.turns)
     uid, queue = str(obj["metadata"]["uid"]), local_queue(obj, kueue=settings.kueue)
     gangs.turns.learn(uid, obj)
     if data.admitted and not queue:

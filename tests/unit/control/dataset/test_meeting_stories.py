@@ -74,7 +74,7 @@ async def test_the_copy_is_on_the_jobs_node_before_its_pods_are_and_the_source_i
 async def test_a_copy_lies_on_as_many_nodes_as_the_jobs_that_wait_need_unless_the_spec_says_how_many(
     cluster: WorkersCluster, placement: Object, holds: str
 ) -> None:
-    cluster.awaited_nodes = frozenset("ac")
+    cluster.expected_nodes = frozenset("ac")
     await write(cluster, "train", conditions=[], copies=[])
     await cluster.create_dataset(placement=placement)
     await cluster.until_state("Ready")
@@ -82,7 +82,7 @@ async def test_a_copy_lies_on_as_many_nodes_as_the_jobs_that_wait_need_unless_th
     if "nodeCount" not in placement:
         assert cluster.nodes() == dict.fromkeys(holds, SIZE)
         # Free GPUs change while the job waits: what was begun is not moved about.
-        cluster.awaited_nodes = frozenset("b")
+        cluster.expected_nodes = frozenset("b")
         cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
         await cluster.quiet()
         assert set(cluster.nodes()) == set(holds)

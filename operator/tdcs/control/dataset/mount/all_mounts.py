@@ -4,6 +4,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -35,13 +36,22 @@ LOOKS = 20
 """So often a new operator asks whether it has looked at all mounts, before it sends assignments anyway."""
 
 
+class WaitingJobs(Protocol):
+    """The queue of jobs, as far as mounts ask for it."""
+
+    def order(self) -> Sequence[Key]:
+        """The jobs that wait, the first first."""
+
+    def awaited_nodes(self, dataset: Key) -> Collection[str]:
+        """The nodes that the jobs which wait for a Dataset are expected on."""
+
+
 class World:
     """The mounts of all cache clusters, with what they share.
 
     Args:
         context: the controller's world.
-        queue_order: the jobs that wait, the first first.
-        awaited_nodes: the nodes that the jobs which wait for a Dataset are expected on.
+        jobs: those that wait.
         clock: seconds that only grow.
 
     Attributes:
@@ -57,13 +67,11 @@ class World:
         self,
         *,
         context: Context,
-        queue_order: Callable[[], Sequence[Key]],
+        jobs: WaitingJobs,
         clock: Callable[[], float],
-        awaited_nodes: Callable[[Key], Collection[str]] = lambda dataset: (),
     ) -> None:
         self.context = context
-        self.queue_order = queue_order
-        self.awaited_nodes = awaited_nodes
+        self.jobs = jobs
         self.clock = clock
         self._mounts: dict[Place, Mount] = {}
         self.manager = CacheManager(on_change=self._changed)

@@ -233,7 +233,7 @@ class MountPass:
             return None
         held_before = self._held_before()
         wants = mount_readers.with_ids(wants, stores=self.stores, held=held_before)
-        claims = claimants.of_mount(context=context, users=self.users, queue=world.queue_order())
+        claims = claimants.of_mount(context=context, users=self.users, queue=world.jobs.order())
         clones = claimants.clones_of(context=context, users=self.users, claims=claims)
         wants = [*wants, *claimants.clone_wants(self.users, wants, clones)]
         return _Needs(
@@ -465,7 +465,7 @@ class MountPass:
                 grown |= frozenset(
                     (known.last if known is not None else ())
                     if is_placed
-                    else self.world.awaited_nodes(dataset)
+                    else self.world.jobs.awaited_nodes(dataset)
                 )
             follows = scaling.follow_jobs or claimants.has_elastic_job(self.stores, claims[key])
             if not follows and not grown and (known is None or not known.last):

@@ -95,7 +95,7 @@ class Snapshot:
 
 def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
     """Who uses the Datasets of a mount and where, and the labels of their namespaces, which quotas select."""
-    claims = claimants.of_mount(context=world.context, users=users, queue=world.queue_order())
+    claims = claimants.of_mount(context=world.context, users=users, queue=world.jobs.order())
     namespaces = world.context.stores.namespaces
     return (
         [mount_readers.nodes_read_on(stores=world.context.stores, users=[user]) for user in users]

@@ -1,11 +1,9 @@
 """Which copy of each dataset a job reads: chosen when it is admitted, near free GPUs, and kept from then on."""
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
-
 from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.control.context import Stores
+from tdcs.control.job.queue.job_room import JobRoom
 from tdcs.control.job.queue.turns import Turns
 from tdcs.control.status_publisher import conditions_of
 from tdcs.decide.job.observed_job import Observed
@@ -15,19 +13,10 @@ from tdcs.decide.queue.pod_admission import copy_to_read
 from tdcs.model.kube_objects import Object
 
 
-class CopyRoom(Protocol):
-    """Says how many of a job's pods that read data find room near each copy."""
-
-    def __call__(
-        self, obj: Object, *, copies: Mapping[str, tuple[Collection[str], Collection[str]]]
-    ) -> Mapping[str, int]:
-        """Gets the nodes of each copy, and the admitted jobs that read it; gives a number of pods for each."""
-
-
 class CopyChoices:
     """Chooses the copies of its datasets for each job. A choice that no status says yet stands in the job's turn."""
 
-    def __init__(self, *, stores: Stores, room: CopyRoom, turns: Turns) -> None:
+    def __init__(self, *, stores: Stores, room: JobRoom, turns: Turns) -> None:
         self._stores = stores
         self._room = room
         self._turns = turns
@@ -58,7 +47,7 @@ class CopyChoices:
         return copy_to_read(
             active=active,
             limit=(dataset.spec.access.max_concurrent_jobs if dataset is not None else None) or 0,
-            room=self._room(
+            room=self._room.near(
                 obj,
                 copies={
                     copy: ([node for node, worth in found.worth.items() if worth > 0], readers.get(copy, ()))

@@ -5,25 +5,22 @@ passed is in the jobs' own statuses, so a restart loses nothing.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
+from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.control.context import Settings, Stores, WorkKey
 from tdcs.control.job.queue import queue_snapshot
-from tdcs.control.job.queue.data_pictures import readers_of
 from tdcs.control.job.queue.gang_requeue import PLACEMENT_SECONDS, Requeues
+from tdcs.control.job.queue.job_room import JobRoom
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.job.queue.queue_entries import Collector, Entries, queues
+from tdcs.control.job.queue.queue_passes import QueuePasses
 from tdcs.control.job.queue.turns import Turns
-from tdcs.decide.cache.dataset_demand import stage_of
-from tdcs.decide.place import data_meeting
-from tdcs.decide.place.gang_fit import PodGroup, most_that_fit, place_most, room_for
+from tdcs.control.operator_metrics import OperatorMetrics
 from tdcs.decide.queue import job_places, node_requests
 from tdcs.decide.queue.job_turn import data_wait_of
 from tdcs.decide.queue.node_requests import NodeProvisioning
@@ -33,21 +30,9 @@ from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.wait_message import admission_of, released_admission, waiting_admission
 from tdcs.kube.events import utc_now
-from tdcs.kube.informer import backoff
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import TRAINING_JOBS
-
-_log = logging.getLogger(__name__)
-
-PAUSE = 0.05
-"""Seconds between a change and the next pass over the queue, so that a burst of changes is one pass."""
-
-LONGEST_GAP = 10.0
-"""The same at most, also after a pass that took long as the machine did something else."""
-
-RETRY_FIRST, RETRY_MAX = 1.0, 30.0
-"""Seconds until a pass that failed is tried again: the first time, and at most."""
 
 REPORTED_AT_ONCE = 10
 """Jobs at the head of the queue whose new position is reported at once; that of the others with the next resync."""
@@ -68,11 +53,12 @@ class GangQueue:
         aging: seconds of waiting after which a job counts as of the next higher priority; 0: never.
         kueue: whether jobs with the label of a queue are Kueue's: then they are not in this one.
         provisioning: how gangs ask for nodes that are not there.
-        timed: measures a pass over the queue.
+        metrics: of the operator, which measure the passes over the queue; None: nobody does.
 
     Attributes:
         turns: what is known of each job.
         requeues: the jobs with pods that got no node in time, and pause.
+        job_room: where the pods of a job find room.
     """
 
     def __init__(
@@ -87,7 +73,7 @@ class GangQueue:
         aging: float = 0.0,
         kueue: bool = False,
         provisioning: NodeProvisioning = "Off",
-        timed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        metrics: OperatorMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], str] = utc_now,
     ) -> None:
@@ -100,7 +86,6 @@ class GangQueue:
         self._aging = aging
         self._provisioning = provisioning
         self._queue = queue
-        self._timed = timed
         self._clock = clock
         self._demands = PodDemands(stores=stores)
         self._room = queue_snapshot.NodeRoom(stores=stores)
@@ -112,16 +97,13 @@ class GangQueue:
             max_passes=max_passes,
             kueue=kueue,
         )
+        self.job_room = JobRoom(
+            stores=stores, demands=self._demands, nodes=self._room, collector=self._collector
+        )
         self._schedule: Schedule | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._pass: asyncio.Task[None] | None = None
-        self._again = False
         self._withdrawn: set[str] = set()
         self._taken = False
-        self._due_since: float | None = None
-        self._failures = 0
-        self._cost = 0.0
-        self._started = False
+        self._passes = QueuePasses(self._admit, metrics=metrics, clock=clock)
 
     @classmethod
     def by(
@@ -141,8 +123,7 @@ class GangQueue:
         )
 
     def start(self) -> None:
-        self._started = True
-        self.touch()
+        self._passes.start()
 
     def touch(self, *, nodes: bool = False, overheads: bool = False) -> None:
         """Something changed on which the queue may depend.
@@ -155,26 +136,14 @@ class GangQueue:
             self._demands.clear()
         if nodes:
             self._room.clear()
-        if not self._started:
-            return
-        if self._due_since is None:
-            self._due_since = self._clock()
-        self._again = True
-        if self._timer is None and self._pass is None:
-            self._set_timer(self._pause())
+        self._passes.ask()
 
     def close(self) -> None:
-        self._started = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._pass is not None:
-            self._pass.cancel()
-            self._pass = None
+        self._passes.close()
 
     def overdue_seconds(self) -> float:
         """How long changes have waited for a pass over the queue that succeeds; 0 when none waits."""
-        return 0.0 if self._due_since is None else self._clock() - self._due_since
+        return self._passes.overdue_seconds()
 
     def admission(self, obj: Object) -> Admission | None:
         """Whether a job whose data is ready may start now; None: the answer comes with another pass.
@@ -203,6 +172,10 @@ class GangQueue:
         if self._schedule is None or not any(job.uid == uid and job.data_ready for job in waiting):
             return None
         return waiting_admission(self._schedule, uid, data_wait=turn.data_wait)
+
+    def awaited_nodes(self, dataset: Key) -> frozenset[str]:
+        """See `JobRoom.awaited_nodes`."""
+        return self.job_room.awaited_nodes(dataset)
 
     def awaits_data(self, uid: str) -> bool:
         """Whether a job that could start waits for room on the nodes of its data."""
@@ -292,126 +265,6 @@ class GangQueue:
         """How many later jobs were admitted before a job that waits."""
         return self.turns.of(uid).passed
 
-    def room_near(
-        self, obj: Object, *, copies: Mapping[str, tuple[Collection[str], Collection[str]]]
-    ) -> dict[str, int]:
-        """How many of a job's pods that read data find room near each copy.
-
-        Args:
-            obj: the job.
-            copies: by copy its nodes, and the uids of admitted jobs that read it: their pods that have no node yet
-                will take room there first.
-        """
-        demand = self._demands.of(obj)
-        if demand is None:
-            return dict.fromkeys(copies, 0)
-        placed = queue_snapshot.placed_pods(self._stores, queue_snapshot.owners(self._stores))
-        by_uid = {job["metadata"].get("uid"): job for job in self._stores.live_jobs().values()}
-        groups = [
-            PodGroup(
-                count=readers_of(demand.spec, role),
-                request=demand.requests[role],
-                nodes=self._room.eligible(each.template["spec"]),
-            )
-            for role, each in demand.spec.by_role().items()
-            if role in READING_ROLES
-        ]
-        found = {}
-        for copy, (nodes, uids) in copies.items():
-            free = self._room.free(nodes)
-            for uid in uids:
-                other = self._demands.of(by_uid[uid]) if uid in by_uid else None
-                if other is not None:
-                    replicas = self._collector.replicas(by_uid[uid], other)
-                    reserved = queue_snapshot.pod_groups(
-                        other, replicas=replicas, room=self._room, present=placed.get(uid, {})
-                    )
-                    place_most(groups=reserved, free=free, scarce=names.GPU_RESOURCE)
-            found[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
-        return found
-
-    def expected_nodes(self, obj: Object, *, scores: Mapping[str, int]) -> dict[str, int]:
-        """How many of a job's pods that read data each node will get, by the scores that its extender gives."""
-        return data_meeting.expected_nodes(
-            groups=self._reading_pods(obj), free=self._room.free(), scores=scores, scarce=names.GPU_RESOURCE
-        )
-
-    def awaited_nodes(self, dataset: Key) -> frozenset[str]:
-        """The nodes that those pods are expected on which read a Dataset, of the jobs that wait: those with room for
-        them now."""
-        jobs = [job for job in self._stores.jobs_reading(dataset).values() if stage_of(job) == "Waiting"]
-        groups = [
-            group
-            for job in sorted(jobs, key=lambda job: str(job["metadata"].get("creationTimestamp", "")))
-            for group in self._reading_pods(job)
-        ]
-        return frozenset(
-            data_meeting.expected_nodes(
-                groups=groups, free=self._room.free(), scores={}, scarce=names.GPU_RESOURCE
-            )
-            if groups
-            else ()
-        )
-
-    def _reading_pods(self, obj: Object) -> list[PodGroup]:
-        """The pods of a job that read data."""
-        demand = self._demands.of(obj)
-        if demand is None:
-            return []
-        replicas = self._collector.replicas(obj, demand)
-        return [
-            PodGroup(
-                count=min(readers_of(demand.spec, role), replicas[role]),
-                request=demand.requests[role],
-                nodes=self._room.eligible(each.template["spec"]),
-            )
-            for role, each in demand.spec.by_role().items()
-            if role in READING_ROLES
-        ]
-
-    def worker_room(self, obj: Object) -> dict[str, int]:
-        """How many further workers of a job each node has room for that they may run on."""
-        demand = self._demands.of(obj)
-        if demand is None:
-            return {}
-        nodes = self._room.eligible(demand.spec.worker.template["spec"])
-        request = demand.requests["Worker"]
-        return {node: room_for(request=request, free=free) for node, free in self._room.free(nodes).items()}
-
-    def _pause(self) -> float:
-        """Seconds until the next pass: one over a large cluster takes its time, and may have a fifth of it."""
-        return min(max(PAUSE, 4 * self._cost), LONGEST_GAP)
-
-    def _set_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
-
-    def _begin(self) -> None:
-        self._timer = None
-        self._again = False
-        self._pass = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        """One guarded pass: whatever it fails by, the queue does not stand still for ever."""
-        pause = None
-        try:
-            with self._timed():
-                await self._admit()
-        except Exception:
-            self._failures += 1
-            pause = backoff(failures=self._failures, first=RETRY_FIRST, most=RETRY_MAX)
-            _log.exception(
-                "the pass over the queue of jobs failed by a defect of the operator; again in %.0f s", pause
-            )
-        self._pass = None
-        if pause is not None:
-            self._set_timer(pause)
-            return
-        self._failures = 0
-        if self._again:
-            self._set_timer(self._pause())
-        else:
-            self._due_since = None
-
     async def _admit(self) -> None:
         """Admit the jobs that fit, and wake those whose answer is new.
 
@@ -420,11 +273,9 @@ class GangQueue:
         admitted.
         """
         sight = self._sight()
-        started = self._clock()
-        entries, found, asking = await asyncio.to_thread(
-            self._decide, sight.collector, sight.room, sight.after
+        entries, found, asking = await self._passes.measure(
+            asyncio.to_thread(self._decide, sight.collector, sight.room, sight.after)
         )
-        self._cost = self._clock() - started
         self._conclude(sight, entries, found, asking)
 
     def look(self) -> tuple[Entries, Schedule]:
@@ -534,7 +385,7 @@ class GangQueue:
                 self._count(uid, keys=keys, data_wait=wait.model_copy(update={"until": self.turns.now()}))
         for job in found.admitted:
             if job.uid in stale:
-                self._again = True
+                self._passes.repeat()
             elif job.uid in keys:
                 self.turns.change(
                     job.uid,
@@ -578,7 +429,8 @@ class GangQueue:
             if job.uid in keys and not turns.of(job.uid).nodes_since and not turns.asking_left(job.uid)
         ]
         # What a released one takes of quotas and places is known to the next pass: the others come then.
-        self._again |= release and bool(new)
+        if release and new:
+            self._passes.repeat()
         for job in new[:1] if release else new:
             if job.uid in stale or job.uid in self._withdrawn:
                 continue

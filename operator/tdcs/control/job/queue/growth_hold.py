@@ -92,7 +92,7 @@ class GrowthHold:
     def _nodes(self, obj: Object, seen: Observed, *, count: int) -> tuple[str, ...]:
         """The nodes that so many more workers will find: those with their data before others."""
         return nodes_for(
-            count, room=self._queue.worker_room(obj), holding=nodes_with_data(seen.datasets.values())
+            count, room=self._queue.job_room.for_workers(obj), holding=nodes_with_data(seen.datasets.values())
         )
 
 

@@ -260,7 +260,7 @@ async def test_a_pass_that_was_decided_before_a_request_failed_does_not_ask_agai
             await jobs.until(lambda: jobs.asked() == ("False", "ProvisioningFailed"))
         failed.set()
         uid = jobs.server.store(TRAINING_JOBS)["n", "train"]["metadata"]["uid"]
-        await jobs.until(lambda: jobs.gangs._pass is None)
+        await jobs.until(lambda: not jobs.gangs._passes.is_running)
         assert not jobs.gangs.turns.of(uid).nodes_since, "it pauses"
         assert jobs.asked() == ("False", "ProvisioningFailed")
         assert jobs.request() is None

@@ -12,8 +12,8 @@ from tests.unit.control.test_operator import ScriptedLease, see
 from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.control.context import Settings
-from tdcs.control.job.queue import gang_queue as queue_module
 from tdcs.control.job.queue import queue_entries as entries_module
+from tdcs.control.job.queue import queue_passes
 from tdcs.control.job.queue.pod_demand import PodDemands
 from tdcs.control.operator import operator as module
 from tdcs.control.operator.operator import Operator
@@ -61,7 +61,7 @@ async def test_an_operator_that_stands_by_admits_no_job_and_the_leader_does() ->
     async with asyncio.timeout(60):
         await operator.start()
         see(operator, TRAINING_JOBS, ready_job())
-        await asyncio.sleep(4 * queue_module.PAUSE)
+        await asyncio.sleep(4 * queue_passes.PAUSE)
         assert samples(operator)["tdcs_operator_schedule_seconds_count"] == 0
         assert operator.health()["standingBy"] is True
         lease.given.set()
@@ -74,7 +74,7 @@ async def test_an_operator_that_stands_by_admits_no_job_and_the_leader_does() ->
 async def test_a_queue_that_stands_still_is_counted_unhealthy_and_goes_on_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queue_module, "RETRY_FIRST", 0.01)
+    monkeypatch.setattr(queue_passes, "RETRY_FIRST", 0.01)
     monkeypatch.setattr(module, "SCHEDULE_LIMIT_SECONDS", 0.0)
     broken = True
     real = schedule_module.schedule

@@ -12,7 +12,7 @@ from tests.support.virtual_time import VirtualTimeLoop
 from tests.unit.control.job.queue.test_queue_stories import UNREADABLE
 from tests.unit.control.jobs import Jobs, phase_of, role
 
-from tdcs.control.job.queue import gang_queue
+from tdcs.control.job.queue import queue_passes
 from tdcs.control.job.queue.queue_entries import Collector, Entries
 from tdcs.model.kube_resources import JOBS
 
@@ -88,11 +88,11 @@ def test_the_new_positions_of_others_do_not_delay_the_job_that_is_admitted() -> 
     assert max(waits) < LIMIT
 
 
-@pytest.mark.parametrize(("pause", "cost"), [(LIMIT + 0.5, 0.0), (gang_queue.PAUSE, LIMIT / 4)])
+@pytest.mark.parametrize(("pause", "cost"), [(LIMIT + 0.5, 0.0), (queue_passes.PAUSE, LIMIT / 4)])
 def test_a_queue_that_looks_too_seldom_is_found(
     pause: float, cost: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the tests above can fail."""
-    monkeypatch.setattr(gang_queue, "PAUSE", pause)
+    monkeypatch.setattr(queue_passes, "PAUSE", pause)
     let_passes_take(cost, monkeypatch=monkeypatch)
     assert max(virtual_time.run(waits_among_bad_jobs(PLACES + 2))) > LIMIT

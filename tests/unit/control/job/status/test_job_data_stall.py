@@ -3,6 +3,7 @@
 from tests.unit.control.jobs import Jobs
 
 from tdcs.api.trainingjob_status import DataStall
+from tdcs.control.context import WorkKey
 from tdcs.control.job.stalled_reads import (
     MOST_STRANGERS,
     PUBLISH_SECONDS,
@@ -11,8 +12,22 @@ from tdcs.control.job.stalled_reads import (
 )
 from tdcs.decide.queue.data_stall import Stall
 from tdcs.engine.read_reports import PodReadWaits, ReadWaits
+from tdcs.kube.queue import KeyedQueue
+from tdcs.model.kube_resources import TRAINING_JOBS
 
 JOB = ("n", "train")
+
+
+class Looks(KeyedQueue[WorkKey]):
+    """Notes after how many seconds jobs are asked to be looked at."""
+
+    def __init__(self, woken: list[float] | None = None) -> None:
+        super().__init__()
+        self._woken = [] if woken is None else woken
+
+    def add_after(self, key: WorkKey, seconds: float) -> None:
+        assert key == WorkKey(TRAINING_JOBS, *JOB)
+        self._woken.append(seconds)
 
 
 def waits(pod: str, *, seconds: float = 100, **figures: float) -> ReadWaits:
@@ -65,7 +80,7 @@ def test_a_new_operator_makes_no_figure_smaller() -> None:
 
 
 def test_loops_that_are_watched_are_summed_and_decide_what_is_advised() -> None:
-    stalls = DataStalls(lambda *_: None)
+    stalls = DataStalls(queue=Looks())
     stalls.follow(JOB, "u", ["p", "q", "r"])
     stalls.take(waits("p", source=1, loop_seconds=100, loop_waited=60))
     stalls.take(waits("q", loop_seconds=50, loop_waited=30))
@@ -82,7 +97,7 @@ def test_loops_that_are_watched_are_summed_and_decide_what_is_advised() -> None:
 
 
 def test_a_report_that_comes_before_the_jobs_first_pass_counts_when_that_comes() -> None:
-    stalls = DataStalls(lambda *_: None)
+    stalls = DataStalls(queue=Looks())
     stalls.take(waits("p", source=3))
     stalls.follow(JOB, "u", ["p", "q"])
     stalls.take(waits("q", source=4))
@@ -95,7 +110,7 @@ def test_a_report_that_comes_before_the_jobs_first_pass_counts_when_that_comes()
 
 
 def test_a_pod_that_was_replaced_still_counts() -> None:
-    stalls = DataStalls(lambda *_: None)
+    stalls = DataStalls(queue=Looks())
     stalls.follow(JOB, "u", ["p"])
     stalls.take(waits("p", source=3))
     stalls.follow(JOB, "u", ["q"])
@@ -107,7 +122,7 @@ def test_a_pod_that_was_replaced_still_counts() -> None:
 
 def test_a_job_is_looked_at_at_most_twice_a_minute_for_it() -> None:
     now, woken = 1000.0, list[float]()
-    stalls = DataStalls(lambda _, seconds: woken.append(seconds), clock=lambda: now)
+    stalls = DataStalls(queue=Looks(woken), clock=lambda: now)
     stalls.follow(JOB, "u", ["p"])
     stalls.take(waits("p", source=3))
     stalls.of(JOB, "u")
@@ -120,7 +135,7 @@ def test_a_job_is_looked_at_at_most_twice_a_minute_for_it() -> None:
 
 def test_looks_for_other_reasons_show_the_figures_that_they_showed_for_half_a_minute() -> None:
     now, shown = 1000.0, list[float]()
-    stalls = DataStalls(lambda *_: None, clock=lambda: now)
+    stalls = DataStalls(queue=Looks(), clock=lambda: now)
     stalls.follow(JOB, "u", ["p"])
     for second in range(61):
         stalls.take(waits("p", source=second))
@@ -132,7 +147,7 @@ def test_looks_for_other_reasons_show_the_figures_that_they_showed_for_half_a_mi
 
 
 def test_reports_of_pods_that_are_of_no_job_do_not_fill_the_memory() -> None:
-    stalls = DataStalls(lambda *_: None)
+    stalls = DataStalls(queue=Looks())
     for number in range(MOST_STRANGERS + 100):
         stalls.take(waits(str(number)))
     assert len(stalls._strangers) == MOST_STRANGERS
