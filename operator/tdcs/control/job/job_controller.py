@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -11,7 +11,7 @@ from tdcs.api import names
 from tdcs.api.base import Model
 from tdcs.api.conditions import POD_FAILED, Finding, finding
 from tdcs.api.trainingjob import Role, TrainingJob
-from tdcs.api.trainingjob_status import JobState, TrainingJobStatus
+from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
 from tdcs.control.job import considered_nodes, data_meetings, ended_job, job_status
@@ -32,12 +32,12 @@ from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job import job_restart, role_order
 from tdcs.decide.job.ended_mark import (
-    EarlierEnd,
     earlier_end,
-    earlier_end_message,
+    ended_before,
     ended_mark,
     has_mark,
     is_of_another_life,
+    queues_again,
 )
 from tdcs.decide.job.gpu_warning import NO_GPUS_ASKED, gpu_warning
 from tdcs.decide.job.job_headline import running
@@ -60,9 +60,6 @@ _log = logging.getLogger(__name__)
 
 SERVER_ERROR = 500
 """An HTTP status from which on the server, or a webhook that it asks, has failed at a request."""
-
-RESTORED = "Restored"
-"""A backup brought the job back: it has ended already, or queues again."""
 
 REFUSED_RETRY = 30.0
 """Seconds until a child that the server refused (a quota, a policy) is tried again."""
@@ -158,7 +155,7 @@ class TrainingJobController:
             return _End()
         created = obj["metadata"].get("creationTimestamp", "")
         if job.status is not None and is_of_another_life(job.status, created=created):
-            await self._requeue_restored(obj)
+            await self._publish(obj, *queues_again())
             return _End(0.0)
         avoided = job.status.avoided_nodes if job.status is not None else ()
         return obj, job.model_copy(update={"spec": avoiding(job.spec, avoided)})
@@ -186,7 +183,7 @@ class TrainingJobController:
         """What comes before a job is given its turn, and ends the pass; None when nothing does: it has ended before a
         backup, Jobs of earlier tries end, all pods are restarted, or it asks for what cannot be made."""
         if (end := earlier_end(obj, seen.known)) is not None:
-            await self._restored(obj, seen, end)
+            await self._publish(obj, *ended_before(end, seen.known, now=self._context.now()))
             return _End(0.0)
         try:
             if await self._restarts.end_earlier(seen, live):
@@ -295,31 +292,6 @@ class TrainingJobController:
             return  # it was deleted meanwhile
         except (ForbiddenError, InvalidError) as error:
             _log.warning("%s; restored from a backup without its status the job would run again", error)
-
-    async def _requeue_restored(self, obj: Object) -> None:
-        """Say of a job that a backup brought back while it ran that it queues."""
-        why = "it came back from a backup, and queues as any other job"
-        found = [
-            finding(names.ADMITTED, False, RESTORED, why),
-            finding(names.RUNNING, False, "NotAdmitted", why),
-        ]
-        await self._publish(obj, TrainingJobStatus(state="Waiting", reason=RESTORED, message=why), found)
-
-    async def _restored(self, obj: Object, seen: Observed, end: EarlierEnd) -> None:
-        """Say of a job that a backup brought back how it had ended."""
-        message = earlier_end_message(end)
-        state: JobState = "Succeeded" if end.succeeded else "Failed"
-        status = {
-            "state": state,
-            "reason": RESTORED,
-            "message": message,
-            "completion_time": end.time or self._context.now(),
-        }
-        found = [
-            finding(names.ADMITTED, False, RESTORED, message),
-            finding(names.SUCCEEDED if end.succeeded else names.FAILED, True, RESTORED, message),
-        ]
-        await self._publish(obj, seen.known.model_copy(update=status), found)
 
     async def _pause_restart(self, obj: Object, seen: Observed, restart: JobRestart) -> None:
         """Say that all pods are restarted after a pause: the job has failed soon after its last restart."""
@@ -488,7 +460,7 @@ class TrainingJobController:
         self,
         obj: Object,
         wanted: Model,
-        findings: list[Finding],
+        findings: Sequence[Finding],
         *,
         paced: bool = False,
         unchanged: bool = False,

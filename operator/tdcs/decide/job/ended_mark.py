@@ -8,10 +8,13 @@ import json
 from dataclasses import dataclass
 
 from tdcs.api import names
-from tdcs.api.conditions import is_true
+from tdcs.api.conditions import Finding, finding, is_true
 from tdcs.api.durations import SKEW_SECONDS, seconds_between
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.model.kube_objects import Object
+
+RESTORED = "Restored"
+"""A backup brought the job back: it has ended already, or queues again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +53,6 @@ def earlier_end(obj: Object, known: TrainingJobStatus) -> EarlierEnd | None:
     return EarlierEnd(succeeded=told.get("state") == _state(succeeded=True), time=str(told.get("time") or ""))
 
 
-def earlier_end_message(end: EarlierEnd) -> str:
-    """What the status of such a job says."""
-    how, when = "succeeded" if end.succeeded else "failed", end.time or "an unknown time"
-    return (
-        f"it had {how} at {when} when it was backed up, "
-        f"says its annotation {names.ANNOTATION_ENDED}; to run it again, create it without this annotation"
-    )
-
-
 def is_of_another_life(known: TrainingJobStatus, *, created: str) -> bool:
     """Whether the status of a job that runs came with it from a backup: the job was admitted before it was created, and
     holds nothing now.
@@ -73,6 +67,36 @@ def is_of_another_life(known: TrainingJobStatus, *, created: str) -> bool:
         and seconds_between(each.last_transition_time, created) > SKEW_SECONDS
         for each in (known.conditions if created else ())
     )
+
+
+def ended_before(
+    end: EarlierEnd, known: TrainingJobStatus, *, now: str
+) -> tuple[TrainingJobStatus, list[Finding]]:
+    """What the status of such a job says, and its conditions."""
+    how, when = "succeeded" if end.succeeded else "failed", end.time or "an unknown time"
+    message = (
+        f"it had {how} at {when} when it was backed up, "
+        f"says its annotation {names.ANNOTATION_ENDED}; to run it again, create it without this annotation"
+    )
+    status = {
+        "state": _state(succeeded=end.succeeded),
+        "reason": RESTORED,
+        "message": message,
+        "completion_time": end.time or now,
+    }
+    return known.model_copy(update=status), [
+        finding(names.ADMITTED, False, RESTORED, message),
+        finding(names.SUCCEEDED if end.succeeded else names.FAILED, True, RESTORED, message),
+    ]
+
+
+def queues_again() -> tuple[TrainingJobStatus, list[Finding]]:
+    """What the status of a job says that a backup brought back while it ran, and its conditions."""
+    why = "it came back from a backup, and queues as any other job"
+    return TrainingJobStatus(state="Waiting", reason=RESTORED, message=why), [
+        finding(names.ADMITTED, False, RESTORED, why),
+        finding(names.RUNNING, False, "NotAdmitted", why),
+    ]
 
 
 def _state(*, succeeded: bool) -> str:

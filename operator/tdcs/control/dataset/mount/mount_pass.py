@@ -9,7 +9,7 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import CACHE_STARTING, CACHE_UNAVAILABLE
 from tdcs.control.context import Stores
 from tdcs.control.dataset import claimants
-from tdcs.control.dataset.mount import mount_limits, mount_readers
+from tdcs.control.dataset.mount import mount_limits, mount_readers, read_nodes
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.loss_guard import loss_rule
 from tdcs.control.dataset.mount.mount_readers import Reader
@@ -24,6 +24,7 @@ from tdcs.control.dataset.mount.mount_report import (
 from tdcs.control.dataset.mount.mount_snapshot import UNHEARD_SECONDS, MountRequest, Snapshot, rests
 from tdcs.control.dataset.mount.mounting import MountOutcome, MountUser
 from tdcs.control.dataset.mount.path_settings import wanted_settings
+from tdcs.control.dataset.mount.read_nodes import HeldBefore
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.control.dataset.mount.source_versions import awaited_url, manifest_of, manifest_urls
 from tdcs.decide.cache import mount_identity
@@ -48,9 +49,6 @@ from tdcs.model.manifest_format import Totals
 
 FEW_NODES = 8
 """The assignments of so many nodes are worked out in the event loop."""
-
-HeldBefore = Mapping[str, Mapping[str, frozenset[str]]]
-"""Where each copy of each want lay: nodes by the want's key and the copy's id."""
 
 
 async def reconcile(
@@ -178,7 +176,12 @@ class MountPass:
         report = report_of(
             before, listed=listed, hosts=needs.hosts, work=work, current=current, settled=settled
         )
-        return replace(report, look_at=self._next_look(report))
+        # When time alone changes what a pass decides: an awaited agent is lost, or a node was not read on for long.
+        dues = read_nodes.dues(
+            self.stores, self.users, read_on=report.read_on, delay=self.spec.scaling.delay_seconds
+        )
+        looks = [*dues, *([report.look_at] if report.look_at is not None else ())]
+        return replace(report, look_at=min(looks, default=None))
 
     def _unanswered(self, view: CacheView, before: MountReport) -> MountReport:
         """Of a cache that does not answer, or has not yet."""
@@ -243,7 +246,15 @@ class MountPass:
             held_before=held_before,
             claims=claims,
             clones=clones,
-            read_on=self._read_on(before, claims, wants, held_before),
+            read_on=read_nodes.copies_at_readers(
+                world,
+                self.spec.scaling,
+                self.users,
+                before=before.read_on,
+                claims=claims,
+                wants=wants,
+                held_before=held_before,
+            ),
             hosts=placement_input.hosts(
                 path=mount.path,
                 known=known,
@@ -442,65 +453,9 @@ class MountPass:
                 found[one.want.key] = one.holders
         return found
 
-    def _read_on(
-        self,
-        before: MountReport,
-        claims: Mapping[str, Claimant],
-        wants: Sequence[Want],
-        held_before: HeldBefore,
-    ) -> dict[str, ReadOn]:
-        """Where the copies of each Dataset go that follow its jobs, and for a while after them: those of others, which
-        may be another tenant's, stay. At the first look they stay where they were put: new nodes get theirs before
-        others lose it."""
-        now, scaling = self.world.clock(), self.spec.scaling
-        found = {}
-        for user in self.users:
-            key = user.own_want
-            known = before.read_on.get(key)
-            grown = mount_readers.nodes_grown_to(stores=self.stores, user=user)
-            if mount_readers.comes_to_jobs(user) and claims[key].use.jobs.waiting:
-                # Where it is to lie at first; from then on it stays there for them.
-                is_placed = any(held_before.get(key, {}).values())
-                dataset = (user.key.namespace, user.key.name)
-                grown |= frozenset(
-                    (known.last if known is not None else ())
-                    if is_placed
-                    else self.world.jobs.awaited_nodes(dataset)
-                )
-            follows = scaling.follow_jobs or claimants.has_elastic_job(self.stores, claims[key])
-            if not follows and not grown and (known is None or not known.last):
-                continue
-            if known is None:
-                own = {
-                    want.key: held_before[want.key]
-                    for want in wants
-                    if want.dataset == key and want.key in held_before
-                }
-                known = ReadOn.at_first(placement_input.nodes_of(own), now=now)
-            read = mount_readers.nodes_read_on(stores=self.stores, users=[user]) if follows else frozenset()
-            after = known.then(read | grown, now=now, delay=scaling.delay_seconds)
-            if follows or after.last:
-                found[key] = after
-        return found
-
     def _fillers(self) -> frozenset[str]:
         """The nodes on which pods read a mount that their reads fill."""
-        return frozenset(mount_readers.nodes_read_on(stores=self.stores, users=self.users))
-
-    def _next_look(self, report: MountReport) -> float | None:
-        """When time alone changes what a pass decides: an awaited agent is lost, or a node was not read on for long
-        enough."""
-        delay, left = self.spec.scaling.delay_seconds, list[float]()
-        for user in self.users if report.read_on else ():
-            read_on = report.read_on.get(user.own_want)
-            nodes = mount_readers.nodes_read_on(stores=self.stores, users=[user])
-            nodes |= mount_readers.nodes_grown_to(stores=self.stores, user=user)
-            left += [
-                when + delay
-                for node, when in (read_on.last if read_on is not None else {}).items()
-                if node not in nodes
-            ]
-        return min([*left, *([report.look_at] if report.look_at is not None else ())], default=None)
+        return frozenset(read_nodes.nodes_read_on(stores=self.stores, users=self.users))
 
 
 def _access(source: Source | None) -> SourceAccess | None:

@@ -14,7 +14,6 @@ from tdcs.control.context import Stores, WorkKey
 from tdcs.control.dataset.mount import used_sources
 from tdcs.control.job_index import indexed
 from tdcs.decide.cache import wants
-from tdcs.decide.cache.dataset_demand import grown_nodes
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.dataset_copies import FIRST_COPY
 from tdcs.decide.problem import Refusal
@@ -271,28 +270,6 @@ def has_keys(reader: Reader) -> bool:
         one.type == names.SOURCE_REACHABLE and one.status == "True" and one.reason == "Reachable"
         for one in status.conditions
     )
-
-
-def nodes_read_on(*, stores: Stores, users: Iterable[Reader]) -> frozenset[str]:
-    """The nodes on which pods mount the claims of these Datasets."""
-    return frozenset[str]().union(
-        *(stores.usage.nodes_of((user.key.namespace, user.key.name)) for user in users)
-    )
-
-
-def nodes_grown_to(*, stores: Stores, user: Reader) -> frozenset[str]:
-    """The nodes onto which copies of a Dataset grow for jobs that run, as these jobs' statuses say; none where its spec
-    says itself on how many nodes a copy lies."""
-    if not comes_to_jobs(user):
-        return frozenset()
-    reading = indexed(stores.training_jobs).reading((user.key.namespace, user.key.name))
-    return frozenset(node for job in reading.values() for node in grown_nodes(job).get(user.key.name, ()))
-
-
-def comes_to_jobs(user: Reader) -> bool:
-    """Whether a Dataset's spec leaves it to the operator on how many nodes a copy lies."""
-    placement = user.dataset.spec.placement
-    return placement.mode == "Auto" and placement.node_count is None
 
 
 def holding_nodes(*, users: Sequence[Reader]) -> frozenset[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tdcs.control.dataset import claimants
-from tdcs.control.dataset.mount import mount_readers
+from tdcs.control.dataset.mount import mount_readers, read_nodes
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import MountReport
@@ -98,10 +98,10 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
     claims = claimants.of_mount(context=world.context, users=users, queue=world.jobs.order())
     namespaces = world.context.stores.namespaces
     return (
-        [mount_readers.nodes_read_on(stores=world.context.stores, users=[user]) for user in users]
+        [read_nodes.nodes_read_on(stores=world.context.stores, users=[user]) for user in users]
         if mount.report is not None and mount.report.read_on
         else None,
-        [mount_readers.nodes_grown_to(stores=world.context.stores, user=user) for user in users],
+        [read_nodes.nodes_grown_to(stores=world.context.stores, user=user) for user in users],
         [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
         [
             ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")
