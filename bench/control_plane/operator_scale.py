@@ -82,7 +82,9 @@ class SumsLister(Lister):
         self._engine, self._size, self._folder, self._real = engine, size, folder, real
         self.listings = 0
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         self.listings += 1
         number = int((await self._engine.mounts())[path].rpartition("mount")[2])
         if number:

@@ -24,11 +24,15 @@ _ERROR_BYTES: Final = 2000
 class Lister(Protocol):
     """Lists the mounts of one cache cluster."""
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         """Write the manifest of the mount's files into the folder. A caller that is cancelled ends the listing.
 
         Args:
             refresh: ask the source for files that were added or changed since the last listing.
+            resume: with `refresh`, go on with a listing that ended early. The caller knows that nobody asks for what
+                changed since that one began.
             limit: how much it may give; it ends there.
 
         Raises:
@@ -91,7 +95,9 @@ class ProcessLister:
         self._limit_seconds: Final = limit_seconds
         self._secrets: Final = secrets
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         identity, source = None, self._source_of(path)
         if source is None and self._blocks == "Own":
             raise EngineUnavailableError(
@@ -113,6 +119,9 @@ class ProcessLister:
                 identity = self._identify()
             except NoIdentityError as error:
                 raise _broken(path, str(error)).error(secrets=()) from error
+        if refresh and not resume:
+            with contextlib.suppress(OSError):
+                self._folder.remove_progress(path)
         request = Request(
             master=self._master,
             path=path,

@@ -19,7 +19,9 @@ class LocalLister:
         self._engine: Final = engine
         self._folder: Final = folder
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         mount = self._engine.state.mounts.get(path) if isinstance(self._engine, MemoryEngine) else None
         return await list_mount(
             engine=self._engine,

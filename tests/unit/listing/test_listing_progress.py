@@ -201,3 +201,18 @@ async def test_two_listings_of_a_mount_at_a_time_are_not_mixed(folder: ManifestF
             *(list_source(source=store.source, path=MOUNT, folder=folder) for _ in range(2))
         )
     assert found[0].digest == found[1].digest
+
+
+async def test_a_listing_that_is_to_ask_the_source_takes_no_page_from_before(folder: ManifestFolder) -> None:
+    """What was listed before the source changed is no answer to whoever asks what it has now."""
+    store = BucketStore(keys=list(KEYS))
+    async with serving(store):
+        for resume in (False, True):
+            store.keys = list(KEYS)
+            await interrupted(store, folder, requests=25)
+            store.keys = KEYS[5:]  # of the first page
+            lister = ProcessLister(master="", folder=folder, source_of=lambda _: store.source, blocks="Own")
+            found = await lister.list(path=MOUNT, refresh=True, resume=resume)
+            names = {folder.open(found.digest).file_path(number) for number in range(found.totals.files)}
+            assert (KEYS[0].removeprefix(b"data/") in names) is resume
+            assert journal(folder) == []

@@ -218,7 +218,7 @@ class MountManifests:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or again or doubted or not is_digest(digest)
             self._changed_files = max(changed, self._changed_files)
-            self._begin_anew_for(asked)
+            self._begin_anew_for(asked, doubted=doubted)
             self._start(
                 self._count_and_list(refresh=refresh, limit=limit),
                 refresh=refresh,
@@ -287,10 +287,11 @@ class MountManifests:
     def _sum(self, digest: str, paths: tuple[str, ...]) -> Totals:
         return self.caches.folder.open(digest).totals(paths)
 
-    def _begin_anew_for(self, asked: Mapping[object, str | None]) -> None:
-        """Have a listing that is asked for not go on with one that began before: who asks has changed the source."""
+    def _begin_anew_for(self, asked: Mapping[object, str | None], *, doubted: bool) -> None:
+        """Have a listing that is asked for not go on with one that began before: who asks has changed the source. One
+        of a source that has lost much is to find that again, and not what was found before."""
         values = {key: value for key, value in asked.items() if value is not None}
-        if values.items() - self._begun_for.items():
+        if doubted or values.items() - self._begun_for.items():
             with suppress(OSError):
                 self.caches.folder.remove_progress(self.path)
         self._begun_for = values
@@ -328,7 +329,7 @@ class MountManifests:
         and what was left then was left to all of them."""
         self._asked = limit()
         asked = msgspec.structs.replace(self._asked, loss=self._guard.limit)
-        found = await self.lister.list(path=self.path, refresh=refresh, limit=asked)
+        found = await self.lister.list(path=self.path, refresh=refresh, resume=True, limit=asked)
         await self._guard.check(found.size, elsewhere=self.count_elsewhere)
         if found.names_only:  # it has lost much, and is believed: the cache may learn of that
             found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)

@@ -113,7 +113,9 @@ class ClusterMountTable:
 class NativeLister:
     """In the place of a lister on a node, for a cluster without a master: the operator alone lists its sources."""
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         raise EngineError(
             attempted=f"list {path}",
             reason="the operator has not listed it yet, or its list cannot be had from the operator or an agent now",

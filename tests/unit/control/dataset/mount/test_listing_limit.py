@@ -26,7 +26,9 @@ class Refusing:
     def __init__(self) -> None:
         self.limits: list[ListingLimit | None] = []
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         self.limits.append(limit)
         raise LimitExceededError(attempted="list", reason="too many files", remedy="take fewer", path=path)
 

@@ -1,6 +1,7 @@
 """A source that has far less than before: the version that is served stays, and says so, until that is believed."""
 
 import asyncio
+import os
 import re
 import time
 from collections import Counter
@@ -285,6 +286,17 @@ async def test_a_listing_that_counts_by_itself_tells_no_cache_of_a_loss_that_is_
     assert (versions.listed.digest, versions.learned) == (SECOND, [50, 1])
 
 
+async def test_a_source_that_has_lost_much_is_listed_again_from_its_first_page(tmp_path: Path) -> None:
+    versions, folder = ShrinkingSource(tmp_path), ManifestFolder(tmp_path)
+    await versions.look(PLAIN_RULE)
+    for kept, goes_on in ((1, True), (1, False)):
+        versions.kept = kept
+        os.close(folder.open_progress("/datasets/1f"))
+        versions.now += HALF_AN_HOUR
+        await versions.look(PLAIN_RULE)
+        assert any(name.startswith(".listing-") for name in os.listdir(tmp_path)) is goes_on
+
+
 FIRST, SECOND = "a" * 32, "b" * 32
 
 
@@ -346,7 +358,9 @@ class ShrinkingSource:
         assert version is not None
         return version
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         size = SourcesSize(files=self.kept, bytes=self.kept)
         loss = limit.loss if limit is not None else None
         lost = loss is not None and has_lost(before=loss.before, now=size, percent=loss.percent)

@@ -29,7 +29,9 @@ class Unchanging:
         self.digest = "a" * 32
         self.begun: list[float] = []
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         self.begun.append(self.now)
         self.now += self.seconds
         return Listed(digest=self.digest, totals=totals_of(1000), seconds=self.seconds)
@@ -81,7 +83,7 @@ async def test_a_listing_that_a_user_asks_for_goes_on_with_none_that_began_befor
 
     class Failing(Unchanging):
         async def list(
-            self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None
+            self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
         ) -> Listed:
             journals.append(journal.exists())
             os.close(manifests.caches.folder.open_progress(path))

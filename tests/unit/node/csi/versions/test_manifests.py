@@ -39,7 +39,9 @@ class CountingLister(LocalLister):
         super().__init__(engine=engine, folder=folder)
         self._listings = listings
 
-    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+    async def list(
+        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+    ) -> Listed:
         self._listings.append(path)
         return await super().list(path=path, refresh=refresh, limit=limit)
 
