@@ -17,6 +17,7 @@ from tests.controlplane.operator_world import CHECKOUT
 from tests.support.ecosystem.go_modules import module_folder
 from tests.support.kube import Kube, KubeRequestError, Object
 
+from tdcs.trust.roles import Role
 from tdcs_local import programs
 
 MODULE = "github.com/cert-manager/cert-manager@v1.21.0"
@@ -60,13 +61,13 @@ def test_cert_managers_definitions_know_every_field_of_what_the_chart_asks_for(
     kube: Kube, namespace: str
 ) -> None:
     made = {(obj["kind"], obj["metadata"]["name"]): kube.create(obj) for obj in rendered(namespace)}
-    assert len(made) == 2 + 1 + 6  # two Issuers, the authority, the roles
+    assert len(made) == 2 + 1 + len(Role)  # two Issuers, the authority, a certificate for each role
     for obj in rendered(namespace):
         assert not lost(obj["spec"], made[obj["kind"], obj["metadata"]["name"]]["spec"]), obj
     other = rendered(
         namespace, **{"certManager.issuer.name": "ours", "certManager.issuer.kind": "ClusterIssuer"}
     )
-    assert len(other) == 6
+    assert len(other) == len(Role)
     for obj in other:
         assert not lost(obj["spec"], kube.apply(obj)["spec"]), obj
 

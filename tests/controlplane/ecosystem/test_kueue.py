@@ -5,7 +5,9 @@ Kueue's manager is built by `make ecosystem`; where it is not built the tests ar
 
 from __future__ import annotations
 
+import datetime
 import time
+from collections.abc import Iterator
 
 import pytest
 from tests.controlplane.ecosystem.kueue_world import (
@@ -19,7 +21,7 @@ from tests.controlplane.ecosystem.kueue_world import (
     unmade_queues,
 )
 from tests.controlplane.job_world import JobWorld, jobs
-from tests.support.ecosystem.kueue import KueueManager
+from tests.support.ecosystem.kueue import KUEUE_API, KueueManager
 from tests.support.kube import condition
 from tests.support.report import record
 
@@ -135,3 +137,71 @@ def test_an_elastic_job_is_admitted_with_as_many_workers_as_there_is_quota_for(
         jobs.wait(lambda: jobs.status_of("elastic").get("state") == "Succeeded")
         jobs.wait(lambda: queues.used() == 5)
         assert not jobs.pods("larger")
+
+
+CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
+
+
+@pytest.fixture
+def check(jobs: JobWorld, unmade_queues: Queues) -> Iterator[str]:
+    """An AdmissionCheck whose controller is the test: it answers as the one of ProvisioningRequests does."""
+    name = f"{jobs.cluster}-nodes"
+    spec = {"controllerName": "tests.tdcs.io/nodes"}
+    jobs.kube.create(
+        {"apiVersion": KUEUE_API, "kind": "AdmissionCheck", "metadata": {"name": name}, "spec": spec}
+    )
+    active = {
+        "type": "Active",
+        "status": "True",
+        "reason": "Active",
+        "message": "",
+        "lastTransitionTime": now(),
+    }
+    status = {"status": {"conditions": [active]}}
+    jobs.kube.patch("AdmissionCheck", name, status, namespace=None, subresource="status")
+    unmade_queues.create(checks=[name])
+    yield name
+    jobs.kube.patch("AdmissionCheck", name, {"metadata": {"finalizers": None}}, namespace=None)
+    jobs.kube.delete("AdmissionCheck", name)
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def answer(jobs: JobWorld, queues: Queues, name: str, check: str, **updates: object) -> None:
+    """The check is ready for the Workload of a TrainingJob, and wants its workers to carry something."""
+    state = {
+        "name": check,
+        "state": "Ready",
+        "message": "nodes are there",
+        "lastTransitionTime": now(),
+        "podSetUpdates": [{"name": "worker", **updates}],
+    }
+    workload = f"trainingjob-{name}"
+    change = {"status": {"admissionChecks": [state]}}
+    jobs.kube.patch("Workload", workload, change, namespace=jobs.namespace, subresource="status")
+
+
+def test_pods_carry_what_a_check_of_their_queue_asks_for_also_after_it_was_suspended(
+    jobs: JobWorld, unmade_queues: Queues, check: str
+) -> None:
+    queues = unmade_queues
+    with jobs.operator(kueue=True):
+        queued(jobs, "train", workers=4, gpus=2)
+        jobs.wait(lambda: holds(queues.workload("train")))
+        assert not jobs.pods("train")  # the check has not answered
+        answer(jobs, queues, "train", check, annotations={CONSUME: "train-1"}, labels={"nodes": "new"})
+        for pod in jobs.run_pods("train", count=4):
+            assert pod["metadata"]["annotations"][CONSUME] == "train-1"
+            assert pod["metadata"]["labels"]["nodes"] == "new"
+        jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
+        # A stopped Workload gives its nodes back; those of its next admission are others.
+        jobs.change_job("train", runPolicy={"suspend": True})
+        jobs.wait(lambda: not jobs.pods("train") and queues.used() == 0)
+        jobs.change_job("train", runPolicy={"suspend": False})
+        jobs.wait(lambda: holds(queues.workload("train")))
+        answer(jobs, queues, "train", check, annotations={CONSUME: "train-2"})
+        for pod in jobs.run_pods("train", count=4):
+            assert pod["metadata"]["annotations"][CONSUME] == "train-2"
+            assert "nodes" not in pod["metadata"]["labels"]

@@ -234,6 +234,16 @@ def preempted_and_admitted_again(world: World) -> None:
     world.wait(lambda: is_true(world, name, "Finished"))
 
 
+def left_its_queue(world: World) -> None:
+    """A TrainingJob whose label of a queue is taken away: its Workload goes, with what it would hold."""
+    world.create_job("leaves", labels={"kueue.x-k8s.io/queue-name": "gpu"}, framework="None")
+    name = "trainingjob-leaves"
+    world.wait(lambda: world.kube.find("Workload", name, namespace=world.namespace) is not None)
+    without = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}}
+    world.kube.patch("TrainingJob", "leaves", without, namespace=world.namespace)
+    world.wait(lambda: world.kube.find("Workload", name, namespace=world.namespace) is None)
+
+
 def test_a_workload_starts_with_its_data_and_waits_without_quota_until_it_is_there(
     world: World, release: str, rights: list[Object], tmp_path: Path
 ) -> None:
@@ -278,6 +288,7 @@ def test_a_workload_starts_with_its_data_and_waits_without_quota_until_it_is_the
     world.wait(lambda: state(world, "cold")["state"] == "Ready")
 
     preempted_and_admitted_again(world)
+    left_its_queue(world)
 
     user = service_account(f"{release}-operator", namespace=namespace)
     wanted = granted([one for one in rights if one["metadata"]["name"] == f"{release}-operator-kueue"])
