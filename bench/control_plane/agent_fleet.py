@@ -20,7 +20,7 @@ from aiohttp import web
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import listed
 from tdcs.model import slots
-from tdcs.model.agent_state import NO_SLOTS, AgentState, Assignment, MountState, PartState
+from tdcs.model.agent_state import NO_SLOTS, AgentState, Assignment, MountState, PartState, echo_of
 from tdcs.model.manifest_format import Totals
 
 SIZE = 110_000
@@ -101,6 +101,7 @@ class Fleet:
         return MountState(
             mount=one.mount,
             version=one.version,
+            echo=echo_of(one),
             manifest=one.manifest,
             held_bytes=slots.bytes_in(held, sizes),
             complete=held,

@@ -8,6 +8,7 @@ manifest by its digest. Every call is idempotent; an assignment replaces the one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
@@ -110,7 +111,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         mount: engine path, `/datasets/<id>`.
-        version: grows with each change; an agent keeps the highest it has seen and answers with it.
+        version: grows with each change; an agent keeps the highest it has seen, and answers with it and its `echo_of`.
         manifest: digest of the manifest to work by.
         manifest_urls: where it can be had, best first: agents that get it too, agents that have it, the operator.
         parts: what to hold; the union counts.
@@ -165,6 +166,19 @@ class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Count = 0
 
 
+def echo_of(assignment: Assignment) -> str:
+    """The digest by which an agent says which assignment it works by: of all that the assignment says but its number
+    and the keys of the source, which no state is to tell of."""
+    source = assignment.source
+    if source is not None:
+        source = msgspec.structs.replace(source, access_key_id="", secret_access_key="", session_token="")
+    same = msgspec.structs.replace(
+        assignment, version=0, source=source, handover_seconds=float(assignment.handover_seconds)
+    )
+    content = msgspec.msgpack.encode(same)
+    return blake2b(content, digest_size=16).hexdigest()
+
+
 class PartState(msgspec.Struct, frozen=True, kw_only=True):
     """How far an agent is with a part: bytes and files (a file counts where its first block belongs).
 
@@ -197,6 +211,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         version: of the assignment it works by; 0 when it has none since its start (then nothing is pulled or dropped).
+        echo: which that is, see `echo_of`; empty when it has none. What is said here is the outcome of that one alone.
         manifest: digest it counts by; empty while it has no manifest.
         held_bytes: bytes of blocks of the manifest that lie here, assigned or not.
         complete: slots of which every block lies here (of all files, whatever the parts say).
@@ -219,6 +234,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
 
     mount: Name
     version: Count = 0
+    echo: Name = ""
     manifest: Name = ""
     held_bytes: Count = 0
     complete: Bitmap = NO_SLOTS

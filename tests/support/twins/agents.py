@@ -36,6 +36,7 @@ from tdcs.model.agent_state import (
     MountState,
     SourceCount,
     SourceToCount,
+    echo_of,
 )
 from tdcs.model.cache_engine import SourceError
 from tdcs.model.file_blocks import block_count
@@ -277,6 +278,7 @@ class MemoryAgents(TwinWork):
         return MountState(
             mount=assignment.mount,
             version=assignment.version,
+            echo=echo_of(assignment) if assignment.version else "",
             manifest=manifest.digest,
             held_bytes=int(manifest.block_lengths[held].sum()),
             complete=slots.of_mask(lacking == 0),

@@ -2,7 +2,8 @@
 
 What an agent shall do is set here; sending it, again after a failure or a restart of the agent, goes on in the
 background. Versions are counted for each agent by itself: one above the highest that this agent has reported or been
-sent for the mount. What one agent reports changes no number of another's.
+sent for the mount. What one agent reports changes no number of another's. Whether a state is about an assignment
+follows from its echo alone, not from a number, which another operator may have given to another assignment.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tdcs.kube.informer import backoff
-from tdcs.model.agent_state import AgentError, Agents, AgentState, Assignment, MountState, Part
+from tdcs.model.agent_state import AgentError, Agents, AgentState, Assignment, MountState, Part, echo_of
 
 _log = logging.getLogger(__name__)
 
@@ -34,13 +35,14 @@ _HIGHEST_COUNTED = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """An assignment that an agent has taken, in which of its lives, and when; and the parts of those before it, by
-    version, for an agent that has not reported on this one yet."""
+    """An assignment that an agent has taken, in which of its lives, and when; and the parts of it and of those before
+    it by their echo (`echo_of`), for an agent that has not reported on this one yet."""
 
     instance: str
     assignment: Assignment
+    echo: str
     at: float
-    parts: Mapping[int, tuple[Part, ...]]
+    parts: Mapping[str, tuple[Part, ...]]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -131,26 +133,26 @@ class Assigner:
     def parts(self, path: str, *, states: Mapping[str, AgentState]) -> dict[str, tuple[Part, ...]]:
         """The parts that the progress in these states is about, where the assignment is known that it belongs to."""
         reported = self._reported(path, states)
-        return {node: sent.parts[version] for node, version, sent in reported if version in sent.parts}
+        return {node: sent.parts[echo] for node, echo, sent in reported if echo in sent.parts}
 
     def current(self, path: str, *, states: Mapping[str, AgentState]) -> frozenset[str]:
         """The agents with a state that answers what they shall do for a mount now."""
         return frozenset(
             node
-            for node, version, sent in self._reported(path, states)
-            if version == sent.assignment.version
+            for node, echo, sent in self._reported(path, states)
+            if echo == sent.echo
             and _alike(sent.assignment, self._wanted[node][path], manifest=states[node].mounts[path].manifest)
         )
 
-    def _reported(self, path: str, states: Mapping[str, AgentState]) -> Iterator[tuple[str, int, _Sent]]:
-        """The agents that have been sent something for a mount in the life that they report on: on which version, and
-        what."""
+    def _reported(self, path: str, states: Mapping[str, AgentState]) -> Iterator[tuple[str, str, _Sent]]:
+        """The agents that have been sent something for a mount in the life that they report on: by which assignment
+        their state is, and what they were sent."""
         for node in self._nodes.get(path, ()):
             state, sent = states.get(node), self._sent.get((node, path))
             if state is None or path not in state.mounts:
                 continue
             if sent is not None and sent.instance == state.instance:
-                yield node, state.mounts[path].version, sent
+                yield node, state.mounts[path].echo, sent
 
     async def close(self) -> None:
         tasks = [*self._senders.values(), *([self._releasing] if self._releasing is not None else [])]
@@ -207,11 +209,14 @@ class Assigner:
         for assignment in numbered:
             before = self._sent.get((node, assignment.mount))
             known = before.parts if before is not None and before.instance == state.instance else {}
+            echo = echo_of(assignment)
+            others = [(each, parts) for each, parts in known.items() if each != echo]
             self._sent[node, assignment.mount] = _Sent(
                 instance=state.instance,
                 assignment=assignment,
+                echo=echo,
                 at=self.clock(),
-                parts=dict([*known.items(), (assignment.version, assignment.parts)][-VERSIONS_KEPT:]),
+                parts=dict([*others, (echo, assignment.parts)][-VERSIONS_KEPT:]),
             )
 
     def _is_due(self, node: str, assignment: Assignment, state: AgentState) -> bool:
@@ -222,6 +227,12 @@ class Assigner:
         reported = state.mounts.get(assignment.mount)
         if reported is not None and reported.version > sent.assignment.version:
             return True  # another operator has been here
+        if (
+            reported is not None
+            and reported.version == sent.assignment.version
+            and reported.echo != sent.echo
+        ):
+            return True  # as above, with the same number
         manifest = reported.manifest if reported is not None else ""
         if not _alike(sent.assignment, assignment, manifest=manifest):
             return True

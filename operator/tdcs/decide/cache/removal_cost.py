@@ -22,11 +22,13 @@ class NodeHolding:
         held_bytes: all of it.
         complete: slots that lie there as a whole.
         present: slots of which at least one block lies there.
+        version: digest of the manifest by which that was counted: what lies there of another version is another thing.
     """
 
     held_bytes: int = 0
     complete: bytes = NONE
     present: bytes = NONE
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,11 @@ class MountLedger(Generic[Reader]):
         own = self.nodes.get(node)
         if own is None or not own.held_bytes:
             return 0
-        staying = [held for name, held in self.nodes.items() if name != node and name not in draining]
+        staying = [
+            held
+            for name, held in self.nodes.items()
+            if name != node and name not in draining and held.version == own.version
+        ]
         alone = slots.difference(own.complete, *(held.complete for held in staying))
         partial = slots.difference(own.present, own.complete)
         partial_alone = slots.difference(partial, *(held.present for held in staying))

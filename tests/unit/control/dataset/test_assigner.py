@@ -6,7 +6,16 @@ import msgspec
 from tests.support.waiting import eventually_async
 
 from tdcs.control.dataset.assigner import Assigner
-from tdcs.model.agent_state import AgentError, AgentState, Assignment, MountState
+from tdcs.model.agent_state import (
+    NO_SLOTS,
+    AgentError,
+    AgentState,
+    Assignment,
+    MountState,
+    Part,
+    SourceAccess,
+    echo_of,
+)
 
 
 class GoneAgents:
@@ -66,7 +75,8 @@ async def test_where_a_manifest_is_to_be_had_is_no_news_to_an_agent_that_has_it(
         assigner.put(path=path, assignments={"a": one})
 
     def heard(manifest: str) -> None:
-        mount = MountState(mount=path, version=agents.assigned[-1].version, manifest=manifest)
+        last = agents.assigned[-1]
+        mount = MountState(mount=path, version=last.version, echo=echo_of(last), manifest=manifest)
         agents.state = AgentState(node="a", instance="1", revision=1, mounts={path: mount})
 
     put("operator")
@@ -153,3 +163,40 @@ async def test_a_mount_made_again_is_assigned_above_the_version_that_was_forgott
     await eventually_async(lambda: len(agents.assigned["a"]) == 2, deadline=5)
     assert [each.version for each in agents.assigned["a"]] == [8, 9]
     await assigner.close()
+
+
+async def test_a_state_about_another_assignment_of_the_same_number_decides_nothing() -> None:
+    """Two operators, one after the other, may give a number to two assignments; the agent keeps the first."""
+    agents = QuietAgents()
+    assigner = Assigner(agents=agents)  # type: ignore[arg-type]
+    mine = Assignment(mount=PATH, version=0, manifest="d", parts=(Part(name="mine", slots=NO_SLOTS),))
+    assigner.put(path=PATH, assignments={"a": mine})
+    await eventually_async(lambda: len(agents.assigned) == 1, deadline=5)
+
+    def heard(of: Assignment, *, version: int) -> None:
+        mount = MountState(mount=PATH, version=version, echo=echo_of(of), manifest="d")
+        agents.state = AgentState(node="a", instance="1", revision=1, mounts={PATH: mount})
+
+    other = msgspec.structs.replace(mine, parts=(Part(name="other", slots=NO_SLOTS),))
+    heard(other, version=agents.assigned[0].version)
+    assert assigner.current(PATH, states=agents.states()) == frozenset()
+    assert assigner.parts(PATH, states=agents.states()) == {}
+    assigner.put(path=PATH, assignments={"a": mine})
+    await eventually_async(lambda: len(agents.assigned) == 2, deadline=5)
+    assert agents.assigned[1].version > agents.assigned[0].version
+    heard(mine, version=agents.assigned[1].version)
+    assert assigner.current(PATH, states=agents.states()) == {"a"}
+    assert assigner.parts(PATH, states=agents.states()) == {"a": mine.parts}
+    await assigner.close()
+
+
+def test_an_echo_is_the_same_behind_the_wire_and_says_nothing_of_keys() -> None:
+    source = SourceAccess(
+        uri="s3://b", options={"region": "r"}, access_key_id="id", secret_access_key="first"
+    )
+    one = Assignment(mount=PATH, version=1, manifest="d", handover_seconds=5, source=source)
+    received = msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=Assignment)
+    assert echo_of(received) == echo_of(one)
+    others = msgspec.structs.replace(source, secret_access_key="second")
+    assert echo_of(msgspec.structs.replace(one, source=others)) == echo_of(one)
+    assert echo_of(msgspec.structs.replace(one, bandwidth=1)) != echo_of(one)

@@ -119,20 +119,28 @@ class MountReport:
         decision, listed = self.decision, self.listed
         if decision is None or listed is None:
             return None
+        # What a node counts by another version lies there all the same, and no part of this one brings it away.
+        nodes = {
+            node: NodeHolding(
+                held_bytes=state.held_bytes,
+                complete=state.complete,
+                present=state.present,
+                version=state.manifest,
+            )
+            for node, state in self.states.items()
+            if state.manifest == listed.digest or state.held_bytes
+        }
+        follows = all(nodes[node].version == listed.digest for node in decision.draining & nodes.keys())
         loading = (one for key, one in self.progress.items() if self.placements[key].want.load)
         return MountLedger(
             path=decision.mount,
             readers=frozenset(readers),
             sizes=listed.totals.sizes,
-            nodes={
-                node: NodeHolding(held_bytes=state.held_bytes, complete=state.complete, present=state.present)
-                for node, state in self.states.items()
-                if state.manifest == listed.digest
-            },
+            nodes=nodes,
             draining=decision.draining,
             live=decision.live,
             busy=any(one.missing_bytes > 0 for one in loading),
-            moving=moving,
+            moving=moving or not follows,
         )
 
     def last_holders(self, *, leaving: frozenset[str]) -> frozenset[str]:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from tdcs.model import slots
-from tdcs.model.agent_state import Assignment, Part
+from tdcs.model.agent_state import Assignment, Part, echo_of
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.mount import slot_counts as kinds
 from tdcs.node.agent.mount.block_rows import (
@@ -34,6 +34,7 @@ class AssignedBlocks:
 
     Attributes:
         assignment: the last one; None before the first.
+        echo: which that is, see `echo_of`.
         parts: its parts by name.
         placements: grows whenever other blocks are assigned.
         dropped: slots that it lets go.
@@ -53,6 +54,7 @@ class AssignedBlocks:
         self._offered: Mask = np.zeros(slots.SLOTS, dtype=np.bool_)
         self.dropped: Mask = np.zeros(slots.SLOTS, dtype=np.bool_)
         self.assignment: Assignment | None = None
+        self.echo = ""
         self.parts: dict[str, Part] = {}
         self.placements = 0
 
@@ -60,6 +62,7 @@ class AssignedBlocks:
         """Work by an assignment from now on."""
         self._counted.changes += 1
         before, self.assignment = self.assignment, assignment
+        self.echo = echo_of(assignment)
         same = before is not None and _placement(before) == _placement(assignment)
         if before is None or not same or _offers(before) != _offers(assignment):
             offers = [peer.slots for peer in assignment.peers]

@@ -435,6 +435,7 @@ class Ledger:
         return MountState(
             mount=self.manifest.path,
             version=assignment.version if assignment else 0,
+            echo=self.assigned.echo,
             manifest=self.manifest.digest,
             held_bytes=self._counts.held_bytes - self._wrong_bytes(),
             complete=slots.of_mask(here == self._by_slot.counts),
