@@ -1,7 +1,6 @@
 """The command `tdcs`. Each subcommand is imported when it is used: the CSI plugin must not load the operator."""
 
 import importlib
-from importlib.metadata import entry_points
 from typing import Any
 
 import click
@@ -105,6 +104,8 @@ def _labs_command(name: str) -> click.Command:
     Raises:
         ClickException: it is not installed.
     """
+    from importlib.metadata import entry_points  # takes 0.7 MiB, which processes of pods keep
+
     for point in entry_points(group=ENTRY_POINTS, name=name):
         found: click.Command = point.load()
         return found

@@ -3,12 +3,12 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
 
+from tdcs import __version__
 from tdcs.api import names
 from tdcs.engine.descriptor_set import DescriptorSet
 from tdcs.node.csi.node_volumes import NodeVolumes, TargetError
@@ -64,7 +64,7 @@ RegistrationAnswer = message(name="pluginregistration.RegistrationStatusResponse
 
 def identity_service() -> grpc.GenericRpcHandler:
     async def get_info(_request: Any, _context: Context) -> Message:
-        return GetInfo(name=names.CSI_DRIVER, vendor_version=version("tdcs"))
+        return GetInfo(name=names.CSI_DRIVER, vendor_version=__version__)
 
     async def get_capabilities(_request: Any, _context: Context) -> Message:
         return GetCapabilities()
