@@ -110,7 +110,7 @@ async def test_the_operators_listings_are_bounded_by_its_gate_alone(
             for n in range(STUCK_AT_ONCE)
             for lister in listers
         ]
-        await eventually_async(lambda: begun == len(tasks), deadline=10)
+        await eventually_async(lambda: begun == len(tasks), deadline=60)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -156,11 +156,11 @@ async def test_agents_ask_those_before_them_until_these_have_the_manifest_and_th
         fetcher.fetch(digest=listed.digest, urls=urls[3 - place :]) for place, fetcher in enumerate(fetchers)
     )
     fetching = [asyncio.create_task(first)]
-    await eventually_async(lambda: sent == 1, deadline=5)
+    await eventually_async(lambda: sent == 1, deadline=60)
     fetching.append(asyncio.create_task(second))
-    await eventually_async(lambda: asked["a"], deadline=5)
+    await eventually_async(lambda: asked["a"], deadline=60)
     fetching.append(asyncio.create_task(third))
-    await eventually_async(lambda: min(asked["a"], asked["b"]) >= 3, deadline=5)
+    await eventually_async(lambda: min(asked["a"], asked["b"]) >= 3, deadline=60)
     slow.set()
     await asyncio.gather(*fetching)
     assert sent == 1

@@ -61,7 +61,7 @@ async def test_whoever_deletes_a_claim_again_and_again_does_not_keep_the_operato
         claims = cluster.server.store(PERSISTENT_VOLUME_CLAIMS)
         await cluster.until(lambda: claims)
         await cluster.server.delete(PERSISTENT_VOLUME_CLAIMS, name="pictures", namespace="n")
-        await cluster.until(lambda: claims, deadline=5)
+        await cluster.until(lambda: claims, deadline=20)
         passes = cluster.passes
         await cluster.server.delete(PERSISTENT_VOLUME_CLAIMS, name="pictures", namespace="n")
         await cluster.until(lambda: cluster.passes > passes)

@@ -1,7 +1,6 @@
 """A load goes on whatever else happens to its mount: checks of the source, other wants, twins, labels of nodes."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -128,14 +127,12 @@ async def test_a_preload_of_other_nodes_begins_beside_a_load_and_completes_befor
 
 
 async def test_another_bandwidth_holds_for_the_load_under_way(cluster: Cluster) -> None:
-    cluster.engine.sources["s3://pictures"] = {f"{number:02d}": MB for number in range(20)}
-    await cluster.create_dataset(preload={"bandwidth": "1M"}, placement={"nodeCount": 1})
+    cluster.engine.sources["s3://pictures"] = {f"{number:03d}": MB // 100 for number in range(200)}
+    await cluster.create_dataset(preload={"bandwidth": "10k"}, placement={"nodeCount": 1})
     await cluster.until(lambda: cluster.status().get("loadedBytes", 0) > 0)
-    began = time.monotonic()
     await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})
-    await cluster.until_state("Ready")
-    assert time.monotonic() - began < 10  # not the twenty seconds of the first limit
-    assert cluster.engine.source_bytes_read == 20 * MB
+    await cluster.until_state("Ready")  # within a minute; the first limit makes it 200 seconds
+    assert cluster.engine.source_bytes_read == 2 * MB
 
 
 async def test_a_twin_that_meets_an_error_does_not_disturb_a_load(cluster: Cluster, held: Held) -> None:

@@ -262,7 +262,9 @@ async def test_a_preload_whose_cache_goes_away_says_so_and_how_far_it_was(cluste
     assert preload(cluster)["progress"].endswith("%")
     assert preload(cluster)["progress"] != "100%"
     cluster.engine.available = True
-    await cluster.until(lambda: preload(cluster).get("state") != "Pending", deadline=3)  # it is woken
+    await cluster.until(
+        lambda: preload(cluster).get("state") != "Pending", deadline=20
+    )  # it is woken, before any pass that comes by itself
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
     assert preload(cluster)["progress"] == "100%"
 

@@ -259,7 +259,7 @@ async def test_a_preload_that_is_compared_has_no_rate_of_its_load(cluster: Clust
     await cluster.create_preload(paths=["train"], nodes=["b"], verify="All")
     await cluster.until(lambda: cluster.status("warm", resource=PRELOADS).get("rate"))
     await cluster.until_state("Verifying", "warm", resource=PRELOADS)
-    await cluster.until(lambda: not cluster.status("warm", resource=PRELOADS).get("rate"), deadline=5.0)
+    await cluster.until(lambda: not cluster.status("warm", resource=PRELOADS).get("rate"))
     held.set()
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
 

@@ -57,6 +57,8 @@ async def cluster(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         await made.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
         await made.until_state("Ready")
         await made.until(lambda: not made.status().get("bytesPerSecond"))
+        await passed(made)  # after it was loaded, its claim is told, too
+        await made.until(lambda: made.status().get("claimName"))
         yield made
 
 
@@ -205,7 +207,7 @@ async def test_a_job_that_waits_for_nodes_keeps_them_while_an_agent_is_away(
         await jobs.create("long", workers=2, gpus=2)
         await jobs.until(lambda: jobs.bound("long") == 2)
         await jobs.create("big", workers=2, gpus=4, datasets=[reads])
-        await jobs.until(lambda: jobs.status("big").get("state") == "Queued", deadline=4)
+        await jobs.until(lambda: jobs.status("big").get("state") == "Queued")
         await jobs.create("first", workers=1)
         await jobs.until(lambda: jobs.bound("first") == 1)
         await leave(cluster, gone)
@@ -214,7 +216,7 @@ async def test_a_job_that_waits_for_nodes_keeps_them_while_an_agent_is_away(
         await looked_at()
         assert jobs.status("big")["state"] == "Queued"
         await jobs.create("second", workers=1)
-        await jobs.until(lambda: jobs.status("second").get("state") == "Queued", deadline=4)
+        await jobs.until(lambda: jobs.status("second").get("state") == "Queued")
         assert "set aside for n/big" in jobs.status("second")["message"]
 
 

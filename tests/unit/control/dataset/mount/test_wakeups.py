@@ -27,7 +27,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     engine = MemoryEngine(
         sources={"s3://pictures": {"a": MB}, "s3://words": {"b": MB}}, workers={"n1": 100 * MB}
     )
-    settings = replace(QUICK, resync_seconds=600.0, survey_seconds=30.0)
+    settings = replace(QUICK, resync_seconds=600.0, survey_seconds=600.0)
     async with Cluster(engine=engine, nodes={"n1": {}}, settings=settings, most_wait=math.inf) as made:
         await made.create_cache()
         await made.create_keys()
@@ -53,7 +53,7 @@ async def test_a_version_that_is_overwritten_at_the_master_is_set_right(cluster:
     path = cluster.status()["mountPath"]
     version = (await cluster.engine.versions())[path]
     await cluster.engine.set_version(path=path, version="another")
-    await cluster.until(lambda: cluster.engine.known_versions[path] == version, deadline=5)
+    await cluster.until(lambda: cluster.engine.known_versions[path] == version)
 
 
 async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_it(
@@ -68,7 +68,7 @@ async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_
     await cluster.until(lambda: 0 < cluster.held().get("n1", 0) == cluster.status()["cachedBytes"] < 10 * MB)
     await cluster.quiet()
     cluster.agents.foreign["n1"] = 0
-    await cluster.until(lambda: cluster.held() == {"n1": 10 * MB}, deadline=5)
+    await cluster.until(lambda: cluster.held() == {"n1": 10 * MB})
 
 
 async def test_a_new_operator_looks_at_all_mounts_before_it_sends_agents_anything(
@@ -108,7 +108,7 @@ async def test_a_cache_cluster_that_is_gone_is_not_observed_any_more(cluster: Cl
     for namespace, name in list(cluster.server.store(CACHE_CLUSTERS)):
         del cluster.server.store(CACHE_CLUSTERS)[namespace, name]
         cluster.context.queue.add(WorkKey(CACHE_CLUSTERS, namespace, name))
-    await cluster.until(lambda: "default" not in observed, deadline=5)
+    await cluster.until(lambda: "default" not in observed)
 
 
 async def test_a_mount_that_is_made_before_its_path_is_seen_in_the_status_wakes_its_dataset(
@@ -125,7 +125,7 @@ async def test_a_mount_that_is_made_before_its_path_is_seen_in_the_status_wakes_
 
     monkeypatch.setattr(paths, "users", seen)
     await cluster.create_dataset()
-    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=10)
+    await cluster.until(lambda: cluster.status().get("state") == "Ready")
 
 
 async def test_a_pass_works_out_the_progress_of_a_want_once_while_agents_work_by_what_they_were_sent(

@@ -70,7 +70,7 @@ def test_a_block_cannot_be_read_before_it_is_on_the_disk(disk: Disk, syncs: Sync
     syncs.go.clear()
     errors: list[DiskError | None] = []
     write(disk, 1, errors)
-    eventually(lambda: syncs.count == 1, deadline=5)
+    eventually(lambda: syncs.count == 1, deadline=60)
     assert (disk.open(1), errors) == (None, [])
     syncs.go.set()
     disk.names.wait()
@@ -84,7 +84,7 @@ def test_what_comes_while_others_are_synced_is_synced_at_once_together(disk: Dis
     syncs.go.clear()
     errors: list[DiskError | None] = []
     write(disk, 0, errors)
-    eventually(lambda: syncs.count == 1, deadline=5)
+    eventually(lambda: syncs.count == 1, deadline=60)
     for block in range(1, 101):
         write(disk, block, errors)
     syncs.go.set()
@@ -122,7 +122,7 @@ def test_whoever_brings_more_than_the_disk_takes_waits_for_it(
     third.join(0.2)
     assert third.is_alive()
     syncs.go.set()
-    third.join(10)
+    third.join(60)
     disk.names.wait()
     assert errors == [None] * 3
 
@@ -145,7 +145,7 @@ def test_a_thread_that_has_ended_for_want_of_work_is_started_again(
     errors: list[DiskError | None] = []
     for block in range(3):
         write(disk, block, errors)
-        eventually(lambda: disk.names._thread is None, deadline=5)
+        eventually(lambda: disk.names._thread is None, deadline=60)
     assert errors == [None] * 3
 
 
@@ -158,7 +158,7 @@ def test_the_mark_follows_within_seconds_of_the_last_file(
     errors: list[DiskError | None] = []
     write(disk, 1, errors)
     disk.names.wait()
-    eventually(lambda: disk.mark.era == era + 1, deadline=5)
+    eventually(lambda: disk.mark.era == era + 1, deadline=60)
     began = time.monotonic()
     write(disk, 2, errors)
     disk.names.wait()

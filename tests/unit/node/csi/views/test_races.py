@@ -51,7 +51,7 @@ async def test_a_block_that_comes_while_the_blocks_are_looked_at_is_not_missed(
     await view.complete()
     monkeypatch.undo()
     assert is_placeholder(tree / "train/1.jpg")
-    await eventually_async(lambda: view.due, deadline=10)
+    await eventually_async(lambda: view.due, deadline=60)
     await view.complete()
     assert (tree / "train/1.jpg").read_text() == "111"
 

@@ -203,7 +203,7 @@ async def test_volumes_are_shown_while_a_tree_that_no_pod_uses_is_deleted(
     monkeypatch.setattr(shutil, "rmtree", slow)
     await watched.mount()
     await watched.load()
-    await eventually_async(deleting.is_set, deadline=10, interval=0.01)
+    await eventually_async(deleting.is_set, deadline=60, interval=0.01)
     assert (await watched.opened() / "train/2.jpg").read_text() == "2222"
     may_delete.set()
-    await eventually_async(lambda: not os.listdir(dataset), deadline=10, interval=0.01)
+    await eventually_async(lambda: not os.listdir(dataset), deadline=60, interval=0.01)
