@@ -22,7 +22,7 @@ class SourceRelay:
     Args:
         source: finds the source of a mount, as this agent knows it.
         stopped: set when the process ends.
-        keep: is given each piece once it was sent, and may keep it.
+        keep: is given each piece once it was sent, or could not be sent, and may keep it.
     """
 
     def __init__(
@@ -74,5 +74,8 @@ class SourceRelay:
                 )
             source.bytes.add(len(found))
             piece = memoryview(found)
-            yield piece
-            self._keep(wanted, piece)  # the reader has it by now
+            try:
+                yield piece
+            finally:
+                # The reader has it by now, or has lost patience and asks again: the source need not send it twice.
+                self._keep(wanted, piece)

@@ -123,3 +123,18 @@ def test_pieces_that_slow_readers_have_not_taken_count_as_held(source: SourceSta
             slow.enter_context(relay.read(asked[8], waiting=gone))
     with relay.read(asked[8], waiting=gone) as found:
         assert len(found) == piece
+
+
+def test_a_piece_whose_asker_went_while_it_was_sent_is_kept_and_the_source_not_asked_again(
+    source: SourceState,
+) -> None:
+    kept: list[tuple[SourceWanted, bytes]] = []
+    relay = SourceRelay(
+        source={MOUNT: source}.get,
+        stopped=threading.Event(),
+        keep=lambda asked, piece: kept.append((asked, bytes(piece))),
+    )
+    asked = wanted(b"file", offset=5)
+    with pytest.raises(BrokenPipeError), relay.read(asked):
+        raise BrokenPipeError
+    assert kept == [(asked, bytes(range(5, 15)))]
