@@ -119,3 +119,50 @@ def test_of_bytes_that_all_zones_hold_a_fifth_at_most_crosses_zones() -> None:
 
     assert without > SLOTS
     assert across <= 0.2 * without
+
+
+def test_all_agents_of_a_slot_are_asked_in_turn_whole_ones_first_and_this_node_last() -> None:
+    here, far = place("", "a", "eu"), place("", "b", "eu")
+    both, second, none = bitmap([8, 9]), bitmap([9]), NO_SLOTS
+    holders = tuple(
+        Holder(node=name, address=name, complete=complete, present=present, place=where)
+        for name, complete, present, where in (
+            ("whole-1", both, both, here),
+            ("part-1", none, second, here),
+            ("own", both, both, here),
+            ("whole-2", both, both, here),
+            ("nothing", none, none, here),
+            ("far", both, both, far),
+            ("part-2", none, both, here),
+        )
+    )
+    table = HolderTable(holders=holders, here=here, zone=level_of_zones(KEYS))
+    # Of four that have all of it the turn begins with the first for slot 8, and with the next one for slot 9.
+    assert slot_holders(table, slot=8, here="own") == ("whole-1", "whole-2", "far", "own", "part-2")
+    assert slot_holders(table, slot=9, here="own") == ("whole-2", "whole-1", "far", "own", "part-2", "part-1")
+    assert slot_holders(table, slot=10, here="own") == ()
+
+
+def test_the_source_is_read_through_this_node_while_it_keeps_then_others_that_do_then_the_nearest() -> None:
+    here, far = place("", "a", "eu"), place("", "b", "eu")
+    holders = tuple(
+        Holder(node=name, address=name, complete=NO_SLOTS, present=NO_SLOTS,
+               reads_source=reads, fills=fills, place=where)
+        for name, reads, fills, where in (
+            ("near-1", True, False, here),
+            ("far-keeps", True, True, far),
+            ("blind", False, True, here),
+            ("own", True, True, here),
+            ("far", True, False, far),
+            ("near-2", True, False, here),
+        )
+    )  # fmt: skip
+    table = HolderTable(holders=holders, here=here, zone=level_of_zones(KEYS))
+    assert slot_sources(table, slot=0, here="own") == ("own", "far-keeps", "near-1", "near-2", "far")
+    # Each fifth of the slots begins with another one of the five.
+    assert slot_sources(table, slot=SLOTS - 1, here="own") == ("own", "far-keeps", "near-2", "near-1", "far")
+    assert slot_sources(table, slot=SLOTS // 5, here="own")[2:4] == ("near-1", "near-2")
+    assert slot_sources(table, slot=SLOTS // 5 + 1, here="own")[2:4] == ("near-2", "near-1")
+    # Where it keeps nothing itself, another one that does goes before, and it has no turn of its own.
+    assert slot_sources(table, slot=0, here="near-2") == ("own", "far-keeps", "near-1", "near-2", "far")
+    assert slot_sources(HolderTable(holders=()), slot=7, here="own") == ()
