@@ -24,8 +24,8 @@ PARTS = {
 }
 
 
-def sources(package: str) -> Iterator[tuple[str, ast.Module]]:
-    """The modules of a package and what is in below it, parsed."""
+def texts(package: str) -> Iterator[tuple[str, str]]:
+    """The modules of a package and what is in below it, as they are written."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError(
@@ -35,14 +35,20 @@ def sources(package: str) -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(root.rglob("*.py")):
         inner = ".".join(path.relative_to(root).with_suffix("").parts)
         name = package if inner == "__init__" else f"{package}.{inner}"
-        yield name, ast.parse(path.read_text(encoding="utf-8"))
+        yield name, path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def decisions() -> tuple[tuple[str, ast.Module], ...]:
+    """The modules of the decisions, parsed."""
+    return tuple((name, ast.parse(text)) for name, text in texts(POLICY))
 
 
 def rules() -> dict[str, ast.FunctionDef]:
     """The public functions of the decisions by `module.name`; each module's name is given once."""
     return {
         f"{module_of(name)}.{node.name}": node
-        for name, tree in sources(POLICY)
+        for name, tree in decisions()
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     }
@@ -51,7 +57,7 @@ def rules() -> dict[str, ast.FunctionDef]:
 @functools.cache
 def folders() -> frozenset[str]:
     """The packages of the decisions."""
-    return frozenset(name.rpartition(".")[0] for name, _ in sources(POLICY) if name != POLICY)
+    return frozenset(name.rpartition(".")[0] for name, _ in decisions() if name != POLICY)
 
 
 def module_of(name: str) -> str:
@@ -83,7 +89,7 @@ def inner_calls() -> dict[str, set[str]]:
     """The rules that each rule calls, through private functions and classes of its module too."""
     known = rules()
     direct: dict[str, set[str]] = {}
-    for name, tree in sources(POLICY):
+    for name, tree in decisions():
         module = module_of(name)
         imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
         for node in tree.body:
@@ -114,11 +120,13 @@ def callers() -> dict[str, list[str]]:
     for part, packages in PARTS.items():
         used: set[str] = set()
         for package in packages:
-            for name, tree in sources(package):
-                if not _is_of_another(name, package):
-                    used |= named(tree) & known.keys()
+            for name, text in texts(package):
+                # What does not import the decisions names none: most modules need not be parsed.
+                if POLICY in text and not _is_of_another(name, package):
+                    used |= named(ast.parse(text)) & known.keys()
         for rule in reached(used, inner):
             found[rule].append(part)
+    decisions.cache_clear()  # trees of so many modules are tens of MB
     return found
 
 
