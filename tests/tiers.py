@@ -370,7 +370,8 @@ def engine(wishes: Wishes) -> TierResult:
 def processes(wishes: Wishes) -> TierResult:
     """Agents, readers and node plugins as they run on a node, and what is measured of them in small."""
     # Built here, and not within the time of the test that needs it first.
-    outcome = checks((sys.executable, "-m", "tdcs_local", "product", "fake-gcs-server"))
+    product = (sys.executable, "-m", "tdcs_local", "product")
+    outcome = checks((*product, "fake-gcs-server"), (*product, "azurite"))
     if outcome.ok:
         outcome.add(pytest("tests/processes", *together(3), again=wishes.again))
     return outcome

@@ -28,6 +28,7 @@ PACKAGES = {
     "javac": "default-jdk-headless",
     "mvn": "maven",
     "npm": "npm",
+    "node": "nodejs",
     "chromium": "chromium",
     "prometheus": "prometheus",
     "promtool": "prometheus",

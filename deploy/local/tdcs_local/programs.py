@@ -1,4 +1,4 @@
-"""The programs of the local cluster and the test tiers, built from pinned Go modules and Maven artifacts.
+"""The programs of the local cluster and the test tiers, built from pinned Go modules, Maven artifacts and npm packages.
 
 ``ensure("etcd")`` is a folder with ``etcd`` and ``etcdctl`` in it: from the cache, or built now. A program's
 key is made of its inputs in the repository (``deploy/local/go/NAME``, the pom) and the flags below; the
@@ -122,6 +122,33 @@ class MavenJars:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NpmProgram:
+    """The packages that a lock below ``deploy/local/npm`` pins, with their programs as ``node_modules/.bin/NAME``."""
+
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return LOCAL / "npm" / self.name
+
+    def key(self) -> str:
+        return cache.digest([cache.files_digest(self.folder, list(self.folder.glob("package*.json")))])
+
+    def build(self, scratch: Path, log: Path, step: Step) -> None:
+        for file in self.folder.glob("package*.json"):
+            shutil.copy(file, scratch)
+        step.detail = "fetching packages"
+        shell.run(
+            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+            what=f"fetching {self.name} with npm failed",
+            log=log,
+            cwd=scratch,
+            fetches=True,
+            remedy="check that npm reaches its registry (`npm config get registry`, `npm ping`), then run again",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class JavaJar:
     """A jar of our own, ``names/NAME.jar``, compiled against the jars of another program."""
 
@@ -151,7 +178,7 @@ class JavaJar:
         shutil.rmtree(classes)
 
 
-Program = GoProgram | MavenJars | JavaJar
+Program = GoProgram | MavenJars | NpmProgram | JavaJar
 
 
 def _version_flags() -> str:
@@ -241,6 +268,7 @@ _PROGRAMS: tuple[Program, ...] = (
         name="fake-gcs-server",
         packages={"github.com/fsouza/fake-gcs-server": "fake-gcs-server"},
     ),
+    NpmProgram(name="azurite"),
     MavenJars(name="alluxio"),
     MavenJars(name="alluxio-job"),
     JavaJar(name="alluxio-names", sources=LOCAL / "alluxio" / "names", against="alluxio"),
@@ -265,6 +293,8 @@ def ensure(name: str, *, reporter: Reporter | None = None) -> Path:
         log.unlink(missing_ok=True)
         if isinstance(program, MavenJars):
             host.require_programs("mvn", "java", reporter=reporter)
+        if isinstance(program, NpmProgram):
+            host.require_programs("npm", "node", reporter=reporter)
         if isinstance(program, JavaJar):
             host.require_programs("javac", reporter=reporter)
         with reporter.step(f"build {name}") as step:

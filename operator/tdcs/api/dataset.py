@@ -121,11 +121,11 @@ class DatasetSpec(Model):
                     "a file source has neither secretRef nor options: remove them",
                 ),
                 rule(
-                    "!has(self.uri) || !self.uri.matches('^(gs|https?|hf)://') || (!has(self.options.region) && "
-                    "!has(self.options.pathStyle) && !has(self.options.requesterPays) && "
+                    "!has(self.uri) || !self.uri.matches('^(gs|az|abfss?|https?|hf)://') || "
+                    "(!has(self.options.region) && !has(self.options.pathStyle) && !has(self.options.requesterPays) && "
                     "(!self.uri.startsWith('http') || !has(self.options.endpoint)))",
-                    "region, pathStyle and requesterPays are options of s3 sources, and endpoint one of s3, gs and hf "
-                    "sources: remove them",
+                    "region, pathStyle and requesterPays are options of s3 sources, and endpoint one of s3, gs, az and "
+                    "hf sources: remove them",
                     field=".options",
                 ),
                 rule(

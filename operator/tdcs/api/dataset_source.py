@@ -20,10 +20,10 @@ from tdcs.api.source_uri import REGION, canonical_source_uri, endpoint_of
 
 _URI_RULES = rules(
     rule(
-        "self.matches('^(s3|gs|file|https?|hf)://')",
-        "the scheme must be s3, gs, file, http, https or hf: write s3://bucket/prefix (an S3-compatible store is named "
-        "by options.endpoint), gs://bucket/prefix for Google Cloud Storage, https://host/folder, "
-        "hf://datasets/owner/name or file:///folder",
+        "self.matches('^(s3|gs|az|abfss?|file|https?|hf)://')",
+        "the scheme must be s3, gs, az, abfss, file, http, https or hf: write s3://bucket/prefix (an S3-compatible "
+        "store is named by options.endpoint), gs://bucket/prefix for Google Cloud Storage, "
+        "az://account/container/prefix for Azure, https://host/folder, hf://datasets/owner/name or file:///folder",
     ),
     rule(
         "!self.startsWith('http') || "
@@ -50,6 +50,18 @@ _URI_RULES = rules(
         "!self.startsWith('gs://') || self.matches('^gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?$')",
         "a bucket of Google Cloud Storage is named as gs://bucket/prefix, by lower-case letters, digits, dots, dashes "
         "and underscores",
+    ),
+    rule(
+        "!self.startsWith('az://') || "
+        "self.matches('^az://[a-z0-9]{3,24}/([a-z0-9][a-z0-9-]{1,61}[a-z0-9]|[$]root|[$]web)(/.*)?$')",
+        "a container of Azure is named as az://account/container/prefix, the account by 3 to 24 lower-case letters and "
+        "digits, the container by 3 to 63 lower-case letters, digits and dashes",
+    ),
+    rule(
+        "!self.startsWith('abfs') || self.matches('^abfss?://([a-z0-9][a-z0-9-]{1,61}[a-z0-9]|[$]root|[$]web)@"
+        "[a-z0-9]{3,24}[.](dfs|blob)[.]core[.]windows[.]net(/.*)?$')",
+        "a container of Azure is named as abfss://container@account.dfs.core.windows.net/prefix, or as "
+        "az://account/container/prefix; a store in another domain is named by options.endpoint",
     ),
     rule(
         "!self.startsWith('file://') || self.startsWith('file:///')",
@@ -149,10 +161,11 @@ class SourceOptions(Model):
         ]
         | None
     ) = None
-    """URL of an S3-compatible store; left out, it is Amazon S3. Of gs sources the URL of Google
-    Cloud Storage's API, such as a private endpoint or an emulator; left out, it is https://storage.googleapis.com. Of
-    hf sources the Hub or a mirror of it, as HF_ENDPOINT names it; left out, it is https://huggingface.co. An http
-    source has none: its URI names the server."""
+    """URL of an S3-compatible store; left out, it is Amazon S3. Of gs sources the URL of Google Cloud Storage's API,
+    such as a private endpoint or an emulator; left out, it is https://storage.googleapis.com. Of az sources the URL of
+    another cloud's Blob service (https://account.blob.core.usgovcloudapi.net), or of an emulator, in whose paths the
+    account stands; left out, it is https://account.blob.core.windows.net. Of hf sources the Hub or a mirror of it, as
+    HF_ENDPOINT names it; left out, it is https://huggingface.co. An http source has none: its URI names the server."""
     region: (
         Annotated[
             str,
@@ -212,8 +225,8 @@ class SecretRef(Model):
         ),
     ]
     """Its name. It holds the keys accessKeyId and secretAccessKey, and for temporary ones sessionToken; of gs sources
-    key.json, the key file of a service account, or token, an access token; of http and hf sources token, or username
-    and password."""
+    key.json, the key file of a service account, or token, an access token; of az sources accountKey, or sasToken, a
+    shared access signature, or token; of http and hf sources token, or username and password."""
 
 
 ONE_HOME: Final = (
@@ -236,11 +249,11 @@ class SourceSpec(Model):
     uri: Annotated[
         str, AfterValidator(_checked_uri), Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)
     ] = Field(default_factory=str)
-    """Bucket and prefix, as s3://bucket/prefix, or gs://bucket/prefix of Google Cloud Storage; a folder of a web
-    server, as https://host/folder; a repository of the Hugging Face Hub, as hf://datasets/owner/name; or a folder that
-    every cache node sees at the same place (NFS, say), as file:///folder. gs, http, https and hf need a CacheCluster
-    with engine Native. The CacheCluster's sources and sourceFolders say which of them the namespace may use. It cannot
-    be changed later."""
+    """Bucket and prefix, as s3://bucket/prefix, or gs://bucket/prefix of Google Cloud Storage, or
+    az://account/container/prefix of Azure; a folder of a web server, as https://host/folder; a repository of the
+    Hugging Face Hub, as hf://datasets/owner/name; or a folder that every cache node sees at the same place (NFS, say),
+    as file:///folder. gs, az, http, https and hf need a CacheCluster with engine Native. The CacheCluster's sources and
+    sourceFolders say which of them the namespace may use. It cannot be changed later."""
     dataset_ref: DatasetRef | None = None
     """Instead of uri: the Dataset of another namespace whose source this one reads, with its keys, where its
     spec.sharedWith names this namespace. Both share what is cached; this one has its own placement and pays with its

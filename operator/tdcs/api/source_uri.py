@@ -77,11 +77,24 @@ WEB_SCHEMES: Final = frozenset({"http", "https", "hf"})
 GOOGLE: Final = "https://storage.googleapis.com"
 """The endpoint of `gs` sources that name none."""
 
-CLOUD_SCHEMES: Final = frozenset({"gs"})
+AZURE_SCHEMES: Final = frozenset({"az", "abfs", "abfss"})
+"""Spellings of Azure's containers, of which the first one is canonical."""
+
+CLOUD_SCHEMES: Final = AZURE_SCHEMES | {"gs"}
 """Object stores with an API of their own, beside S3."""
 
+_AZURE_DOMAIN: Final = "core.windows.net"
+_AZURE_ACCOUNT: Final = re.compile(r"[a-z0-9]{3,24}")
+_AZURE_CONTAINER: Final = re.compile(r"\$root|\$web|(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+_AZURE_FORMS: Final = (
+    "az://ACCOUNT/CONTAINER[/PREFIX], or abfss://CONTAINER@ACCOUNT.dfs.core.windows.net[/PREFIX]"
+)
+
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_FORMS: Final = "s3://BUCKET[/PREFIX], gs://BUCKET[/PREFIX], http[s]://HOST[/FOLDER], hf://datasets/OWNER/NAME or file:///FOLDER"
+_FORMS: Final = (
+    "s3://BUCKET[/PREFIX], gs://BUCKET[/PREFIX], az://ACCOUNT/CONTAINER[/PREFIX], http[s]://HOST[/FOLDER], "
+    "hf://datasets/OWNER/NAME or file:///FOLDER"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +102,9 @@ class SourceUri:
     """A source's URI in its parts. Only `parse_source_uri` makes one.
 
     Attributes:
-        scheme: `s3`, `gs`, `file`, `http`, `https` or `hf`.
-        bucket: its name; the host and port of a web server; the kind of a repository (`datasets`); empty for a folder.
+        scheme: `s3`, `gs`, `az`, `file`, `http`, `https` or `hf`.
+        bucket: its name, of Azure `ACCOUNT/CONTAINER`; the host and port of a web server; the kind of a repository
+            (`datasets`); empty for a folder.
         path: the prefix in the bucket, the folder without the slash in front, or a repository (`OWNER/NAME`) and what
             follows it; without a slash at its end.
     """
@@ -149,7 +163,15 @@ def endpoint_of(uri: str, *, named: str | None) -> str | None:
             return named or HUB
         case "gs":
             return named or GOOGLE
+        case "az":
+            return named or _azure_endpoint(rest.partition("/")[0])
+        case "abfs" | "abfss":
+            return named or _azure_endpoint(rest.partition("/")[0].partition("@")[2].partition(".")[0])
     return named
+
+
+def _azure_endpoint(account: str) -> str:
+    return f"https://{account}.blob.{_AZURE_DOMAIN}"
 
 
 def parse_source_uri(uri: str) -> SourceUri:
@@ -188,11 +210,29 @@ def parse_source_uri(uri: str) -> SourceUri:
             return SourceUri(scheme, host, path)
         case "hf":
             return _repository(bucket, pieces)
+        case "az" | "abfs" | "abfss":
+            return _container(scheme, bucket, pieces)
     if not _BUCKET.fullmatch(bucket):
         raise ValueError(
             f"{bucket!r} is no bucket's name: 3 to 63 lower-case letters, digits, dots and dashes"
         )
     return SourceUri(scheme, bucket, path)
+
+
+def _container(scheme: str, host: str, pieces: list[str]) -> SourceUri:
+    account, (container, *below) = host, pieces or [""]
+    if scheme != "az":
+        container, _, name = host.partition("@")
+        account, _, domain = name.partition(".")
+        below = pieces
+        if domain not in (f"dfs.{_AZURE_DOMAIN}", f"blob.{_AZURE_DOMAIN}"):
+            raise ValueError(
+                f"it names no account of dfs.{_AZURE_DOMAIN}: {_AZURE_FORMS}; a store in another domain is named by "
+                "spec.source.options.endpoint"
+            )
+    if not _AZURE_ACCOUNT.fullmatch(account) or not _AZURE_CONTAINER.fullmatch(container):
+        raise ValueError(f"it names no account and container as Azure has them: {_AZURE_FORMS}")
+    return SourceUri("az", f"{account}/{container}", "/".join(below))
 
 
 def _repository(kind: str, pieces: list[str]) -> SourceUri:

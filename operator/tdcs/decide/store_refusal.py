@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from tdcs.api.source_uri import WEB_SCHEMES
+from tdcs.api.source_uri import AZURE_SCHEMES, WEB_SCHEMES
 
 LONGEST_ANSWER: Final = 65_536
 """Bytes of an error's document that are looked at."""
@@ -34,6 +34,12 @@ _MESSAGE: Final = re.compile(
     r"<(?:\w{1,16}:)?Message(?:\s[^>]{0,99})?>([^<]{0,4000}|\s?<!\[CDATA\[.{0,4000}?\]\]>\s?)</(?:\w{1,16}:)?Message>",
     re.DOTALL,
 )
+_DETAIL: Final = re.compile(r"<AuthenticationErrorDetail>([^<]{0,2000})</AuthenticationErrorDetail>")
+_NO_DETAIL: Final = re.compile(
+    r"(?:The )?MAC signature|string to sign|[;,-]?\s*Current \[[^\]]{0,99}\]", re.IGNORECASE
+)
+"""What is not said of Azure's details: of a wrong signature the text that it is of, which is another one each time, and
+the time of the answer."""
 _REGION: Final = re.compile(r"<(?:\w{1,16}:)?Region(?:\s[^>]{0,99})?>\s?([a-z0-9-]{1,32})\s?</")
 _EXPECTED_REGION: Final = re.compile(r"expecting '([a-z0-9-]{1,32})'")
 _PLAIN_REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
@@ -78,12 +84,15 @@ class StoreKind(StrEnum):
     S3 = "S3"
     WEB = "web"
     GOOGLE = "Google"
+    AZURE = "Azure"
 
 
 def store_kind(scheme: str) -> StoreKind:
     """The kind of store that sources of a scheme lie in."""
     if scheme in WEB_SCHEMES:
         return StoreKind.WEB
+    if scheme in AZURE_SCHEMES:
+        return StoreKind.AZURE
     return StoreKind.GOOGLE if scheme == "gs" else StoreKind.S3
 
 
@@ -148,11 +157,14 @@ def _of_xml(status: int, text: str) -> StoreAnswer | None:
     code = _CODE.search(text)
     if code is None:
         return None
-    message, region = _MESSAGE.search(text), _REGION.search(text)
+    message, region, detail = _MESSAGE.search(text), _REGION.search(text), _DETAIL.search(text)
+    said = _unescaped(message[1]) if message is not None else ""
+    if detail is not None:
+        said = f"{_CHANGING.sub('', said)} {_NO_DETAIL.split(_unescaped(detail[1]))[0]}"
     return StoreAnswer(
         status=status,
         code=_short_code(_unescaped(code[1])),
-        message=_sentence(_unescaped(message[1])) if message is not None else "",
+        message=_sentence(said),
         region=region[1] if region is not None else "",
     )
 
@@ -260,6 +272,7 @@ _CAUSES: Final[dict[str, Cause]] = {
             "NotSignedUp",
             "AccountProblemException",
             "accountDisabled",
+            "ContainerDisabled",
         ),
         Cause.DISABLED,
     ),
@@ -271,6 +284,23 @@ _CAUSES: Final[dict[str, Cause]] = {
         ),
         Cause.REGION,
     ),
+    **dict.fromkeys(
+        (
+            *("AuthorizationFailure", "AuthorizationPermissionMismatch", "AuthorizationResourceTypeMismatch"),
+            *(
+                "AuthorizationServiceMismatch",
+                "AuthorizationSourceIPMismatch",
+                "AuthorizationProtocolMismatch",
+            ),
+            *(
+                "InsufficientAccountPermissions",
+                "KeyBasedAuthenticationNotPermitted",
+                "PublicAccessNotPermitted",
+            ),
+        ),
+        Cause.DENIED,
+    ),
+    **dict.fromkeys(("KeyVaultEncryptionKeyNotFound", "KeyVaultAccessTokenCannotBeAcquired"), Cause.KMS),
     **dict.fromkeys(("InvalidRange",), Cause.SHORTER),
     **dict.fromkeys(("PreconditionFailed", "ConditionNotMet", "conditionNotMet"), Cause.CHANGED),
     **dict.fromkeys(("NoSuchKey", "NoSuchVersion", "BlobNotFound"), Cause.MISSING),
@@ -385,10 +415,18 @@ _KEYS_WANTED: Final[dict[StoreKind, tuple[str, str]]] = {
         "the source gives nothing to who has no keys",
         "name a Secret with key.json, the key file of a service account, in spec.source.secretRef",
     ),
+    StoreKind.AZURE: (
+        "there is no such container, or it gives nothing to who has no keys",
+        "check spec.source.uri, or name a Secret with accountKey or sasToken in spec.source.secretRef",
+    ),
 }
 _WEB_REFUSED: Final = (
     "the source refuses the credentials or the file",
     f"check token, or username and password, in {_SECRET}, and what their account may read",
+)
+_AZURE_RIGHTS: Final = (
+    f"check that what {_SECRET} holds may read and list the container (r and l of a shared access signature, or the "
+    "role Storage Blob Data Reader), and the account's network rules"
 )
 _OWN_MEANINGS: Final[dict[StoreKind, dict[Cause, tuple[str, str]]]] = {
     StoreKind.S3: {},
@@ -422,6 +460,32 @@ _OWN_MEANINGS: Final[dict[StoreKind, dict[Cause, tuple[str, str]]]] = {
             "read it as s3:// by an HMAC key at https://storage.googleapis.com, or have its owner pay",
         ),
     },
+    StoreKind.AZURE: {
+        **dict.fromkeys(
+            (Cause.KEYS, Cause.TOKEN),
+            (
+                "the source refuses the credentials",
+                f"check that accountKey, sasToken or token in {_SECRET} is of this account, and has not expired",
+            ),
+        ),
+        Cause.DENIED: (
+            "the source refuses the credentials or the blob",
+            _AZURE_RIGHTS,
+        ),
+        Cause.ARCHIVED: (
+            "the blob is in the tier Archive, and cannot be read before it is rehydrated",
+            "set its tier to Hot, Cool or Cold, or leave it out by spec.source.exclude",
+        ),
+        Cause.KMS: (
+            "the account's encryption key in Key Vault cannot be used",
+            "see that the key is enabled, and that the account may use it",
+        ),
+        Cause.CUSTOMER_KEY: (
+            "the blob is encrypted with a key that its writer has kept, which TDCS cannot give",
+            "store it without a customer-provided key",
+        ),
+        Cause.NO_BUCKET: ("there is no such container", "check account and container in spec.source.uri"),
+    },
 }
 """What is said otherwise of other stores than S3."""
 
@@ -434,6 +498,8 @@ def judge(answer: StoreAnswer, *, keyless: bool = False, kind: StoreKind = Store
         kind: of store, whose answer it is.
     """
     cause = _cause(answer)
+    if keyless and answer.code == "ResourceNotFound":  # a private container is none to who has no keys
+        cause = Cause.DENIED
     if keyless and cause in _OF_KEYS:
         keys_wanted = _KEYS_WANTED[kind]
         return Meaning(cause=cause, reason=keys_wanted[0], remedy=keys_wanted[1])

@@ -16,11 +16,11 @@ import aiohttp
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
 from tdcs.listing.bucket_pages import open_session
-from tdcs.listing.google_page import page_sink
 from tdcs.listing.key_ranges import LANES, KeyRange, split
 from tdcs.listing.listed_page import ListedPage
 from tdcs.listing.listing_progress import ListingProgress, Page
 from tdcs.listing.page_requests import PageRequests
+from tdcs.listing.page_sink import page_sink
 from tdcs.model.cache_engine import LimitExceededError, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE, NO_LARGE_FILE, block_count, large_file
 from tdcs.model.file_folders import FolderCounter
@@ -126,7 +126,12 @@ class BucketListing:
         async with open_session(timeout, connections=self.lanes, ca_bundle=self.source.ca_bundle) as session:
             builder = self.builder()
             try:
-                await self._go_on(session, builder)
+                if (
+                    self._uri.scheme == "az"
+                ):  # no page of it begins behind a key, only where another one ended
+                    await self._in_turn(session, builder)
+                else:
+                    await self._go_on(session, builder)
             except LimitExceededError:
                 self._end()
                 raise

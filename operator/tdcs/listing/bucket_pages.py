@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from tdcs.api.source_uri import DEFAULT_REGION, SourceUri, uses_path_style
-from tdcs.engine import google_requests
+from tdcs.engine import azure_requests, google_requests
 from tdcs.engine.google_requests import StoreRequest
 from tdcs.engine.signed_request import object_url
 from tdcs.engine.tls_failures import trusting
@@ -83,6 +83,9 @@ def page_request(
         # It has the key itself, too, where that is an object's: `GooglePage` leaves it out.
         query = {"prefix": below, "startOffset": after, "delimiter": delimiter}
         return google_requests.page_request(access_of(source), names=names, token=token, query=query)
+    if uri.scheme == "az":
+        now = datetime.now(UTC)
+        return azure_requests.page_request(access_of(source), names=names, token=token, prefix=below, now=now)
     options, keys = source.reached_options, source.credentials
     endpoint = options.get("endpoint", "")
     asked = {

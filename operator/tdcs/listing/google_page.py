@@ -1,12 +1,9 @@
 """A page of the listing of a bucket of Google Cloud Storage."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Final
 
 import msgspec
 
-from tdcs.api.source_uri import SourceUri
 from tdcs.listing.listed_page import ListedPage
 from tdcs.listing.page_requests import PageError
 from tdcs.model.file_ids import plain_etag
@@ -53,16 +50,6 @@ class GooglePage(ListedPage):
             [plain_etag(each.generation).encode() for _, each in found],
         )
         return page.next_page_token
-
-
-def page_sink(uri: SourceUri, prefix: bytes, *, after: bytes = b"") -> Callable[[], ListedPage]:
-    """What gives an empty sink for a page of a source.
-
-    Args:
-        prefix: what all keys begin with.
-        after: the key behind which the listing goes on.
-    """
-    return partial(GooglePage, prefix, after=after) if uri.scheme == "gs" else partial(ListedPage, prefix)
 
 
 def _bytes(name: str) -> bytes:

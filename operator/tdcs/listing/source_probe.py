@@ -6,8 +6,8 @@ import aiohttp
 
 from tdcs.api.source_uri import is_web, parse_source_uri
 from tdcs.listing.bucket_pages import open_session
-from tdcs.listing.google_page import page_sink
 from tdcs.listing.page_requests import PageRequests
+from tdcs.listing.page_sink import page_sink
 from tdcs.listing.web.hub_listing import commit_of
 from tdcs.listing.web.web_requests import CONNECT_SECONDS, WebRequests
 from tdcs.model.cache_engine import Source

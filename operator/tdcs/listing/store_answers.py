@@ -103,7 +103,8 @@ def _explained(refused: PageRefusal) -> tuple[str, str]:
                 "may list the prefix (s3:ListBucket)"
             )
         case Cause.MISSING | Cause.NO_BUCKET:
-            return "there is no such bucket, or what answers at the endpoint is no object store", (
+            bucket = "container" if refused.kind is StoreKind.AZURE else "bucket"
+            return f"there is no such {bucket}, or what answers at the endpoint is no object store", (
                 "check the path in spec.source.uri, and host and port of spec.source.options.endpoint"
             )
         case Cause.KEYS:
@@ -111,7 +112,12 @@ def _explained(refused: PageRefusal) -> tuple[str, str]:
         case Cause.CLOCK:
             return "the clocks of the operator's node and of the source's differ by too much", meaning.remedy
     if not meaning.remedy:
-        return "the store gives no listing", "check spec.source, and that the store knows ListObjectsV2"
+        known = (
+            "that the store knows ListObjectsV2"
+            if refused.kind is StoreKind.S3
+            else "what answers at the endpoint"
+        )
+        return "the store gives no listing", f"check spec.source, and {known}"
     return meaning.reason, meaning.remedy
 
 

@@ -53,13 +53,15 @@ class Source:
 
     Attributes:
         uri: `s3://bucket/prefix`, `file:///folder` on every cache node, a bucket of Google Cloud
-            Storage (`gs://bucket/prefix`), or a web source (`http`, `https`, `hf`).
+            Storage (`gs://bucket/prefix`), a container of Azure (`az://account/container/prefix`), or a web source
+            (`http`, `https`, `hf`).
         options: The friendly names of a Dataset's `spec.source.options`: for S3 `endpoint` (URL), `region`,
             `pathStyle` and `requesterPays` ("true" or "false"). An engine refuses names it does not know, with the list
             of those it does.
         credentials: The key pair, `NO_KEYS` for a public source, or None for a folder. Of a web source a user and a
             password, or a session token alone, which is sent as a bearer token; of Google Cloud Storage a service
-            account, its private key in PEM, and the id of that key as session token, or a bearer token alone.
+            account, its private key in PEM, and the id of that key as session token, or a bearer token alone;
+            of Azure the account's key alone, or as session token a shared access signature or a bearer token.
         address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
         ca_bundle: Authorities in PEM that are trusted for its store beside the public ones.
         redirects: Endpoints, by which a web source may redirect its readers although they are inside the cluster.

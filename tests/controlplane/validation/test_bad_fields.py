@@ -7,7 +7,12 @@ from tests.controlplane.validation.objects import MAKERS, POD, dataset, edited
 from tests.support.kube import Kube, KubeRequestError
 
 BAD = [
-    ("Dataset", "spec.source.uri", "ftp://host/data", "the scheme must be s3, gs, file, http, https or hf"),
+    (
+        "Dataset",
+        "spec.source.uri",
+        "ftp://host/data",
+        "the scheme must be s3, gs, az, abfss, file, http, https or hf",
+    ),
     ("Dataset", "spec.source.uri", "http://me:secret@host/data", "without a user before the host"),
     ("Dataset", "spec.source.uri", "https://host/data/../up", "without '..'"),
     ("Dataset", "spec.source.uri", "https://host/data?token=1", "without '..'"),
@@ -52,7 +57,7 @@ BAD = [
         "Dataset",
         "spec.source",
         {"uri": "https://host/data", "options": {"endpoint": "https://other"}},
-        "endpoint one of s3, gs and hf sources",
+        "endpoint one of s3, gs, az and hf sources",
     ),
     (
         "Dataset",
@@ -73,6 +78,20 @@ BAD = [
         "a bucket of Google Cloud Storage is named as gs://bucket/prefix",
     ),
     ("Dataset", "spec.source.uri", "gs://me@bucket/data", "a bucket of Google Cloud Storage is named as"),
+    (
+        "Dataset",
+        "spec.source.uri",
+        "az://container",
+        "a container of Azure is named as az://account/container",
+    ),
+    ("Dataset", "spec.source.uri", "az://Account/container", "a container of Azure is named as az://account"),
+    ("Dataset", "spec.source.uri", "abfss://data@account/x", "named as abfss://container@account.dfs.core"),
+    (
+        "Dataset",
+        "spec.source",
+        {"uri": "abfss://data@account.dfs.core.windows.net/x", "options": {"region": "here"}},
+        "region, pathStyle and requesterPays are options of s3 sources",
+    ),
     ("Dataset", "spec.source.uri", "file://data/x", "the folder must be absolute: write file:///folder"),
     ("Dataset", "spec.source.uri", "file:///", "the folder is missing after the three slashes"),
     ("Dataset", "spec.source.uri", "file:///nfs/data", "a file source has neither secretRef nor options"),

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
 from tests.support.dataplane.agents import NOBODY, fill
+from tests.support.programs.azure_store import ACCOUNT, KEY, azure_store
 from tests.support.programs.bucket_store import KEYS, BucketStore, serving
 from tests.support.programs.google_store import google_store, key_file
 from tests.support.programs.ports import free_ports
@@ -291,6 +292,32 @@ async def test_a_bucket_of_google_is_loaded_and_read_with_a_service_accounts_key
                 "uri": "gs://pictures/data",
                 "options": {"endpoint": google.endpoint},
                 "secretRef": {"name": "google"},
+            },
+            placement={"mode": "Partition", "nodeCount": 2},
+        )
+        await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=240)
+        assert cluster.status()["cachedBytes"] == BYTES
+        await world.reads(*NODES)
+
+
+async def test_a_container_of_azure_is_loaded_and_read_with_the_accounts_key(world: World) -> None:
+    cluster, server = world.cluster, world.cluster.server
+    with azure_store(world.folder / "azure") as azure:
+        azure.make_container("pictures")
+        for name, content in FILES.items():
+            azure.put("pictures", name, content)
+        await server.merge(
+            CACHE_CLUSTERS,
+            name="default",
+            namespace=names.SYSTEM_NAMESPACE,
+            patch={"spec": {"sources": [{"name": "azure", "endpoints": [azure.endpoint]}]}},
+        )
+        await cluster.create_secret("azure", {"accountKey": KEY})
+        await cluster.create_dataset(
+            source={
+                "uri": f"az://{ACCOUNT}/pictures/data",
+                "options": {"endpoint": azure.endpoint},
+                "secretRef": {"name": "azure"},
             },
             placement={"mode": "Partition", "nodeCount": 2},
         )

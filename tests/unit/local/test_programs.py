@@ -17,6 +17,8 @@ def test_every_program_has_its_inputs_in_the_repository() -> None:
                 folder = program.folder
             case programs.MavenJars():
                 folder = program.pom.parent
+            case programs.NpmProgram():
+                folder = program.folder
             case programs.JavaJar():
                 folder = program.sources
         assert folder.is_dir(), program.name

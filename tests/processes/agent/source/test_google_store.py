@@ -8,15 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.dataplane.listed_source import extents_of, files_of, listed, read
 from tests.support.programs.google_store import GoogleStore, google_store
 
-from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import list_source
-from tdcs.listing.result import access_of
 from tdcs.model.cache_engine import NO_KEYS, Source, SourceError
-from tdcs.model.manifest import Manifest
-from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
-from tdcs.node.agent.mount.source_state import open_source
+from tdcs.node.agent.mount.source_pieces import SourceFailureError
 
 MANY = 600  # a bucket of this server takes a time that grows with the square of its objects
 NAMES = (
@@ -43,39 +39,6 @@ def bucket(store: GoogleStore, request: pytest.FixtureRequest) -> str:
 def source_of(store: GoogleStore, bucket: str, prefix: str = "data") -> Source:
     uri = f"gs://{bucket}/{prefix}".rstrip("/")
     return Source(uri=uri, options={"endpoint": store.endpoint}, credentials=NO_KEYS)
-
-
-async def listed(source: Source, folder: Path) -> Manifest:
-    manifests = ManifestFolder(folder)
-    found = await list_source(source=source, path="/datasets/1f", folder=manifests)
-    return manifests.open(found.digest)
-
-
-def files_of(manifest: Manifest) -> dict[str, int]:
-    return {manifest.file_path(file).decode(): int(manifest.lengths[file]) for file in range(len(manifest))}
-
-
-def extents_of(manifest: Manifest, path: str, *, piece: int) -> list[Extent]:
-    file = manifest.file_at(path.encode())
-    assert file is not None
-    size = int(manifest.lengths[file])
-    return [
-        Extent(
-            path=path.encode(),
-            offset=offset,
-            length=min(piece, size - offset),
-            size=size,
-            tag=manifest.tag(file),
-        )
-        for offset in range(0, size, piece)
-    ]
-
-
-def read(source: Source, extents: list[Extent]) -> bytes:
-    reader, found = open_source(access_of(source)), bytearray()
-    for extent in extents:
-        reader.read(extent, found.extend)
-    return bytes(found)
 
 
 async def test_names_of_every_kind_are_listed_and_read(

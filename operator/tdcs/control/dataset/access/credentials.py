@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,12 +13,14 @@ from tdcs.api.dataset import DatasetSpec
 from tdcs.api.source_uri import is_folder, parse_source_uri
 from tdcs.control.context import Context, Settings
 from tdcs.decide.problem import RETRY_SOON, Refusal
+from tdcs.engine.azure_requests import account_key, is_shared_access
 from tdcs.engine.google_requests import private_key
 from tdcs.kube.errors import ForbiddenError
 from tdcs.model.cache_engine import NO_KEYS, Credentials
 from tdcs.model.kube_resources import SECRETS
 
 _GOOGLES_TYPES: Final = ("authorized_user", "external_account", "impersonated_service_account")
+_PLAIN: Final = re.compile(r"[!-~]+")
 _TEMPORARY: Final = "ASIA"
 """What Amazon's ids of temporary keys begin with."""
 
@@ -51,7 +54,8 @@ async def read_credentials(
     if secret is None:
         wanted = f"the keys {names.SECRET_ACCESS_KEY_ID} and {names.SECRET_SECRET_ACCESS_KEY}"
         if scheme != "s3":
-            wanted = f"the key {names.SECRET_KEY_FILE if scheme == 'gs' else names.SECRET_TOKEN}"
+            keys = {"gs": names.SECRET_KEY_FILE, "az": names.SECRET_ACCOUNT_KEY}
+            wanted = f"the key {keys.get(scheme, names.SECRET_TOKEN)}"
         return Refusal(
             reason="SecretNotFound",
             message=f"{where} does not exist: create it with {wanted}, or correct the reference",
@@ -60,6 +64,8 @@ async def read_credentials(
     data = secret.get("data") or {}
     if scheme == "gs":
         return _of_google(data, where)
+    if scheme == "az":
+        return _of_azure(data, where)
     if scheme != "s3":
         return _of_web(data, where)
     found = {key: _value(data, key) for key in (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)}
@@ -124,6 +130,35 @@ def _of_google(data: Mapping[str, str], where: str) -> Credentials | Refusal:
         secret_access_key=found.private_key,
         session_token=found.private_key_id,
     )
+
+
+def _of_azure(data: Mapping[str, str], where: str) -> Credentials | Refusal:
+    """An account's key, a shared access signature, or a bearer token."""
+    given = [
+        key for key in (names.SECRET_ACCOUNT_KEY, names.SECRET_SAS_TOKEN, names.SECRET_TOKEN) if key in data
+    ]
+    if len(given) != 1:
+        several = f"has {' and '.join(given)}, of which one counts" if given else "has none of them"
+        return _incomplete(
+            f"{where} {several}: leave in it either {names.SECRET_ACCOUNT_KEY}, a key of the storage account, or "
+            f"{names.SECRET_SAS_TOKEN}, a shared access signature, or {names.SECRET_TOKEN}, an access token"
+        )
+    value = _value(data, given[0])
+    if given[0] == names.SECRET_ACCOUNT_KEY:
+        try:
+            account_key(value)
+        except ValueError as error:
+            return _incomplete(
+                f"{where} has an {names.SECRET_ACCOUNT_KEY} that cannot be used ({error}): copy it anew (az storage "
+                "account keys list)"
+            )
+        return Credentials(access_key_id="", secret_access_key=value)
+    shared = given[0] == names.SECRET_SAS_TOKEN
+    token = value.removeprefix("?")
+    if not token or not _PLAIN.fullmatch(token) or is_shared_access(token) is not shared:
+        form = "the query of the URL, from sv= on, with its sig=" if shared else "without 'Bearer' before it"
+        return _incomplete(f"{where} has no usable {given[0]}: write it as Azure gives it, {form}")
+    return Credentials(access_key_id="", secret_access_key="", session_token=token)
 
 
 def _of_web(data: Mapping[str, str], where: str) -> Credentials | Refusal:

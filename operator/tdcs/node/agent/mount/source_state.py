@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from tdcs.api.source_uri import WEB_SCHEMES, parse_source_uri
+from tdcs.api.source_uri import CLOUD_SCHEMES, WEB_SCHEMES, parse_source_uri
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
 from tdcs.model.agent_state import FileFailure, SourceAccess
 from tdcs.node.agent.backoff import FIRST_SECONDS, pause
 from tdcs.node.agent.mount.bucket_source import BucketReader
-from tdcs.node.agent.mount.google_source import GoogleReader
+from tdcs.node.agent.mount.cloud_source import CloudReader
 from tdcs.node.agent.mount.peer_book import Patience
 from tdcs.node.agent.mount.request_window import PatientReader, RequestWindow
 from tdcs.node.agent.mount.source_pieces import (
@@ -222,8 +222,8 @@ def open_source(access: SourceAccess) -> SourceReader:
         source = parse_source_uri(access.uri)
         if source.scheme == "file":
             return FolderReader(source.folder)
-        if source.scheme == "gs":
-            return GoogleReader(access, source)
+        if source.scheme in CLOUD_SCHEMES:
+            return CloudReader(access, source)
         return WebReader(access) if source.scheme in WEB_SCHEMES else BucketReader(access, source)
     except ValueError as error:
         raise SourceFailureError("SourceAway", f"this agent cannot read the source: {error}") from error

@@ -112,6 +112,53 @@ async def test_temporary_keys_without_their_token_are_refused_with_a_sentence() 
     assert "sessionToken" in empty.message
 
 
+AZURE = {"uri": "az://pictures/data", **NAMED}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"accountKey": "a2V5"}, Credentials(access_key_id="", secret_access_key="a2V5")),
+        (
+            {"sasToken": "?sv=2022-11-02&sp=rl&sig=a%2Fb%3D"},
+            Credentials(
+                access_key_id="", secret_access_key="", session_token="sv=2022-11-02&sp=rl&sig=a%2Fb%3D"
+            ),
+        ),
+        ({"token": "ey.J.x"}, Credentials(access_key_id="", secret_access_key="", session_token="ey.J.x")),
+    ],
+)
+async def test_a_container_is_read_with_a_key_a_signature_or_a_token(
+    values: dict[str, str], expected: Credentials
+) -> None:
+    api = SecretApi(secret(**values))
+    assert await read_credentials(context=context(api), namespace="n", spec=spec(**AZURE)) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"accessKeyId": "a", "secretAccessKey": "hidden"}, "has none of them"),
+        (
+            {"accountKey": "hidden", "sasToken": "sv=1&sig=hidden"},
+            "has accountKey and sasToken, of which one counts",
+        ),
+        ({"accountKey": "hidden!"}, "accountKey that cannot be used (it is no base64)"),
+        ({"accountKey": ""}, "accountKey that cannot be used (it is empty)"),
+        ({"sasToken": "hidden"}, "no usable sasToken"),
+        ({"sasToken": "sv=1&sig=hidden words"}, "no usable sasToken"),
+        ({"token": "Bearer hidden"}, "no usable token"),
+        ({"token": "sv=1&sig=hidden"}, "no usable token"),
+    ],
+)
+async def test_what_shows_nothing_to_a_container_is_refused_with_a_sentence(
+    values: dict[str, str], said: str
+) -> None:
+    found = await refusal(secret(**values), **AZURE)
+    assert (found.reason, said in found.message) == ("SecretIncomplete", True), found.message
+    assert "hidden" not in found.message
+
+
 GOOGLE = {"uri": "gs://bucket/data", **NAMED}
 
 

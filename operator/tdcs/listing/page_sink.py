@@ -1,0 +1,24 @@
+"""Which kind of page the store of a source gives."""
+
+from collections.abc import Callable
+from functools import partial
+
+from tdcs.api.source_uri import SourceUri
+from tdcs.listing.azure_page import AzurePage
+from tdcs.listing.google_page import GooglePage
+from tdcs.listing.listed_page import ListedPage
+
+
+def page_sink(uri: SourceUri, prefix: bytes, *, after: bytes = b"") -> Callable[[], ListedPage]:
+    """What gives an empty sink for a page of a source.
+
+    Args:
+        prefix: what all keys begin with.
+        after: the key behind which the listing goes on.
+    """
+    match uri.scheme:
+        case "gs":
+            return partial(GooglePage, prefix, after=after)
+        case "az":
+            return partial(AzurePage, prefix)
+    return partial(ListedPage, prefix)
