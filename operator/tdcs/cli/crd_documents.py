@@ -127,7 +127,12 @@ KINDS: tuple[DocumentedKind, ...] = (
                 type="date",
                 priority=1,
             ),
-            Column("Source", ".spec.source.uri", "Where it is at home.", priority=1),
+            Column(
+                "Source",
+                ".spec.source['uri','datasetRef']",
+                "Where it is at home, or the Dataset of another namespace whose source it reads.",
+                priority=1,
+            ),
             Column("Cache", ".spec.cacheClusterRef.name", "Its CacheCluster.", priority=1),
             _MESSAGE,
         ),

@@ -2,6 +2,10 @@
 
 Pages of one bucket come one after the other. A large one is split into ranges of keys, of which several are listed at a
 time; that takes a store whose names come in order, as S3 promises. One of which they do not is listed as one range.
+
+Some gateways make an ETag of something that is another one in each answer. By such tags every listing would be a new
+version, of which everything is loaded anew. So the first names are asked for twice; where only their ETags differ,
+files are known by length and time instead.
 """
 
 from __future__ import annotations
@@ -41,15 +45,24 @@ _FOLDERS_TOO_MANY: Final = 4
 """Folders count exactly only when all names are in order. While they come, so many times the limit may be counted."""
 
 
+_COMPARED: Final = 100
+"""Names at the beginning of which the tags are asked for twice."""
+
 _TRIES: Final = 20
 """Of each page but the first one: a store may be away for some five minutes in the middle of a listing, which then
 goes on where it was."""
 
 _Found = TypeVar("_Found")
+_Files = dict[bytes, tuple[int, bytes]]
+"""Lengths and tags of files by their paths."""
 
 
 class UnorderedError(Exception):
     """A store gives names in no order: ranges of keys say nothing of it."""
+
+
+class UnsteadyTagsError(Exception):
+    """A store names another ETag of an object each time that it lists it, although the object stays the same."""
 
 
 @dataclass(eq=False, slots=True)
@@ -98,10 +111,14 @@ class BucketListing:
     _prefix: bytes = field(init=False)
     _count: LimitCount = field(init=False)
     _folders: int = field(default=0, init=False)
+    _in_order: bool = field(default=True, init=False)
+    _by_time: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._uri = parse_source_uri(self.source.uri)
         self._prefix = f"{self._uri.path}/".encode() if self._uri.path else b""
+        # No page of Azure's begins behind a key, only where another one ended.
+        self._in_order = self._uri.scheme != "az"
         self._begin()
 
     async def run(self) -> ManifestBuilder:
@@ -124,25 +141,29 @@ class BucketListing:
     async def _list(self) -> ManifestBuilder:
         timeout = aiohttp.ClientTimeout(total=_PAGE_SECONDS, sock_connect=_CONNECT_SECONDS)
         async with open_session(timeout, connections=self.lanes, ca_bundle=self.source.ca_bundle) as session:
-            builder = self.builder()
-            try:
-                if (
-                    self._uri.scheme == "az"
-                ):  # no page of it begins behind a key, only where another one ended
-                    await self._in_turn(session, builder)
-                else:
-                    await self._go_on(session, builder)
-            except LimitExceededError:
-                self._end()
-                raise
-            except UnorderedError:
-                self._end()
-                _log.warning(
-                    "%s names its objects in no order: they are listed one after the other", self.source.uri
-                )
-                self._begin()
+            while True:
                 builder = self.builder()
-                await self._in_turn(session, builder)
+                try:
+                    await (self._go_on if self._in_order else self._in_turn)(session, builder)
+                    break
+                except LimitExceededError:
+                    self._end()
+                    raise
+                except UnorderedError:
+                    _log.warning(
+                        "%s names its objects in no order: they are listed one after the other",
+                        self.source.uri,
+                    )
+                    self._in_order = False
+                except UnsteadyTagsError:
+                    _log.warning(
+                        "%s names another ETag of the same object in each listing: files are known by their length and "
+                        "the time of their last change",
+                        self.source.uri,
+                    )
+                    self._by_time = True
+                self._end()
+                self._begin()
         self._end()
         return builder
 
@@ -186,16 +207,17 @@ class BucketListing:
 
     async def _in_ranges(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
         requests = self._requests(session)
-        page, token = await requests.page("", page_sink(self._uri, self._prefix))
+        page, token = await requests.page("", self._sink())
         if not page.in_order:
             raise UnorderedError
+        await self._require_steady_tags(session, page)
         self._take(page, builder, FolderCounter())
         if not token:
             return
         keys = [KeyRange(after=page.last)]
         if self.lanes > 1 and page.last:
             keys = split(await self._borders(session), behind=page.last, lanes=self.lanes)
-        if self.progress is not None:
+        if self.progress is not None and not self._by_time:  # nothing of it says by which tags it was listed
             first = _noted(page, number=0, ended=False, whole=False)
             self.progress.begin([each.after for each in keys], first)
         ranges = [_Range(number, each) for number, each in enumerate(keys)]
@@ -233,7 +255,7 @@ class BucketListing:
         """List what is left of a range. Raises UnorderedError."""
         keys, empty = each.keys, 0
         while True:
-            sink = page_sink(self._uri, self._prefix, after=each.last)
+            sink = self._sink(after=each.last)
             page, token = await requests.page(token, sink)
             if page.first and (not page.in_order or page.first <= each.last):
                 raise UnorderedError
@@ -253,19 +275,43 @@ class BucketListing:
 
     def _note(self, page: ListedPage, *, number: int, ended: bool, whole: bool) -> None:
         """Have another process find what came, if this one is killed."""
-        if self.progress is not None:
+        if self.progress is not None and not self._by_time:
             self.progress.add(_noted(page, number=number, ended=ended, whole=whole))
 
     async def _in_turn(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
         """List a store of which nothing is known of the order of names."""
         requests, token, empty, folders = self._requests(session), "", 0, FolderCounter()
         while True:
-            page, token = await requests.page(token, page_sink(self._uri, self._prefix))
+            is_first = not token
+            page, token = await requests.page(token, self._sink())
+            if is_first:
+                await self._require_steady_tags(session, page)
             self._take(page, builder, folders)
             empty = 0 if page.first else empty + 1
             if not token:
                 return
             self._require_names(empty)
+
+    async def _require_steady_tags(self, session: aiohttp.ClientSession, first: ListedPage) -> None:
+        """Compare the tags of a listing's first page with those that the store names now. Raises UnsteadyTagsError."""
+        if self._by_time or self._uri.scheme != "s3" or not first.files:
+            return
+        now = await self._first_files(session)
+        if not (changed := _changed(_by_path(first), now)):
+            return
+        before = await self._first_files(session, by_time=True)
+        changed &= _changed(now, await self._first_files(session))
+        after = await self._first_files(session, by_time=True)
+        if any(before.get(path) == after.get(path) is not None for path in changed):
+            raise UnsteadyTagsError
+
+    async def _first_files(self, session: aiohttp.ClientSession, *, by_time: bool = False) -> _Files:
+        requests = self._requests(session, names=_COMPARED)
+        page, _ = await requests.page("", page_sink(self._uri, self._prefix, by_time=by_time))
+        return _by_path(page)
+
+    def _sink(self, *, after: bytes = b"") -> Callable[[], ListedPage]:
+        return page_sink(self._uri, self._prefix, after=after, by_time=self._by_time)
 
     async def _borders(self, session: aiohttp.ClientSession) -> list[bytes]:
         """Prefixes of keys, from as deep as it takes to have some for each lane. A store that does not group names has
@@ -297,6 +343,7 @@ class BucketListing:
         after: bytes = b"",
         prefix: bytes | None = None,
         delimiter: str = "",
+        names: int | None = None,
         tries: int | None = None,
     ) -> PageRequests:
         return PageRequests(
@@ -308,6 +355,7 @@ class BucketListing:
             after=after.decode(),
             delimiter=delimiter,
             encoded=True,
+            names=names,
             tries=_TRIES if delimiter else tries,
         )
 
@@ -340,6 +388,19 @@ class BucketListing:
                 remedy="See what is wrong with the store, or name a folder with files in spec.source.uri",
                 path=self.path,
             )
+
+
+def _by_path(page: ListedPage) -> _Files:
+    return {file.path: (file.length, file.tag) for file in page.files}
+
+
+def _changed(before: _Files, after: _Files) -> set[bytes]:
+    """Files with another tag and the same length."""
+    return {
+        path
+        for path, (length, tag) in after.items()
+        if path in before and before[path][0] == length and before[path][1] != tag
+    }
 
 
 def _noted(page: ListedPage, *, number: int, ended: bool, whole: bool) -> Page:

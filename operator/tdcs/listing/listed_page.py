@@ -39,6 +39,7 @@ class ListedPage:
 
     Args:
         prefix: what all keys begin with; paths follow behind it.
+        by_time: whether ETags say nothing, so that the time of its last change tells what a file is.
 
     Attributes:
         files: without those that stand for folders.
@@ -49,13 +50,14 @@ class ListedPage:
             spell names as it is asked to.
     """
 
-    def __init__(self, prefix: bytes) -> None:
+    def __init__(self, prefix: bytes, *, by_time: bool = False) -> None:
         self.files: list[NamedFile] = []
         self.folders: list[bytes] = []
         self.first = self.last = b""
         self.in_order = True
         self.unspelled: list[bytes] = []
         self._prefix: Final = prefix
+        self._by_time: Final = by_time
         self._parts: list[bytes] = []
 
     def add(self, part: bytes) -> None:
@@ -76,7 +78,7 @@ class ListedPage:
         said = _COUNT.search(text)
         if said is not None and int(said[1]) > items + len(self.folders):
             raise PageError(f"a page that says that it names {int(said[1])} objects has {items}")
-        self.take(keys, sizes, _tags(text, items))
+        self.take(keys, sizes, _tags(text, items, by_time=self._by_time))
         if not encoded and _REPLACED in text:
             self.unspelled = [file.path for file in self.files if _REPLACED in file.path]
             self.files = [file for file in self.files if _REPLACED not in file.path]
@@ -104,14 +106,14 @@ class ListedPage:
             self.in_order = all(map(bytes.__lt__, keys, keys[1:]))
 
 
-def _tags(text: bytes, items: int) -> list[bytes]:
+def _tags(text: bytes, items: int, *, by_time: bool) -> list[bytes]:
     """The tag of each object of a page: its ETag, else the time of its last change, else nothing."""
     found = _TAG.findall(text)
-    if len(found) == items and all(tags := [_tag(each) for each in found]):
+    if not by_time and len(found) == items and all(tags := [_tag(each) for each in found]):
         return tags
     tags = []
     for item in text.split(_ITEM)[1:]:
-        etag, time = _TAG.search(item), _TIME.search(item)
+        etag, time = None if by_time else _TAG.search(item), _TIME.search(item)
         tags.append((_tag(etag[1]) if etag else b"") or (_time_tag(time[1]) if time else b""))
     return tags
 

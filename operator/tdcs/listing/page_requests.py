@@ -70,6 +70,7 @@ class PageRequests:
         after: of the first page: the key before its first one.
         delimiter: names are grouped by what they have up to it, behind the prefix.
         encoded: whether names come so spelled that XML can hold any of them.
+        names: in a page at most; None: as many as S3 gives.
         tries: of each page; None: few of the first one, before which nothing was done that would be lost.
     """
 
@@ -84,6 +85,7 @@ class PageRequests:
         after: str = "",
         delimiter: str = "",
         encoded: bool = False,
+        names: int | None = None,
         tries: int | None = None,
     ) -> None:
         self._session: Final = session
@@ -91,7 +93,12 @@ class PageRequests:
         self._uri: Final = uri
         self._path: Final = path
         self._request: Final = functools.partial(
-            page_request, names=PAGE, prefix=prefix, after=after, delimiter=delimiter, encoded=encoded
+            page_request,
+            names=names or PAGE,
+            prefix=prefix,
+            after=after,
+            delimiter=delimiter,
+            encoded=encoded,
         )
         self._tries: Final = tries
         self._pages = 0

@@ -9,16 +9,19 @@ from tdcs.listing.google_page import GooglePage
 from tdcs.listing.listed_page import ListedPage
 
 
-def page_sink(uri: SourceUri, prefix: bytes, *, after: bytes = b"") -> Callable[[], ListedPage]:
+def page_sink(
+    uri: SourceUri, prefix: bytes, *, after: bytes = b"", by_time: bool = False
+) -> Callable[[], ListedPage]:
     """What gives an empty sink for a page of a source.
 
     Args:
         prefix: what all keys begin with.
         after: the key behind which the listing goes on.
+        by_time: whether the ETags of an S3 store say nothing.
     """
     match uri.scheme:
         case "gs":
             return partial(GooglePage, prefix, after=after)
         case "az":
             return partial(AzurePage, prefix)
-    return partial(ListedPage, prefix)
+    return partial(ListedPage, prefix, by_time=by_time)

@@ -108,6 +108,45 @@ async def test_only_files_that_are_selected_are_part_of_the_version(folder: Mani
     assert found.totals.files == 1
 
 
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "in no order"])
+async def test_etags_that_are_others_in_each_listing_make_no_other_version(
+    folder: ManifestFolder, shuffled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = itertools.count()
+    # Of some objects alone: others, as gateways have them, were uploaded in one part.
+    store = BucketStore(
+        keys=names(300),
+        etag=lambda key: f'"{next(count) if key.endswith(b"7.jpg") else 1}"',
+        knows_start=False,
+    )
+    if shuffled:
+        store.shown = lambda keys: random.Random(len(keys)).sample(keys, len(keys))
+    async with serving(store):
+        digests = {
+            (await list_source(source=store.source, path=MOUNT, folder=folder)).digest for _ in range(3)
+        }
+    (digest,) = digests
+    manifest = folder.open(digest)
+    assert len(manifest) == 3000
+    assert {manifest.tag(file) for file in range(len(manifest))} == {"mtime-ms:1795341600000"}
+    assert sum("another ETag of the same object" in text for text in caplog.messages) == 3, "once a listing"
+
+
+async def test_objects_that_are_written_while_they_are_listed_keep_their_etags(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = itertools.count()
+    store = BucketStore(keys=names(2), etag=lambda _: f'"{next(count)}"')
+    time = store.page
+
+    def written(asked: Mapping[str, str]) -> bytes:
+        return time(asked).replace(b"2026-11-22T10:00:00", b"2026-11-22T10:00:%02d" % len(store.asked))
+
+    monkeypatch.setattr(store, "page", written)
+    _, manifest = await listed(store, folder)
+    assert all(manifest.tag(file).startswith('"') for file in range(len(manifest)))
+
+
 async def test_objects_that_stand_for_folders_are_no_files(folder: ManifestFolder) -> None:
     keys = [b"data/", b"data/a/", b"data/a/x", b"data/empty/", b"data/file-of-none"]
     store = BucketStore(keys=keys, size=lambda key: 0 if key.endswith((b"/", b"none")) else 5)
