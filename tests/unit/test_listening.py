@@ -11,6 +11,7 @@ from tdcs.control.operator.cache_factory import agent_addresses
 from tdcs.engine.operator_client import OperatorClient
 from tdcs.listening import at, listen
 from tdcs.model.cache_engine import WorkerInfo
+from tdcs.trust.metrics_server import serve_health
 from tdcs_scheduler.main import _listen
 
 needs_ipv6 = pytest.mark.skipif(
@@ -38,6 +39,17 @@ def test_without_ipv6_a_port_is_served_over_ipv4(monkeypatch: pytest.MonkeyPatch
 
     with listen(port=0) as listener:
         assert listener.family == socket.AF_INET
+
+
+@needs_ipv6
+def test_health_and_metrics_are_served_where_ipv6_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are sockets of the family then, and no address that they can be bound to."""
+    monkeypatch.setattr("tdcs.listening._has_address", lambda: False)
+
+    with serve_health(lambda: True, port=0, trouble="") as port:
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("::1", port), timeout=60)
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import select
-import socket
 import socketserver
 import ssl
 import threading
@@ -15,6 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import make_wsgi_app
 from prometheus_client.registry import Collector
 
+from tdcs.listening import listen
 from tdcs.trust.contexts import caller_from
 from tdcs.trust.rights import METRICS_CALLERS
 
@@ -100,7 +100,6 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     daemon_threads = True
 
     def __init__(
@@ -114,16 +113,12 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self._tls: Final = tls
         self._handshake_seconds: Final = handshake_seconds
         self._places: Final = threading.BoundedSemaphore(MOST_CALLERS)
-        super().__init__(("", port), _Handler)
-        self.set_app(app)
-
-    def server_bind(self) -> None:
-        """As WSGIServer's, but for all addresses of both kinds, and without asking for the machine's name."""
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = "", int(self.server_address[1])
+        super().__init__(("", port), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listen(port=port, backlog=self.request_queue_size)
+        self.server_name, self.server_port = "", int(self.socket.getsockname()[1])
         self.setup_environ()
+        self.set_app(app)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Begin a thread for a caller, while there is a place."""
