@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.programs.bucket_store import BucketStore, serving
@@ -22,6 +23,8 @@ from tdcs.listing.lister import ProcessLister
 from tdcs.listing.one_listing import list_both, list_source
 from tdcs.listing.page_requests import PageError
 from tdcs.listing.result import Listed
+from tdcs.listing.source_keys import SourceKeys
+from tdcs.listing.source_probe import probe
 from tdcs.model.cache_engine import KeysRefusedError, LimitExceededError, SourceError
 from tdcs.model.listing_limit import ListingLimit, LossLimit, SourcesSize
 from tdcs.model.manifest import Manifest
@@ -106,6 +109,25 @@ async def test_only_files_that_are_selected_are_part_of_the_version(folder: Mani
         found = await list_source(source=source, path=MOUNT, folder=folder)
     assert paths(folder.open(found.digest)) == [b"train/a.jpg"]
     assert found.totals.files == 1
+
+
+async def test_keys_that_may_list_one_prefix_only_are_enough(folder: ManifestFolder) -> None:
+    """As teams that share a bucket have them: `s3:prefix` is a condition of what they may list."""
+    store = BucketStore(keys=[*names(300), b"other/secret"])
+    answer, refused = store.answer, list[str]()
+
+    async def strict(request: web.Request) -> web.Response:
+        if request.method != "GET" or not request.query.get("prefix", "").startswith("data/"):
+            refused.append(f"{request.method} {request.path_qs}")
+            return web.Response(status=403, body=b"<Error><Code>AccessDenied</Code></Error>")
+        return await answer(request)
+
+    store.answer = strict  # type: ignore[method-assign]
+    async with serving(store):
+        await probe(store.source, path=None)
+        assert await SourceKeys()(store.source, namespace="team")
+        found = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert (found.totals.files, refused) == (3000, [])
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "in no order"])
