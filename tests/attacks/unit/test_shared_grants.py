@@ -1,0 +1,129 @@
+"""The victim's source by its sharing: a grant that nobody gave, one that was taken back, more than one gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.attacks.unit.victim import ATTACKER, MB, VICTIM, cluster, forged, reason
+from tests.unit.control.cluster import Cluster
+
+from tdcs.api import names
+from tdcs.model.kube_objects import Object
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PERSISTENT_VOLUMES
+
+__all__ = ["cluster"]
+
+REFERENCE = {"datasetRef": {"namespace": VICTIM[0], "name": VICTIM[1]}}
+CONSENT = {"namespaces": ["stranger"]}
+
+
+async def share(cluster: Cluster, *grants: Object) -> None:
+    """The victim shares its source in this way, and in no other."""
+    await cluster.change(DATASETS, VICTIM[1], sharedWith=list(grants))
+
+
+async def put_reference(cluster: Cluster, *, metadata: Object | None = None, **more: Any) -> None:
+    """The attacker's Dataset of the victim's source by a reference."""
+    namespace, name = ATTACKER
+    spec = {"source": REFERENCE, **more.pop("spec", {})}
+    await cluster.server.create(
+        DATASETS,
+        obj={
+            "apiVersion": names.API_VERSION,
+            "kind": "Dataset",
+            "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
+            "spec": spec,
+            **more,
+        },
+    )
+
+
+def status(cluster: Cluster) -> Object:
+    return dict(cluster.server.store(DATASETS)[ATTACKER].get("status") or {})
+
+
+async def until_ready(cluster: Cluster) -> None:
+    await cluster.until(lambda: status(cluster).get("state") == "Ready")
+
+
+def has_volume(cluster: Cluster) -> bool:
+    volume = names.volume_name(namespace=ATTACKER[0], dataset=ATTACKER[1])
+    return ("", volume) in cluster.server.store(PERSISTENT_VOLUMES)
+
+
+@pytest.mark.parametrize("place", ["status", "annotation", "own spec"])
+async def test_a_grant_that_the_attacker_writes_grants_nothing(cluster: Cluster, place: str) -> None:
+    grant = {"sharedWith": [CONSENT]}
+    match place:
+        case "status":
+            await put_reference(cluster, status={**forged(cluster), **grant, "claimName": ATTACKER[1]})
+        case "annotation":
+            marks = {"annotations": {"tdcs.io/shared-with": "stranger", "tdcs.io/sharedWith": "stranger"}}
+            await put_reference(cluster, metadata=marks)
+        case _:
+            await put_reference(cluster, spec=grant)
+    await reason(cluster, {"NotShared"})
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+async def test_a_grant_in_the_victims_status_grants_nothing(cluster: Cluster) -> None:
+    """As one would have it who may write statuses in the victim's namespace."""
+    await cluster.server.merge(
+        DATASETS, name=VICTIM[1], namespace=VICTIM[0], patch={"status": {"sharedWith": [CONSENT]}}
+    )
+    await put_reference(cluster)
+    await reason(cluster, {"NotShared"})
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_a_grant_that_was_taken_back_leaves_no_volume(cluster: Cluster, restarted: bool) -> None:
+    await share(cluster, CONSENT)
+    await put_reference(cluster)
+    await until_ready(cluster)
+    assert has_volume(cluster)
+    if restarted:
+        await cluster.stop()
+    await share(cluster)
+    if restarted:
+        await cluster.start()
+    await cluster.until(lambda: not has_volume(cluster))
+    await reason(cluster, {"NotShared"})
+    await cluster.until(lambda: cluster.condition("Ready")["status"] == "True")
+
+
+async def test_no_path_outside_of_the_grant_is_had_by_naming_it(cluster: Cluster) -> None:
+    cluster.engine.sources["s3://pictures"] = {"a": MB, "train/b": 2 * MB, "train-c": 4 * MB}
+    await cluster.annotate(VICTIM[1], refresh="1")
+    await cluster.until(lambda: cluster.status()["totalBytes"] == 7 * MB)
+    await share(cluster, {**CONSENT, "paths": ["train"]})
+    await put_reference(cluster, spec={"preload": {"paths": ["a", "train-c", "train"]}})
+    await cluster.until(lambda: status(cluster).get("loadedBytes") == 2 * MB)
+    assert (status(cluster)["totalFiles"], status(cluster)["wantedBytes"]) == (1, 2 * MB)
+    assert "no file under 'a', 'train-c'" in status(cluster)["message"], "as if it were not there"
+
+
+async def test_what_is_shared_counts_against_the_quota_of_who_reads_it(cluster: Cluster) -> None:
+    labels = {"kubernetes.io/metadata.name": ATTACKER[0]}  # as the API server labels it
+    cluster.server.store(NAMESPACES)["", ATTACKER[0]]["metadata"]["labels"] = labels
+    quota = {
+        "name": "strangers",
+        "bytes": 1000,
+        "namespaceSelector": {"matchLabels": labels},
+    }
+    await cluster.server.merge(
+        CACHE_CLUSTERS,
+        name=names.DEFAULT_CACHE_CLUSTER,
+        namespace=names.SYSTEM_NAMESPACE,
+        patch={"spec": {"quotas": [quota]}},
+    )
+    await share(cluster, CONSENT)
+    await put_reference(cluster)
+    await cluster.until(
+        lambda: any(
+            one["type"] == names.GRANTED and one["status"] == "False" and "strangers" in one["message"]
+            for one in status(cluster).get("conditions", ())
+        )
+    )
+    assert cluster.status()["loadedBytes"] == MB, "the victim's own stays"
+    assert cluster.condition(names.GRANTED)["status"] == "True"
