@@ -150,6 +150,11 @@ class Kube:
         # In a list the server leaves these out of the items; as single objects they have them.
         return [{"apiVersion": resource.api_version, "kind": kind, **item} for item in items]
 
+    def table(self, kind: str, *, namespace: str) -> Object:
+        """The objects of a namespace as the API server prints them, the columns of `-o wide` among them."""
+        path = self.resource(kind).path(namespace=namespace)
+        return self._send("GET", path, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+
     def patch(
         self,
         kind: str,
