@@ -105,11 +105,18 @@ class FactsStore:
             known: says what some of them are, which are no files of their own.
         """
 
-        def raw(identity: int) -> bytes:
+        raws, ask, size = [], os.getxattr, _LAYOUT.size
+        for identity in ids:  # a million when an agent starts: nothing is called for each but the system
             facts = known(identity) if known is not None else None
-            return _packed(facts) if facts is not None else self._raw(f"{folder}/{identity}") or _NOTHING
-
-        raws = [raw(identity) for identity in ids]
+            if facts is not None:
+                raws.append(_packed(facts))
+                continue
+            path = f"{folder}/{identity}"
+            try:
+                raw: bytes | None = ask(path, _ATTRIBUTE)
+            except OSError as error:
+                raw = self._otherwise(path, error)
+            raws.append(raw if raw is not None and len(raw) == size and raw[0] == _FORMAT else _NOTHING)
         return np.frombuffer(b"".join(raws), dtype=FACTS)
 
     @property
@@ -133,12 +140,14 @@ class FactsStore:
 
     def _raw(self, file: int | str) -> bytes | None:
         try:
-            raw = os.getxattr(file, _ATTRIBUTE)
+            raw: bytes | None = os.getxattr(file, _ATTRIBUTE)
         except OSError as error:
-            if error.errno not in _NO_ATTRIBUTES:
-                return None
-            raw = self._from_index(file)
-        return raw if len(raw) == _LAYOUT.size and raw[0] == _FORMAT else None
+            raw = self._otherwise(file, error)
+        return raw if raw is not None and len(raw) == _LAYOUT.size and raw[0] == _FORMAT else None
+
+    def _otherwise(self, file: int | str, error: OSError) -> bytes | None:
+        """What the index says of a file without attributes; None when it cannot be asked."""
+        return self._from_index(file) if error.errno in _NO_ATTRIBUTES else None
 
     def _from_index(self, file: int | str) -> bytes:
         try:

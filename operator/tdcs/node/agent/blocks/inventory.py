@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.model.block_identity import mount_key, prints_of_blocks
+from tdcs.model.manifest import Manifest
+from tdcs.model.sorted_numbers import distinct, union
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.mount.block_ledger import Ledger
@@ -34,6 +36,9 @@ _MOST_SECONDS: Final = 3.0
 within 5 s, with the second until somebody looks at the folders' times, and what is then made of it."""
 _AT_ONCE: Final = 1 << 16
 """Files that are asked at a time what they are."""
+_COMPARED_FOR_ONE: Final = 64
+"""Blocks of a version whose prints are made in the time that it takes to ask one file."""
+_COMPARED_AT_ONCE: Final = 1 << 20
 
 NOBODY: Final = b""
 """Owner of files that do not say what they are."""
@@ -230,12 +235,12 @@ class Inventory:
         spooled = rows["number"][known & (rows["place"] == Place.SPOOL)]
         registered = rows["number"][known & (rows["place"] == Place.WORKER)]
         registered = self._without_others(ledger, spooled=spooled, registered=registered)
-        adopted = self._adopt(mount, ledger, rows, fresh, here=np.union1d(spooled, registered))
+        adopted = self._adopt(mount, ledger, rows, fresh, here=union(spooled, registered))
         with mount.lock:
             if mount.ledger is not ledger:  # it is looked at again
                 self.require()
                 return np.asarray(rows["number"] < 0)
-            appeared = ledger.observe(spooled=np.union1d(spooled, adopted), registered=np.unique(registered))
+            appeared = ledger.observe(spooled=union(spooled, adopted), registered=distinct(registered))
             ids = ledger.manifest.block_ids[appeared].tolist()
             in_spool = ledger.spooled_of(appeared)
         if ids:
@@ -255,7 +260,7 @@ class Inventory:
 
     def _without_others(self, ledger: Ledger, *, spooled: Numbers, registered: Numbers) -> Numbers:
         """The registered blocks without those of which the spool has another file: the worker has to take that one."""
-        both = np.intersect1d(spooled, registered)
+        both = np.intersect1d(distinct(spooled), distinct(registered), assume_unique=True)
         others = [n for n in both.tolist() if self._disk.differs(int(ledger.manifest.block_ids[n]))]
         return np.setdiff1d(registered, np.array(others, dtype=np.int64)) if others else registered
 
@@ -265,6 +270,7 @@ class Inventory:
         """Give files that are blocks of the version under other ids the right ones; the blocks."""
         candidates = fresh[rows["number"][fresh] == NEW]
         rows["number"][candidates] = NONE
+        candidates = candidates[_may_be_of(ledger.manifest, rows["print"][candidates])]
         taken = set(here.tolist()) if len(candidates) else set[int]()
         adopted: list[int] = []
         refused = self._disk.refused.of(mount.path)
@@ -294,7 +300,7 @@ class Inventory:
         if adopted:
             _log.info("%d blocks of %s lay here under other ids", len(adopted), mount.path)
             self._again = True
-        return np.unique(np.array(adopted, dtype=np.int64))
+        return distinct(np.array(adopted, dtype=np.int64))
 
     def _note(self, rows: Rows, strange: Mask) -> None:
         strangers = rows[strange]
@@ -306,6 +312,18 @@ class Inventory:
         # Of two files with one id the spool's is read.
         registered = np.setdiff1d(registered, believed["name"][believed["place"] == Place.SPOOL])
         self._disk.believe(all_but={*spooled.tolist(), *registered.tolist()})
+
+
+def _may_be_of(manifest: Manifest, printed: npt.NDArray[np.uint64]) -> Mask:
+    """Whether files with these prints can be blocks of a version: for most, to ask each file again takes longer than to
+    compare its print with those of all blocks."""
+    if manifest.blocks > len(printed) * _COMPARED_FOR_ONE:
+        return np.ones(len(printed), dtype=np.bool_)
+    found = np.zeros(len(printed), dtype=np.bool_)
+    for begin in range(0, manifest.blocks, _COMPARED_AT_ONCE):
+        blocks = np.arange(begin, min(begin + _COMPARED_AT_ONCE, manifest.blocks), dtype=np.int64)
+        found |= np.isin(printed, prints_of_blocks(manifest, blocks), kind="sort")
+    return found
 
 
 def _keys(rows: Rows) -> npt.NDArray[np.int64]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tdcs.model.block_identity import BlockIdentity
 from tdcs.node.agent.disk.large_file_folders import OPEN, LargeFileFolders, StoredFile
@@ -102,13 +103,16 @@ class LargeFiles:
     def __contains__(self, block: object) -> bool:
         return block in self._places
 
-    def ids(self) -> list[int]:
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def ids(self) -> npt.NDArray[np.int64]:
         """Of all blocks that are here. What others have removed is forgotten."""
         with self._lock:
             lying = self.folders.file_names()
             for name in [name for name in self._files if name not in lying]:
                 self._drop_entries(self._files[name])
-            return list(self._places)
+            return np.fromiter(self._places, dtype=np.int64, count=len(self._places))
 
     def facts_of(self, block: int) -> FileFacts | None:
         with self._lock:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from tdcs.api import names
 from tdcs.model.block_identity import BlockIdentity
+from tdcs.model.sorted_numbers import union
 from tdcs.node.agent.disk.file_names import Done, FileNames, WrittenFile
 from tdcs.node.agent.disk.large_files import LargeFiles, OpenedBlock
 from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
@@ -302,14 +303,13 @@ class Disk:
 
     def facts_at(self, place: Place, ids: Iterable[int]) -> Facts:
         """What files in a folder say of themselves."""
-        known = self.large.facts_of if place is Place.SPOOL else None
+        known = self.large.facts_of if place is Place.SPOOL and len(self.large) else None
         return self.facts.read_many(str(self._folders[place]), ids, known=known)
 
     def ids_at(self, place: Place) -> Ids:
         """Names in a folder, ascending."""
         found = _ids(self._folders[place])
-        large = self.large.ids() if place is Place.SPOOL else ()
-        return np.union1d(found, np.array(large, dtype=np.int64)) if large else found
+        return union(found, self.large.ids()) if place is Place.SPOOL else found
 
     def adopt(self, place: Place, name: int, *, block: int) -> None:
         """Put a file that is a block, by what it says of itself, into the spool under the block's id.
@@ -387,7 +387,11 @@ class Disk:
                         continue
                     try:
                         with suppress(FileNotFoundError):
-                            if place is not Place.SPOOL or not self.large.drop(name):
+                            if (
+                                place is not Place.SPOOL
+                                or name not in self.large
+                                or not self.large.drop(name)
+                            ):
                                 os.unlink(str(name), dir_fd=folder)
                         gone.append(name)
                     except OSError as error:

@@ -72,7 +72,7 @@ def _look_through(disk: Disk, *, since: int) -> Looked:
 def _look_through_large(disk: Disk, *, since: int) -> tuple[int, int]:
     """The same for blocks that lie with others in one file each; how many were compared, and dropped."""
     compared = dropped = 0
-    for block in disk.large.ids():
+    for block in disk.large.ids().tolist():
         facts, opened = disk.large.facts_of(block), None
         if facts is None or facts.era < since:
             continue

@@ -22,6 +22,7 @@ from tdcs.model.block_identity import same_blocks
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
 from tdcs.model.printable_text import printable
+from tdcs.model.sorted_numbers import union
 from tdcs.node.agent.mount import slot_counts as kinds
 from tdcs.node.agent.mount.assigned_blocks import AssignedBlocks
 from tdcs.node.agent.mount.block_rows import (
@@ -276,7 +277,7 @@ class Ledger:
     def observe(self, *, spooled: Numbers, registered: Numbers) -> Numbers:
         """What the look has found, as numbers of blocks; those that appeared since the one before it."""
         rows = self._rows
-        found = np.union1d(spooled, registered).astype(np.int64)
+        found = union(spooled, registered)
         rows.have(found)
         seen = np.zeros(len(rows), dtype=np.uint16)
         seen[rows.of(np.asarray(spooled, dtype=np.int64))] |= np.uint16(SPOOL)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tdcs.model import slots
 from tdcs.model.agent_state import NO_SLOTS, Peer
+from tdcs.model.sorted_numbers import union
 from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.mount.block_rows import Mask, Numbers
 from tdcs.node.agent.mount.transfer_limits import Rate
@@ -58,7 +59,7 @@ class PeerBlocks:
         """These too; ascending."""
         if len(blocks):
             self._gone.difference_update(blocks.tolist() if self._gone else ())
-            self._blocks = np.union1d(self._blocks, blocks)
+            self._blocks = union(self._blocks, blocks)
 
     def remove(self, block: int) -> None:
         self._gone.add(block)
