@@ -1,4 +1,5 @@
-"""A disk under load: blocks come from a source, a peer and reads, are dropped and come again, while others sync."""
+"""A disk under load: blocks come from a source, a peer and reads, large files are filled extent by extent, blocks are
+dropped and come again, while others sync."""
 
 from __future__ import annotations
 
@@ -14,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version
+import xxhash
+from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version, own_version
 from tests.support.waiting import eventually
 
-from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer, SourceAccess
+from tdcs.model.block_identity import identity_of
+from tdcs.model.file_blocks import Cut
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.disk_room import Room
+from tdcs.node.agent.disk.partial_file import BusyError
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
@@ -27,19 +32,25 @@ from tdcs.node.agent.mount.transfer_limits import InFlight
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
 from tdcs.node.agent.transfer.read_fills import ReadFills
 from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, PIECE_BYTES, SourcePuller
+from tdcs.node.extents import extent_place
 from tdcs.node.wire.frames import PART_BYTES, News, SourceWanted
 
 LANES = 6
 LOADED, GIVEN, READ = "/datasets/loaded", "/datasets/given", "/datasets/read"
+LARGE = "/datasets/large"
+EXTENT = 1 << 16
+"""Bytes of an extent of the large files: each is filled by some ten writes of the disk."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What is loaded from a source, from a peer and by reads: versions of three mounts, and their blocks by id."""
+    """What is loaded from a source, from a peer and by reads, and files of several extents: versions of four mounts,
+    and their blocks by id."""
 
     loaded: Version
     given: Version
     read: Version
+    large: Version
     blocks: Mapping[int, bytes]
 
 
@@ -60,7 +71,19 @@ def sources(work: Path, *, seed: int) -> Sources:
         version = folder_version(folder, store=work / "manifests", mount=mount, first_ids=first)
         versions.append(version)
         blocks |= {first[name]: content for name, content in files.items()}
-    return Sources(loaded=versions[0], given=versions[1], read=versions[2], blocks=blocks)
+    large = {f"large/{number}": rng.randbytes((3 + number) * EXTENT + 100 * number) for number in range(4)}
+    folder = fill(work / "source-large", large)
+    cut = own_version(
+        large,
+        folder=work / "manifests",
+        source=SourceAccess(uri=f"file://{folder}"),
+        cut=Cut(EXTENT, EXTENT),
+        mount=LARGE,
+    )
+    for number, block in enumerate(cut.manifest.block_ids.tolist()):
+        begin, path = cut.manifest.offset(number), cut.manifest.file_path(cut.manifest.file_of(number))
+        blocks[block] = large[path.decode()][begin : begin + EXTENT]
+    return Sources(loaded=versions[0], given=versions[1], read=versions[2], large=cut, blocks=blocks)
 
 
 @contextmanager
@@ -94,6 +117,7 @@ class Load:
         self._given = self._mount(found.given, origin=NO_SLOTS, peers=(peer,))
         self._read = self._mount(found.read, origin=NO_SLOTS, parts=(), fill_bytes=1 << 30)
         self._blocks = found.blocks
+        self._large = found.large.manifest
         self._fills = ReadFills(disk=disk, room=self._room)
         self._puller = SourcePuller(
             disk=disk, room=self._room, stopped=self._stopped, in_flight=InFlight(IN_FLIGHT_BYTES)
@@ -106,10 +130,13 @@ class Load:
             self._read_parts,
             self._read_parts,
             self._drop,
+            self._write_extents,
+            self._write_extents,
+            self._drop_extents,
             self._sync,
         ]
         self._threads = [threading.Thread(target=each, daemon=True) for each in work]
-        self.dropped = {LOADED: 0, GIVEN: 0, READ: 0}
+        self.dropped = {LOADED: 0, GIVEN: 0, READ: 0, LARGE: 0}
 
     def run(self, *, seconds: float, drops: int) -> None:
         """For so long, and until so many blocks of each kind were dropped; what was begun is then ended."""
@@ -177,6 +204,44 @@ class Load:
                 self._disk.unspool(int(ledger.manifest.block_ids[number]))
                 mount.located(ledger, number, spooled=False, registered=False)
                 self.dropped[mount.path] += 1
+
+    def _write_extents(self) -> None:
+        """Fills large files, extent by extent in any order."""
+        rng = random.Random(self._rng.random())
+        while not self._stopped.wait(rng.random() * 0.01):
+            number = rng.randrange(self._large.blocks)
+            block = int(self._large.block_ids[number])
+            if block in self._disk.large:
+                continue
+            content = self._blocks[block]
+            with (
+                suppress(BusyError),  # the other one writes it, or its file is being copied
+                self._disk.create(block, place=extent_place(self._large, number)) as partial,
+            ):
+                half = len(content) // 2
+                partial.write(memoryview(content[half:]), offset=half)
+                partial.write(memoryview(content[:half]), offset=0)
+                self._disk.keep(
+                    partial,
+                    block=block,
+                    identity=identity_of(self._large, number),
+                    length=len(content),
+                    content_hash=xxhash.xxh3_64_intdigest(content),
+                )
+
+    def _drop_extents(self) -> None:
+        """Drops an extent now and then, more often of files that are whole: what is left of these is copied."""
+        rng = random.Random(self._rng.random())
+        while not self._stopped.wait(rng.random() * 0.05):
+            file = rng.randrange(len(self._large))
+            held = [
+                block
+                for block in self._large.block_ids[self._large.blocks_of(file)].tolist()
+                if block in self._disk.large
+            ]
+            whole = len(held) == len(self._large.blocks_of(file))
+            if held and (whole or rng.random() < 0.1):
+                self.dropped[LARGE] += self._disk.large.drop(rng.choice(held))
 
     def _sync(self) -> None:
         """As the kernel does with what is old, and other programs of the node with all that there is."""

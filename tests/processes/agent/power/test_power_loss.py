@@ -44,10 +44,16 @@ def test_no_block_is_wrong_after_any_of_many_power_cuts(tmp_path: Path) -> None:
     found = sources(tmp_path, seed=SEED)
     disk, until = loaded(tmp_path, found)
     wrong, right, removed = list[str](), 0, 0
+    kept, whole, parts = 0, 0, 0
     for number, folder in enumerate(cuts(disk, count=CUTS, seed=SEED, work=tmp_path, until=until)):
         tier = Disk(folder / "tier", boot="the next one")
         tier.prepare()
         here = {int(name): (tier.spool / name).read_bytes() for name in os.listdir(tier.spool)}
+        extents = extents_on(tier)
+        whole += len(os.listdir(tier.large.folders.whole))
+        parts += len(os.listdir(tier.large.folders.parts))
+        kept += len(extents)
+        here |= extents
         right += sum(content == found.blocks[block] for block, content in here.items())
         wrong += [
             f"cut {number}: block {block} has {len(content)} bytes, and should have {len(found.blocks[block])}"
@@ -58,3 +64,19 @@ def test_no_block_is_wrong_after_any_of_many_power_cuts(tmp_path: Path) -> None:
     assert not wrong, f"seed {SEED}: {len(wrong)} of {len(wrong) + right} blocks are wrong: {wrong[:5]}"
     assert not removed, "what is right was removed when the store was made ready again"
     assert right > CUTS, f"seed {SEED}: hardly anything of what was there was kept: {right} blocks"
+    assert kept > CUTS, f"seed {SEED}: hardly an extent of large files was kept: {kept}"
+    assert whole, f"seed {SEED}: no large file was whole when the power was cut"
+    assert parts, f"seed {SEED}: no large file was being filled when the power was cut"
+
+
+def extents_on(tier: Disk) -> dict[int, bytes]:
+    """What lies in large files, as a reader of the node gets it: by what their tables say, and of whole files all."""
+    found = {}
+    for block in tier.large.ids().tolist():
+        opened = tier.large.open(block)
+        assert opened is not None
+        try:
+            found[block] = os.pread(opened.fd, opened.length, opened.base)
+        finally:
+            os.close(opened.fd)
+    return found
