@@ -240,6 +240,12 @@ class Agent:
         found = self.mounts.get(mount)
         return None if found is None else found.source
 
+    def read_on(self, block: int) -> None:
+        """A pod of this node reads the block with this id and goes on from there; for the block service, in any
+        thread."""
+        for mount in list(self.mounts.values()):
+            mount.read_on(block)
+
     def keep_read(self, wanted: SourceWanted, content: memoryview) -> None:
         """Keep a piece that was read for a reader, where reads fill the cache; for the block service, in any thread."""
         found = self.mounts.get(wanted.mount)

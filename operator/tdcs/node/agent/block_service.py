@@ -72,11 +72,12 @@ class BlockRequests:
         return self._take(length)
 
     def another_read(self) -> BlockRequest | None:
-        """The next request, if all of it has come, and it is for blocks. Raises FrameError."""
+        """The next request, if all of it has come, and it is for blocks alone. Raises FrameError."""
         if len(self._come) < frames.REQUEST.size:
             return None
         length = self._length()
-        if len(self._come) < length or frames.REQUEST.unpack_from(self._come)[0] != frames.READ:
+        kind, flags, _ = frames.REQUEST.unpack_from(self._come)
+        if len(self._come) < length or kind != frames.READ or flags:
             return None
         return self._take(length)
 
@@ -148,6 +149,7 @@ class BlockService:
         journal: that the blocks belong to; callers of another one are refused.
         feed: answers requests for what became readable; may block for as long as it is asked to wait.
         read_source: reads what is nowhere in the cache, for readers; None refuses.
+        read_on: is told of blocks (their ids) that pods of this node have elsewhere and read on from.
         tls: gives the context of the time; every caller must show a certificate with a role then. None: plain TCP, and
             every caller is answered.
     """
@@ -159,12 +161,14 @@ class BlockService:
         journal: str,
         feed: Feed,
         read_source: ReadSource | None = None,
+        read_on: Callable[[int], None] = lambda block: None,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._disk: Final = disk
         self._journal: Final = journal
         self._feed: Final = feed
         self._read_source: Final = read_source
+        self._read_on: Final = read_on
         self._tls: Final = tls
         self._parts: Final = PartHashes()
         self._connections: Final = Connections[socket.socket](MOST_CONNECTIONS)
@@ -278,6 +282,11 @@ class BlockService:
             raise FrameError("the caller's role may not ask for this, or its certificate has ended")
         if request.kind == frames.READ:
             wanted = frames.parse_wanted(request.body)
+            if request.flags & frames.READ_ON:
+                for block, _, _ in wanted:
+                    self._read_on(block)
+                    channel.send(frames.PIECE.pack(block, -1, -1, 0))
+                return
             while len(wanted) < frames.MOST_READS and (another := requests.another_read()) is not None:
                 wanted += frames.parse_wanted(another.body)
             self._give(channel, wanted)

@@ -78,6 +78,7 @@ async def serving_agent(
             journal=settings.journal,
             feed=agent.feed,
             read_source=relay.read,
+            read_on=agent.read_on,
             tls=tls.server if tls is not None else None,
         )
         stack.callback(blocks.close)

@@ -5,7 +5,9 @@ Then requests follow one another, and may be sent before the answers to earlier 
 
 - READ: up to `MOST_READS` pieces of blocks. For each, in this order, a header (`Piece`) and the bytes; a block that is
   not here has the length -1 and no bytes. The hash is of the bytes that follow, so that whoever receives can check
-  them; that of a whole block is the one that was kept when it was written.
+  them; that of a whole block is the one that was kept when it was written. With the flag `READ_ON` nothing is asked
+  for: a pod of the giver's own node reads these blocks, which come from elsewhere. What the giver is loading goes on
+  from there, and it answers as if it had none of them.
 - SOURCE: a piece of a file that no agent has, which the giver reads from the mount's source for the asker; it keeps it
   only where reads fill the cache. The answer is that to one piece; when it cannot be had, the length is `REFUSED`, the
   size is that of the reason (text) that follows, and the hash is `CHANGED` or `UNREADABLE`. To an asker that set the
@@ -32,6 +34,8 @@ FORBIDDEN: Final = 4
 READ: Final = 1
 FEED: Final = 2
 SOURCE: Final = 3
+READ_ON: Final = 1
+"""Flag of a request of the kind READ, for no bytes. A giver that does not know it answers with no bytes, too."""
 WHOLE: Final = -1
 """Length of a piece that reaches to the block's end, and of one that is not here."""
 
@@ -155,6 +159,11 @@ def read_request(wanted: Sequence[Wanted]) -> bytes:
         return _ONE_READ.pack(READ, 0, 1, *wanted[0])
     flat = [value for piece in wanted for value in piece]
     return REQUEST.pack(READ, 0, len(wanted)) + struct.pack(f"<{len(flat)}q", *flat)
+
+
+def read_on_request(block: int) -> bytes:
+    """Say that a pod of the giver's node reads a block that comes from elsewhere."""
+    return _ONE_READ.pack(READ, READ_ON, 1, *Wanted(block, 0, 0))
 
 
 def parse_wanted(body: bytes) -> list[Wanted]:

@@ -27,7 +27,7 @@ from tdcs.node.wire import frames
 from tdcs.node.wire.block_client import BlockClient, WrongContentError
 from tdcs.node.wire.channel import receive
 from tdcs.node.wire.connections import Connections
-from tdcs.node.wire.frames import FrameError, News, SourceWanted, Wanted
+from tdcs.node.wire.frames import FrameError, News, Piece, SourceWanted, Wanted
 
 SMALL, LARGE, ABSENT = 11, 12, 13
 
@@ -52,7 +52,8 @@ class Giver:
                 content_hash=found,
             )
         self.readable = ReadableBlocks()
-        self.service = BlockService(disk=self.disk, journal="j", feed=self.feed)
+        self.read_on = list[int]()
+        self.service = BlockService(disk=self.disk, journal="j", feed=self.feed, read_on=self.read_on.append)
         self.address = f"127.0.0.1:{self.service.start(host='127.0.0.1', port=0)}"
 
     def feed(self, mount: str, instance: int, place: int, wait: float) -> News:
@@ -394,3 +395,26 @@ def test_a_part_of_a_file_that_goes_while_it_is_sent_ends_the_connection(tmp_pat
     channel: Any = Channel()
     with pytest.raises(FrameError):
         service._give(channel, [Wanted(node.ids[1])])
+
+
+def test_where_a_pod_reads_on_is_noted_and_answered_without_bytes_among_requests_for_blocks(
+    giver: Giver,
+) -> None:
+    with socket.create_connection(("127.0.0.1", int(giver.address.rpartition(":")[2])), timeout=10) as told:
+        told.sendall(
+            frames.greeting(journal="j")
+            + frames.read_request([Wanted(SMALL, 0, 10)])
+            + frames.read_on_request(SMALL)
+            + frames.read_on_request(ABSENT)
+            + frames.read_request([Wanted(SMALL, 10, 10)])
+        )
+        head = told.recv(frames.GREETING.size, socket.MSG_WAITALL)
+        told.recv(frames.parse_greeting(head)[2], socket.MSG_WAITALL)
+        found = []
+        for _ in range(4):
+            piece = Piece(*frames.PIECE.unpack(told.recv(frames.PIECE.size, socket.MSG_WAITALL)))
+            content = told.recv(piece.length, socket.MSG_WAITALL) if piece.length > 0 else b""
+            found.append((piece.block, content))
+    first = giver.contents[SMALL]
+    assert found == [(SMALL, first[:10]), (SMALL, b""), (ABSENT, b""), (SMALL, first[10:20])]
+    assert giver.read_on == [SMALL, ABSENT]

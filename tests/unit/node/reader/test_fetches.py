@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.support.dataplane.readers import CLUSTER, small_version
 
 from tdcs.engine.holder_table import Holder, HolderTable
@@ -188,3 +189,36 @@ def test_each_read_is_given_up_by_the_patience_since_it_came(tmp_path: Path) -> 
     fetches.tick(lambda _: version)
     assert given_up == [first, second]
     assert not fetches.has(key)
+
+
+def test_this_nodes_agent_hears_where_a_version_is_read_while_it_may_be_bringing_some_of_it(
+    tmp_path: Path, address: str
+) -> None:
+    now = 100.0
+    connections = Connections()
+    fetches = fetches_of(connections, clock=lambda: now)
+    version = opened(tmp_path, 1, address, at_source=False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        own = Holder(node="here", address=f"127.0.0.1:{listener.getsockname()[1]}", reads_source=True)
+
+        def told(own: Holder, block: int, *, waits: bool = True) -> list[int]:
+            """The blocks that the own agent is told of when this one is asked for and then answered."""
+            version.set_table(HolderTable(journal="j", holders=(*version.table.holders[:1], own)))
+            waiter = (read(version), 0) if waits else None
+            fetches.want(version, Key(1, block, 0, 100), waiter=waiter)
+            mine = [one for one in connections.open if one.address == own.address]
+            found = [asked.block for one in mine for asked in one.expected]
+            for one in mine:
+                one.expected.clear()
+            return found
+
+        ids = version.block_ids
+        assert told(own, 7) == [ids[7]]
+        assert told(own, 8) == [], "a moment later it knows enough"
+        now += 1
+        assert told(own, 9, waits=False) == [], "what is fetched ahead nobody reads yet"
+        assert told(own, 10) == [ids[10]]
+        now += 1
+        assert told(structs.replace(own, complete=ALL_SLOTS), 11) == [], "it has everything"
+        assert told(structs.replace(own, reads_source=False), 12) == [], "it is assigned nothing of it"
+        assert told(own, 13) == [ids[13]]

@@ -85,6 +85,7 @@ class Ledger:
         )
         self._looking = False
         self._cursors: dict[str, int] = {}
+        self._begin = 0
 
     def __len__(self) -> int:
         """Blocks that it has to do with."""
@@ -127,7 +128,7 @@ class Ledger:
             most, most_bytes: how many at most. A block that is larger than `most_bytes` comes alone.
             from_peers: of those that come from peers, not from the source.
             among: only these.
-            cursor: each name has its own place, from which it goes on, and round again.
+            cursor: each name has its own place, from which it goes on, and round again; `read_on` moves all of them.
         """
         self._failures.come(now=now)
         rows, way = self._rows, PEERS if from_peers else SOURCE
@@ -149,9 +150,14 @@ class Ledger:
             size += length
         return self._claim(taken, cursor=cursor)
 
+    def read_on(self, block: int) -> None:
+        """Pods read this block and go on from there: what is brought next, by whichever cursor, follows it."""
+        self._begin = block
+        self._cursors.clear()
+
     def _scan(self, free: Callable[[slice], Mask], *, most: int, cursor: str) -> Iterator[int]:
         """The first so many rows from a cursor on, and round again, of which this is true."""
-        return self._counted.scan(free, begin=self._cursors.get(cursor, 0), most=most)
+        return self._counted.scan(free, begin=self._cursors.get(cursor, self._begin), most=most)
 
     def _claim(self, taken: Sequence[int], *, cursor: str = "") -> list[int]:
         """Claim rows; their blocks."""

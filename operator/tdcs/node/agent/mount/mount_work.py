@@ -119,6 +119,18 @@ class MountWork(MountBlocks):
 
     # What is to be done.
 
+    def read_on(self, identity: int) -> None:
+        """A pod of this node reads the block with this id, which has to come from elsewhere: what is brought next
+        follows it. A program that reads on in the order of the files finds its data here then, however late it began,
+        and one that reads a folder alone waits for no other one."""
+        with self.lock:
+            ledger = self.ledger
+            if ledger is None or not ledger.assigned.misses():
+                return
+            block = ledger.manifest.block_at(identity)
+            if block is not None:
+                ledger.read_on(block)
+
     def source_lanes_wanted(self) -> int:
         """Threads that should read from the source now, besides those that do."""
         ledger, now = self.ledger, self.clock()

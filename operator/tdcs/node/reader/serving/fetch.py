@@ -91,7 +91,19 @@ class SourceQuestion(NamedTuple):
         return frames.source_request(self.fetch.source())
 
 
-Question = BlockQuestion | SourceQuestion
+class ReadOnQuestion(NamedTuple):
+    """What this node's own agent is told: from which block a pod reads on. Its fetch is over already, as the answer has
+    no bytes."""
+
+    fetch: Fetch
+    block: int
+    length: int = 0
+
+    def request(self) -> bytes:
+        return frames.read_on_request(self.block)
+
+
+Question = BlockQuestion | SourceQuestion | ReadOnQuestion
 
 
 def part_of(*, offset: int, block_length: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ another one is asked as well, and the first answer counts.
 """
 
 import logging
+import math
 import ssl
 import time
 from collections import deque
@@ -15,7 +16,14 @@ import xxhash
 
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
-from tdcs.node.reader.serving.fetch import BlockQuestion, Fetch, Key, Question, SourceQuestion
+from tdcs.node.reader.serving.fetch import (
+    BlockQuestion,
+    Fetch,
+    Key,
+    Question,
+    ReadOnQuestion,
+    SourceQuestion,
+)
 from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.read import Read
@@ -37,6 +45,8 @@ _PAUSE_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 0.2
 _MOST_RETRY_SECONDS: Final = 2.0
 _IDLE_SECONDS: Final = 30.0
+_SAY_SECONDS: Final = 0.2
+"""So often at most this node's own agent is told where a version is read."""
 _LANES: Final = 2
 SOURCE_LANES: Final = 8
 LANES_AT_SOURCE: Final = 64
@@ -105,6 +115,7 @@ class Fetches:
         self._unsent: Final[dict[int, PeerConnection[Question]]] = {}
         self._waiting: Final[list[Fetch]] = []
         self._logged_at = 0.0
+        self._said_at: Final[dict[int, float]] = {}
         self.ahead: Final[dict[int, int]] = {}
         """Bytes that are being fetched ahead, by version."""
 
@@ -121,6 +132,7 @@ class Fetches:
         fetch = self._new(version, key)
         if waiter is not None:
             fetch.waiting.append(waiter)
+            self._say_where(version, key)
         else:
             fetch.ahead = True
             self.ahead[key.version] = self.ahead.get(key.version, 0) + key.length
@@ -128,6 +140,23 @@ class Fetches:
         self._running[key] = fetch
         self._candidates(version, fetch)
         self._ask_next(fetch)
+
+    def _say_where(self, version: OpenVersion, key: Key) -> None:
+        """Tell this node's own agent from where a pod reads on, while it may be bringing what comes next."""
+        now, number, address = self._clock(), key.version, version.loads_here
+        if not address or now - self._said_at.get(number, -math.inf) < _SAY_SECONDS:
+            return
+        self._said_at[number] = now
+        lane = Lane(
+            address, at_source=False, version=number, ahead=True, journal=self._journal_of(number, False)
+        )
+        connection = self._lane(lane, now=now)
+        if connection is None:
+            return
+        told = self._new(version, key)
+        told.done = True
+        connection.ask(ReadOnQuestion(told, told.block), now=now)
+        self._unsent[connection.fd] = connection
 
     def leave(self, waiter: Read) -> None:
         """A read waits for nothing any more."""
@@ -160,6 +189,8 @@ class Fetches:
         now = self._clock()
         for address in [address for address, until in self._paused.items() if until <= now]:
             del self._paused[address]
+        for number in [number for number, at in self._said_at.items() if now - at >= _SAY_SECONDS]:
+            del self._said_at[number]
         for lane, lanes in list(self._lanes.items()):
             for connection in list(lanes):
                 self._look_at(connection, lane.address, lane.at_source, now)

@@ -43,6 +43,7 @@ class OpenVersion:
         refused: folder below each tier in which the agent notes its wrong copies of blocks.
         journal: that the ids of its blocks belong to, as registered last; empty while that is not known.
         table: who holds what of its mount.
+        loads_here: address of this node's own agent while that may be bringing some of the mount; empty else.
         read_at, registered_at: of the files with the table and the registration that were read last.
     """
 
@@ -63,6 +64,7 @@ class OpenVersion:
         self.journal = registration.journal
         self.table = _NOTHING
         self.across_zones = frozenset[str]()
+        self.loads_here = ""
         self.read_at: tuple[int, int] | None = None
         self.registered_at: tuple[int, int] | None = None
         self._node: Final = node
@@ -75,8 +77,9 @@ class OpenVersion:
         self.across_zones = across_zones(table)
         self._slot_holders.clear()
         self._slot_sources.clear()
-        own = [holder.present for holder in table.holders if holder.node == self._node]
-        self._here = own[0] if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
+        own = next((holder for holder in table.holders if holder.node == self._node), None)
+        self._here = own.present if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
+        self.loads_here = own.address if own and own.reads_source and own.complete != ALL_SLOTS else ""
 
     def may_be_here(self, block: int) -> bool:
         """Whether a block may lie on this node, by what its agent said last."""

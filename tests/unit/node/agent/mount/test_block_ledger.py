@@ -252,3 +252,32 @@ def test_a_node_keeps_rows_for_what_is_assigned_to_it_and_looks_at_slots_only() 
     ledger.assign(Assignment(mount="m", version=2, manifest="d", drop=ALL_SLOTS))
     assert len(ledger) == 1, "what is neither here nor assigned is not kept"
     assert ledger.assigned.missing_slots(from_peers=False) == NO_SLOTS
+
+
+@pytest.mark.parametrize("from_peers", [False, True])
+def test_what_is_brought_next_follows_what_pods_read_and_the_rest_comes_after_it(from_peers: bool) -> None:
+    manifest = manifest_of(40)
+    ledger = Ledger(manifest)
+    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.assign(
+        Assignment(
+            mount="m",
+            version=1,
+            manifest=manifest.digest,
+            parts=(Part(name="p", slots=ALL_SLOTS),),
+            origin=NO_SLOTS if from_peers else ALL_SLOTS,
+            peers=(PEER,),
+            source=SourceAccess(uri="s3://b"),
+        )
+    )
+
+    def take(most: int, cursor: str) -> list[int]:
+        return ledger.take(now=1.0, most=most, most_bytes=1 << 30, from_peers=from_peers, cursor=cursor)
+
+    assert take(3, "one") == [0, 1, 2]
+    ledger.read_on(50)
+    assert take(2, "one") == [50, 51]
+    assert take(2, "another") == [52, 53], "also where another thread, or another peer, brings them"
+    ledger.read_on(51)  # which is on its way
+    assert take(2, "one") == [54, 55]
+    assert take(1000, "one") == [*range(56, manifest.blocks), *range(3, 50)]
