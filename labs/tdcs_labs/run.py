@@ -11,11 +11,11 @@ from tdcs_labs.schemes.alluxio import AlluxioLru
 from tdcs_labs.schemes.base import Scheme
 from tdcs_labs.schemes.fluid import Fluid
 from tdcs_labs.schemes.tdcs import Tdcs, TdcsOptedOut
-from tdcs_labs.schemes.upper_bound import UpperBound
+from tdcs_labs.schemes.upper_bound import NearBound, UpperBound
 from tdcs_labs.workload import WorkItem
 
 SCHEMES: dict[str, type[Scheme]] = {
-    scheme.name: scheme for scheme in (Scheme, AlluxioLru, Fluid, Tdcs, TdcsOptedOut, UpperBound)
+    scheme.name: scheme for scheme in (Scheme, AlluxioLru, Fluid, Tdcs, TdcsOptedOut, UpperBound, NearBound)
 }
 
 

@@ -22,7 +22,7 @@ from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant
 from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, UsersOfDataset, standing
 from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone, of_dataset
 from tdcs.decide.place.copy_nodes import CacheNode, Mode
-from tdcs.decide.place.data_meeting import MeetingInput, Way, data_nodes, weigh
+from tdcs.decide.place.data_meeting import AT_JOB, MeetingInput, Way, data_nodes, weigh
 from tdcs.decide.place.gang_fit import most_that_fit
 from tdcs.decide.place.placement_input import ReadOn
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO, Candidate
@@ -68,6 +68,7 @@ class CachePlan(Scheme):
         self._settled = 0.0
         self._plan_at = math.inf
         self._changed: set[str] = set()
+        self._without_room: dict[int, SimJob] = {}
         # Every dataset sees every node, most of them as in the last pass: the same object is compared at a glance.
         self._candidate = lru_cache(maxsize=CANDIDATES_KEPT)(_candidate_of)
         if scenario.jobs_per_copy:
@@ -305,14 +306,28 @@ class CachePlan(Scheme):
             run_seconds=job.work / job.compute if self.scenario.known_ends else None,
         )
 
-    def _grow(self, job: SimJob, *, now: float) -> None:
-        """Have the copy come to the nodes of a job that starts, where that costs it less than reading remotely."""
+    def _meet(self, job: SimJob, *, now: float) -> None:
+        """Have the copy come to the nodes of a job that runs, where that costs it less than reading remotely, or stay
+        there as long as it does. What finds no room is weighed again when there may be some."""
         cached = self.cached[job.reads]
         if not self.scenario.grows or cached.copy:
             return
-        if weigh(self._meets(cached, Counter(job.nodes), job=job)).way is Way.GROW:
+        found = weigh(self._meets(cached, Counter(job.nodes), job=job))
+        if found.way in AT_JOB:
             cached.growing[job.number] = job.nodes
+        if found.way is Way.GROW:
             self._plan_at = now
+        if found.way is Way.REMOTE and found.without_room:
+            self._without_room[job.number] = job
+        else:
+            self._without_room.pop(job.number, None)
+
+    def _meet_again(self, left: SimJob, *, now: float) -> None:
+        """A job has ended: others on its nodes may find room for their data there. (The operator looks each minute.)"""
+        self._without_room.pop(left.number, None)
+        for job in list(self._without_room.values()):
+            if not set(job.nodes).isdisjoint(left.nodes):
+                self._meet(job, now=now)
 
     def _room_for(self, mine: Cached, nodes: set[str]) -> dict[str, int]:
         """Bytes that the caches of some nodes could hold of a dataset beside those of others that are in use."""

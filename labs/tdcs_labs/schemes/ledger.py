@@ -34,7 +34,7 @@ class Cached:
         idle_since: of a further copy, since when no job needs it; None while one does.
         replicated: whether each of its nodes shall have all of it.
         on_node: of a replicated copy, the bytes that are on each node; what one has the others get over their links.
-        growing: by job, the nodes onto which the copy grows for it.
+        growing: by job, its nodes, onto which the copy grows, or on which it stays for it.
         read_on: those, and the nodes of earlier jobs for a while.
         shown_near: the bytes on all nodes that jobs know of.
     """

@@ -69,7 +69,7 @@ class Tdcs(CachePlan):
         if self.active(job.dataset.name) == 1:
             first.last_used = time_at(now)
         self._show_new(job, cached=cached, now=now)
-        self._grow(job, now=now)
+        self._meet(job, now=now)
         if cached.planned < job.dataset.size_bytes - 1.0:
             self._plan_soon(now)
 
@@ -87,6 +87,7 @@ class Tdcs(CachePlan):
             self.cached[job.dataset.name].last_used = time_at(now)
         if self.scenario.clones:
             self._plan_at = now
+        self._meet_again(job, now=now)
 
     def update(self, *, now: float) -> Iterable[SimJob]:
         """Grant when it is time, and renew the jobs' view of what has changed."""

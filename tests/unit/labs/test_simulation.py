@@ -16,12 +16,13 @@ from click.testing import CliRunner
 from tests.unit.labs.conftest import synthetic_jobs, write_trace
 
 from tdcs.cli.main import main
+from tdcs.decide.place.slot_nodes import RESERVE_RATIO
 from tdcs_labs.engine import Simulation
 from tdcs_labs.run import SCHEMES, simulate
 from tdcs_labs.scenario import Scenario, pods_of
 from tdcs_labs.store import StoreLimits
 from tdcs_labs.trace import TraceJob, read_trace
-from tdcs_labs.workload import Sharing, assign_work
+from tdcs_labs.workload import Sharing, WorkItem, assign_work
 
 JOBS = int(os.environ.get("TDCS_SIMULATED_JOBS", "200"))
 SMALL = Scenario(
@@ -205,6 +206,50 @@ def test_a_scarce_store_hurts_least_where_the_policies_decide() -> None:
     assert found["oracle"].gpu_idle_fraction == 0.0
     assert found["tdcs"].remote_bytes < found["alluxio-lru"].remote_bytes < found["direct"].remote_bytes
     assert found["tdcs"].mean_jct < found["alluxio-lru"].mean_jct < found["direct"].mean_jct
+
+
+def test_no_more_is_read_locally_than_a_node_can_hold_however_fast_everything_is() -> None:
+    """A cache of half of the set: what the page cache leaves finds half of its bytes, on whichever node it is read."""
+    work = assign_work(jobs=synthetic_jobs(count=60), mix="image")
+    (size,) = {item.dataset.size_bytes for item in work if item.dataset.name.endswith("imagenet-1k")}
+    work = [item for item in work if item.dataset.size_bytes == size]
+    half = dataclasses.replace(
+        SMALL, cache_bytes=size / 2 / (1 - RESERVE_RATIO), page_cache_bytes=1.0, auto_placement=True
+    )
+    bound = simulate(work=work, scenario=half, scheme="oracle")
+    near = simulate(work=work, scenario=half, scheme="oracle-near")
+    assert near.local_fraction == pytest.approx(0.5, rel=1e-6)
+    assert near.completions == pytest.approx(bound.completions, rel=1e-9)
+    enough = dataclasses.replace(half, cache_bytes=2 * size)
+    assert simulate(work=work, scenario=enough, scheme="oracle-near").local_fraction == pytest.approx(1.0)
+    for scenario in (half, enough):
+        ours = simulate(work=work, scenario=dataclasses.replace(scenario, grows=True), scheme="tdcs")
+        assert ours.local_fraction <= simulate(
+            work=work, scenario=scenario, scheme="oracle-near"
+        ).local_fraction * (1 + 1e-9)
+
+
+def test_a_copy_stays_on_a_node_for_the_job_that_found_it_there() -> None:
+    """On two nodes a long job has the copy come to the second one, and a longer one begins there when it has ended: the
+    copy is there until that ends, too."""
+    jobs = [
+        TraceJob(submitted=0.0, duration=40_000.0, gpus=8, tenant="a"),
+        TraceJob(submitted=1.0, duration=3_000.0, gpus=8, tenant="a"),
+        TraceJob(submitted=2.0, duration=30_000.0, gpus=8, tenant="a"),
+        TraceJob(submitted=6_000.0, duration=100.0, gpus=8, tenant="b"),  # the cache is granted anew
+    ]
+    items = {item.dataset.name: item for item in assign_work(jobs=synthetic_jobs(count=200), mix="image")}
+    found = {tenant: items[f"{tenant}/imagenet-1k"] for tenant in "ab"}
+    work = [
+        WorkItem(job=job, model=found[job.tenant].model, dataset=found[job.tenant].dataset) for job in jobs
+    ]
+    scenario = dataclasses.replace(
+        SMALL, nodes=2, page_cache_bytes=1.0, cache_bytes=1e12, auto_placement=True, grows=True
+    )
+    simulation = Simulation(work=work, scenario=scenario, scheme=SCHEMES["tdcs"])
+    simulation.run()
+    last = simulation.jobs[2]
+    assert last.local_bytes / last.read_bytes > 0.99
 
 
 def test_a_prefix_of_a_trace_gets_the_same_work_as_the_whole() -> None:

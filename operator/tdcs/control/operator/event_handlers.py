@@ -12,7 +12,7 @@ from tdcs.control.dataset_index import indexed_datasets
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
-from tdcs.decide.cache.dataset_demand import datasets_of, grown_nodes, stage_of, waits_for_data
+from tdcs.decide.cache.dataset_demand import datasets_of, nodes_beside, stage_of, waits_for_data
 from tdcs.decide.node_departure import departure
 from tdcs.decide.queue.job_places import readable_copies
 from tdcs.kube.queue import KeyedQueue
@@ -171,7 +171,7 @@ class EventHandlers:
             self._add(resource, key)
         if resource is TRAINING_JOBS:
             self._gangs.touch()
-            if stage_of(before) != stage_of(after) or grown_nodes(before) != grown_nodes(after):
+            if stage_of(before) != stage_of(after) or nodes_beside(before) != nodes_beside(after):
                 for name in {*datasets_of(before), *datasets_of(after)}:
                     self._add(DATASETS, (key[0], name))
         if resource is DATASETS and is_asked_anew:

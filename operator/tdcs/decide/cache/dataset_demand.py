@@ -7,6 +7,7 @@ from tdcs.api import names
 from tdcs.api.dataset import USES_KEPT, DatasetStatus
 from tdcs.api.durations import past
 from tdcs.decide.cache.mount_standing import DatasetJobs, UsersOfDataset
+from tdcs.decide.place.data_meeting import AT_JOB
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.model.kube_objects import Key, Object
 
@@ -58,15 +59,15 @@ def waits_for_data(job: Object) -> bool:
     return ready.get("status") != "True" or ready.get("reason") == Reason.TIMED_OUT
 
 
-def grown_nodes(job: Object | None) -> dict[str, list[str]]:
-    """The nodes onto which copies grow for a job that was admitted and has not ended, by the Dataset."""
+def nodes_beside(job: Object | None) -> dict[str, list[str]]:
+    """The nodes that have, or get, the copies that a job reads which was admitted and has not ended, by the Dataset."""
     if job is None or stage_of(job) != "Active":
         return {}
     uses = ((job.get("status") or {}).get("copies")) or ()
     return {
         str(use.get("dataset")): list(use["meeting"].get("nodes") or ())
         for use in uses
-        if (use.get("meeting") or {}).get("way") == "Grow"
+        if (use.get("meeting") or {}).get("way") in AT_JOB
     }
 
 

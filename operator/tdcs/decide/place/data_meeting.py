@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from tdcs.decide.place.gang_fit import Amounts, PodGroup, room_for
 
@@ -45,6 +46,11 @@ class Way(StrEnum):
     GROW = "Grow"
     WAIT = "Wait"
     REMOTE = "Remote"
+
+
+AT_JOB: Final = frozenset({Way.NEAR, Way.GROW, Way.WAIT})
+"""By these a job reads on its own nodes, now or soon: a copy that may lie on as many nodes as its jobs need stays there
+as long as the job runs, for whichever job it came there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

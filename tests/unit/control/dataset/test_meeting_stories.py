@@ -93,7 +93,6 @@ async def test_a_copy_lies_on_as_many_nodes_as_the_jobs_that_wait_need_unless_th
     ("way", "placement"),
     [
         ("Remote", {"mode": "Auto"}),
-        ("Near", {"mode": "Auto"}),
         ("Grow", {"mode": "Auto", "nodeCount": 1}),
         ("Grow", {"mode": "Partition"}),
     ],
@@ -107,6 +106,27 @@ async def test_nothing_moves_for_a_job_that_reads_remotely_or_where_the_spec_fix
     await run_job(cluster, min({*"abc"} - before.keys()), way=way)
     await cluster.quiet()
     assert cluster.nodes() == before
+
+
+@pytest.mark.parametrize("way", ["Near", "Wait"])
+async def test_a_copy_stays_on_a_node_for_the_job_that_found_it_there_when_the_job_it_came_for_has_ended(
+    cluster: WorkersCluster, way: str
+) -> None:
+    await cluster.scale(scaling={"scaleDownDelay": "1s"})
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    (first,) = cluster.nodes()
+    second, third = sorted({*"abc"} - {first})
+    await run_job(cluster, second, third)
+    await cluster.until(lambda: cluster.nodes().keys() >= {second, third})
+    await run_job(cluster, second, way=way, name="next")
+    await end_job(cluster)
+    await cluster.until(lambda: cluster.nodes() == {second: SIZE})  # what nobody reads on goes a while after
+    await cluster.stop()
+    await cluster.start()
+    await run_job(cluster, third, name="last")
+    await cluster.until(lambda: cluster.nodes() == {second: SIZE, third: SIZE})
+    assert cluster.engine.source_bytes_read == SIZE
 
 
 async def test_a_new_operator_goes_on_with_what_the_jobs_status_says(cluster: WorkersCluster) -> None:

@@ -101,7 +101,7 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
         [read_nodes.nodes_read_on(stores=world.context.stores, users=[user]) for user in users]
         if mount.report is not None and mount.report.read_on
         else None,
-        [read_nodes.nodes_grown_to(stores=world.context.stores, user=user) for user in users],
+        [read_nodes.nodes_of_jobs(stores=world.context.stores, user=user) for user in users],
         [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
         [
             ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")

@@ -8,7 +8,7 @@ from tdcs.control.dataset import claimants
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.job_index import indexed
-from tdcs.decide.cache.dataset_demand import grown_nodes
+from tdcs.decide.cache.dataset_demand import nodes_beside
 from tdcs.decide.cache.mount_standing import Claimant
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place import placement_input
@@ -25,13 +25,13 @@ def nodes_read_on(*, stores: Stores, users: Iterable[Reader]) -> frozenset[str]:
     )
 
 
-def nodes_grown_to(*, stores: Stores, user: Reader) -> frozenset[str]:
-    """The nodes onto which copies of a Dataset grow for jobs that run, as these jobs' statuses say; none where its spec
-    says itself on how many nodes a copy lies."""
+def nodes_of_jobs(*, stores: Stores, user: Reader) -> frozenset[str]:
+    """The nodes on which jobs that run have, or get, a copy of a Dataset, as these jobs' statuses say; none where its
+    spec says itself on how many nodes a copy lies."""
     if not comes_to_jobs(user):
         return frozenset()
     reading = indexed(stores.training_jobs).reading((user.key.namespace, user.key.name))
-    return frozenset(node for job in reading.values() for node in grown_nodes(job).get(user.key.name, ()))
+    return frozenset(node for job in reading.values() for node in nodes_beside(job).get(user.key.name, ()))
 
 
 def comes_to_jobs(user: Reader) -> bool:
@@ -66,7 +66,7 @@ def copies_at_readers(
     for user in users:
         key = user.own_want
         known = before.get(key)
-        grown = nodes_grown_to(stores=stores, user=user)
+        grown = nodes_of_jobs(stores=stores, user=user)
         if comes_to_jobs(user) and claims[key].use.jobs.waiting:
             # Where it is to lie at first; from then on it stays there for them.
             is_placed = any(held_before.get(key, {}).values())
@@ -98,7 +98,7 @@ def dues(
     left = list[float]()
     for user in users if read_on else ():
         known = read_on.get(user.own_want)
-        nodes = nodes_read_on(stores=stores, users=[user]) | nodes_grown_to(stores=stores, user=user)
+        nodes = nodes_read_on(stores=stores, users=[user]) | nodes_of_jobs(stores=stores, user=user)
         times = known.last if known is not None else {}
         left += [when + delay for node, when in times.items() if node not in nodes]
     return left
