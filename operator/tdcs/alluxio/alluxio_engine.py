@@ -46,6 +46,14 @@ _REMOVALS_AT_ONCE = 32
 _REMOVALS_A_STRETCH = 5000
 """The answers of so many removals are held at a time: a mount may have a million blocks."""
 
+_NOT_READY = "it is not ready to answer"
+_ENDINGS = {
+    grpc.StatusCode.UNAVAILABLE: "there is no connection to it",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "it did not answer in time",
+    grpc.StatusCode.CANCELLED: "it broke the call off",
+}
+"""How calls end of a process that is away, in words that a user of Kubernetes knows."""
+
 _VERSION = "alluxio.user.app.id"
 """The setting of a path that carries its version. Alluxio takes keys that it knows only; of a path it makes no use of
 this one."""
@@ -83,7 +91,7 @@ def engine_error(
                 retryable=True,
                 secrets=secrets,
             )
-        reason = f"{process} is away, starting or overloaded ({failure.code.name})"
+        reason = f"{process} is away, starting or overloaded ({_ENDINGS.get(failure.code, _NOT_READY)})"
         remedy = "Wait for its pod to be ready; see its log if it does not get there"
     elif of_source:
         kind = KeysRefusedError if refuses_keys(failure.text) else SourceError

@@ -22,6 +22,7 @@ from tdcs.api.source_uri import (
 from tdcs.model.cache_engine import Credentials, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE
 from tdcs.model.file_selection import EXCLUDE, INCLUDE, WITHIN
+from tdcs.model.printable_text import without_rpc_words
 from tdcs.model.source_paths import canonical_uri, store_of
 
 DIGEST_PROPERTY = "tdcs.source.digest"
@@ -151,7 +152,7 @@ def plain_reason(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    text = source_uri(_CHANGING.sub("", _NOISE.sub("", _ECHO.sub("", text))))
+    text = source_uri(without_rpc_words(_CHANGING.sub("", _NOISE.sub("", _ECHO.sub("", text)))))
     return (
         "; ".join(line.strip().rstrip(".") for line in text.splitlines() if line.strip()) or "no reason given"
     )

@@ -335,11 +335,11 @@ class DatasetStatus(StatusModel):
     copies there are."""
     rate: str | None = None
     """bytesPerSecond in a readable unit, while something is being loaded, and beside it copiedBytesPerSecond, such as
-    12.0 MB/s + 24.0 MB/s copied; for display only."""
+    12 MiB/s + 24 MiB/s copied; for display only."""
     cached: str | None = None
     """cachedRatio as a whole percentage, rounded down, such as 95%; for display only."""
     size: str | None = None
-    """totalBytes in a readable unit, such as 1.2 MB; for display only."""
+    """totalBytes in a readable unit, such as 1.2 MiB; for display only."""
     copies: Annotated[list[Copy], Field(json_schema_extra=list_map("id"))] = Field(default=[])
     """The copies that spec.placement asks for, and on which nodes they lie; after them, as one, what lies on the nodes
     to which Preloads of this Dataset brought some of the data."""

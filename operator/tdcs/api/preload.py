@@ -104,7 +104,7 @@ class PreloadStatus(StatusModel):
     """bytesDone over bytesTotal as a whole percentage; left out while nothing is known of it, and 99% at most of a
     Preload that has failed. For display only."""
     rate: str | None = None
-    """bytesPerSecond in a readable unit, and beside it copiedBytesPerSecond, such as 12.0 MB/s + 24.0 MB/s copied; left
+    """bytesPerSecond in a readable unit, and beside it copiedBytesPerSecond, such as 12 MiB/s + 24 MiB/s copied; left
     out after the end. For display only."""
     verified_bytes: int = 0
     """Bytes of copies that were compared with the source."""

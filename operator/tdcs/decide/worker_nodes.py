@@ -11,7 +11,7 @@ from tdcs.api.durations import seconds_since
 from tdcs.decide.place.slot_nodes import matches
 from tdcs.model.cache_engine import WorkerInfo
 from tdcs.model.cache_view import STARTING_SECONDS, starting_text
-from tdcs.model.humanize import human_binary
+from tdcs.model.humanize import human
 from tdcs.model.pod_resources import amounts
 
 TRANSIENT_TAINTS = "node.kubernetes.io/"
@@ -183,7 +183,7 @@ def status_of(
         selector=(f"{names.LABEL_CACHE_CLUSTER}={cluster},{names.LABEL_COMPONENT}={names.COMPONENT_WORKER}"),
         capacity_bytes=capacity,
         used_bytes=used,
-        used=f"{human_binary(used)} of {human_binary(capacity)}" if capacity else None,
+        used=f"{human(used)} of {human(capacity)}" if capacity else None,
         used_ratio=round(used / capacity, 4) if capacity else 0.0,
         wanted_bytes=wanted_bytes,
         datasets=datasets,
@@ -271,9 +271,7 @@ def _leave(draining: Sequence[CacheWorker]) -> str:
     if not draining:
         return ""
     named = ", ".join(
-        f"{worker.node} ({human_binary(worker.last_copy_bytes)} to move)"
-        if worker.last_copy_bytes
-        else worker.node
+        f"{worker.node} ({human(worker.last_copy_bytes)} to move)" if worker.last_copy_bytes else worker.node
         for worker in draining[:5]
     )
     return f"; draining: {named}"

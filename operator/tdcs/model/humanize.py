@@ -4,32 +4,24 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-_BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _NEXT = {"s": 60.0, "min": 3_600.0, "h": 86_400.0}
 """Seconds of the unit of time after each."""
 
 
 def human(size: int) -> str:
-    """A size in decimal units with at most three digits: 999 bytes, 1.2 MB, 144 GB."""
-    value, unit = float(size), 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:
-        value /= 1000
-        unit += 1
-    if unit == 0:
-        return counted(size, "byte")
-    return f"{value:.1f} {_UNITS[unit]}" if value < 99.95 else f"{value:.0f} {_UNITS[unit]}"
+    """A size in the units in which capacities of Kubernetes are given: 512 bytes, 6.4 GiB, 144 GiB.
 
-
-def human_binary(size: int) -> str:
-    """A size in the units in which capacities are given: 512 bytes, 6.4 GiB, 24 GiB."""
+    Everything that a user sees has them: columns, messages, commands, and the page of `tdcs ui`, which has its own.
+    """
     value, unit = float(size), 0
-    while value >= 1024 and unit < len(_BINARY) - 1:
+    while value >= 1023.5 and unit < len(_UNITS) - 1:
         value /= 1024
         unit += 1
     if unit == 0:
         return counted(size, "byte")
-    return f"{value:.1f} {_BINARY[unit]}".replace(".0 ", " ")
+    text = f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    return f"{text.removesuffix('.0')} {_UNITS[unit]}"
 
 
 def percent(part: int, whole: int) -> str:
@@ -38,7 +30,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def speed(*, read: int, copied: int) -> str | None:
-    """How fast data comes: ``1.2 MB/s`` from the source, or ``1.2 MB/s + 3.0 MB/s copied`` when nodes give each other
+    """How fast data comes: ``1.2 MiB/s`` from the source, or ``1.2 MiB/s + 3 MiB/s copied`` when nodes give each other
     some of it; None when nothing comes."""
     if not (read or copied):
         return None

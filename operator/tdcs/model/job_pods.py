@@ -7,6 +7,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.trainingjob import ROLES, Role
 from tdcs.model.kube_objects import Object
+from tdcs.model.printable_text import without_rpc_words
 
 WAITING_AS_USUAL = frozenset({"ContainerCreating", "PodInitializing", ""})
 """Reasons of a waiting container that every start goes through."""
@@ -168,6 +169,11 @@ def quoted(text: object) -> str:
     return words if len(words) <= QUOTE_LIMIT else words[: QUOTE_LIMIT - 1] + "…"
 
 
+def quoted_from_kubelet(text: object) -> str:
+    """The same of what the kubelet says, who repeats what runtimes and drivers answered to its calls."""
+    return quoted(without_rpc_words(str(text or "")))
+
+
 def _phase(status: Mapping[str, Any]) -> str:
     phase = str(status.get("phase") or "Pending")
     ended = [
@@ -196,12 +202,12 @@ def _waiting(status: Mapping[str, Any]) -> PodProblem | None:
     if scheduled.get("status") == "False":
         message = str(scheduled.get("message") or "")
         reason = VOLUME_NOT_BOUND if _UNBOUND in message else str(scheduled.get("reason") or UNSCHEDULABLE)
-        return PodProblem(reason=reason, message=quoted(message))
+        return PodProblem(reason=reason, message=quoted_from_kubelet(message))
     for container in _containers(status):
         waits = (container.get("state") or {}).get("waiting") or {}
         reason = str(waits.get("reason") or "")
         if reason not in WAITING_AS_USUAL:
-            return PodProblem(reason=reason, message=quoted(waits.get("message")))
+            return PodProblem(reason=reason, message=quoted_from_kubelet(waits.get("message")))
     return None
 
 
@@ -229,7 +235,9 @@ def _failure(status: Mapping[str, Any]) -> PodProblem:
                 code=code,
                 container=str(container.get("name", "")),
             )
-    return PodProblem(reason=str(status.get("reason") or "Failed"), message=quoted(status.get("message")))
+    return PodProblem(
+        reason=str(status.get("reason") or "Failed"), message=quoted_from_kubelet(status.get("message"))
+    )
 
 
 def _finished(status: Mapping[str, Any]) -> str:

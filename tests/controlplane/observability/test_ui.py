@@ -110,7 +110,7 @@ async def test_the_page_follows_a_dataset_that_fills_and_needs_no_more_rights_th
     limited.write_text(yaml.safe_dump(config))
     async with page_of(limited, tmp_path) as browser:
         await browser.until("document.querySelector('#datasets-list .row')")
-        assert "25% of 4.0 GB" in await browser.text("#datasets-list .row")
+        assert "25% of 3.7 GiB" in await browser.text("#datasets-list .row")
         said = await browser.text("#banners")
         assert "you may not list nodes" in said
         assert f"you may list datasets of namespace {namespace} only" in said
@@ -120,7 +120,7 @@ async def test_the_page_follows_a_dataset_that_fills_and_needs_no_more_rights_th
 
         put(kube, namespace=namespace, held={node: 4 * GB}, state="Ready")
         await browser.until(
-            "document.querySelector('#datasets-list .row').innerText.includes('100% of 4.0 GB')"
+            "document.querySelector('#datasets-list .row').innerText.includes('100% of 3.7 GiB')"
         )
 
     shown = printed_once(limited)
@@ -147,13 +147,13 @@ async def test_a_page_that_loses_the_api_server_says_so_and_recovers(
         plane.process("kube-apiserver").kill()
         await browser.until("document.querySelector('#contact').dataset.state == 'lost'")
         assert "The API server does not answer since" in await browser.text("#banners")
-        assert "25% of 4.0 GB" in await browser.text("#datasets-list .row"), "what was known is still shown"
+        assert "25% of 3.7 GiB" in await browser.text("#datasets-list .row"), "what was known is still shown"
 
         plane.process("kube-apiserver").start()
         put(plane.kube, namespace="default", held={"a": 2 * GB})
         await browser.until("document.querySelector('#contact').dataset.state == 'live'", seconds=60)
         await browser.until(
-            "document.querySelector('#datasets-list .row').innerText.includes('50% of 4.0 GB')", seconds=60
+            "document.querySelector('#datasets-list .row').innerText.includes('50% of 3.7 GiB')", seconds=60
         )
         assert not await browser.text("#banners")
 

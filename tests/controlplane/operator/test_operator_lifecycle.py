@@ -108,7 +108,7 @@ def test_a_job_stays_suspended_until_its_data_is_there(world: World) -> None:
         world.wait(lambda: 0 < (world.dataset().get("status") or {}).get("cachedBytes", 0) < TOTAL)
         seen = world.dataset()["status"]
         assert seen["state"] == "Loading"
-        assert " of 40.0 MB on " in message_of(world.dataset(), "Ready")
+        assert " of 38.1 MiB on " in message_of(world.dataset(), "Ready")
         # The job's controller hears of the Dataset through its own watch, so it may be a moment behind.
         world.wait(lambda: reason_of(world.job(), "Admitted") == "DatasetLoading")
         job = world.kube.get("Job", "train-worker", namespace=world.namespace)

@@ -103,7 +103,7 @@ def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
     (line,) = [line for line in text.splitlines() if "QuotaExceeded" in line]
     for part in (
         "pictures",
-        "6.0 MB (QuotaExceeded)",
+        "5.7 MiB (QuotaExceeded)",
         "1 + 2 clones, 1 to come",
         "2 read (at most 1 a copy), 3 wait",
         "not while it is read",

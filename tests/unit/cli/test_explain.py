@@ -138,4 +138,4 @@ def test_a_job_that_waits_for_a_place_says_at_what_and_how_much_of_it_may_be_cac
     pictures["status"]["activeJobs"] = 0
     report = explain(JobWorld(job=job(state="Queued", message=why), datasets={"pictures": pictures}))
     assert "0 read (at most 1 a copy), 2 wait (spec.access)" in report.datasets[0]
-    assert "it may take 6.0 MB (QuotaExceeded: quota vision allows 6 MB of 10 MB)" in line
+    assert "it may take 5.7 MiB (QuotaExceeded: quota vision allows 6 MB of 10 MB)" in line

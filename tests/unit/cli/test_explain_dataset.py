@@ -51,11 +51,11 @@ def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> 
     text = "\n".join(lines)
     assert "Granted=False (NotAllFits): 6 MB of 10 MB found room" in text
     assert (
-        "It may take 12.0 MB of the cache: 2400 of the 4096 slots, parts of about the same size, of its data"
+        "It may take 11.4 MiB of the cache: 2400 of the 4096 slots, parts of about the same size, of its data"
         in text
     )
-    assert "Copy 0: 6.0 MB on a; 1 job may read it at once" in text
-    assert "Copy clone-1: 1.0 MB on b; 5.0 MB to come" in text
+    assert "Copy 0: 5.7 MiB on a; 1 job may read it at once" in text
+    assert "Copy clone-1: 977 KiB on b; 4.8 MiB to come" in text
     assert "Used by train" in text
     assert "Waited for by later (DatasetAtLimit)" in text
     assert f"168h after its last use (spec.eviction.ttl), last used {NOW}" in text

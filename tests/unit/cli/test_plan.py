@@ -191,7 +191,7 @@ def test_idle_data_that_would_leave_for_the_jobs_data_is_named(tmp_path: Path) -
     assert not left["all"]
     assert abs(answer["load_bytes"] - 80 * GB) < GB
     assert [each["node"] for each in answer["pods"]] == ["a", "a"]
-    assert "others/old: 72.0 GB, the rest stays" in planned(tmp_path, objects, job())[0].output
+    assert "others/old: 67.1 GiB, the rest stays" in planned(tmp_path, objects, job())[0].output
 
 
 def test_data_in_use_does_not_leave_for_a_job(tmp_path: Path) -> None:

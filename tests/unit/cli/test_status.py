@@ -100,12 +100,12 @@ def test_every_kind_has_its_row() -> None:
         "1 GiB of 4 GiB",
         "42%",
         "47 MB/s",
-        "3.0 MB",
+        "2.9 MiB",
         "Complete",
         "3 of 3",
         "50%",
         "Lost",
-        "3.2 GB to move",
+        "3 GiB to move",
     ):
         assert part in text
     assert "n/pictures" not in text.split("!")[0]

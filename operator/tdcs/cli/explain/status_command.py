@@ -25,7 +25,7 @@ from tdcs.cli.problems import problems
 from tdcs.decide.job.job_phase import deciding_role, worker_0_decides
 from tdcs.kube.errors import KubeError
 from tdcs.kube.events import utc_now
-from tdcs.model.humanize import human, human_binary
+from tdcs.model.humanize import human
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
@@ -135,7 +135,7 @@ def clusters(objects: Sequence[Object]) -> Table:
             _coloured("Ready" if is_ready else "NotReady"),
             escape("" if is_ready else str(ready.get("reason", ""))),
             f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)}",
-            f"{human_binary(used)} of {human_binary(capacity)}",
+            f"{human(used)} of {human(capacity)}",
             _bar(used, capacity),
         )
         for worker in status.get("workers") or ():

@@ -22,7 +22,7 @@ from tdcs.cli.live.document import (
     ProblemRow,
 )
 from tdcs.cli.live.watches import Contact
-from tdcs.model.humanize import human, human_binary, percent
+from tdcs.model.humanize import human, percent
 
 _BAR: Final = 14
 _BARS_FROM: Final = 120
@@ -71,7 +71,7 @@ class LiveScreen:
         )
         parts = [
             f"GPUs {min(sum(node.gpus_used for node in nodes), gpus)} of {gpus}" if gpus else "",
-            f"cache {human_binary(used)} of {human_binary(capacity)}" if capacity else "",
+            f"cache {human(used)} of {human(capacity)}" if capacity else "",
             f"{running} running, {f'{starting} starting, ' if starting else ''}{waiting} waiting",
         ]
         return Text(" · ".join(part for part in parts if part), style="bold")

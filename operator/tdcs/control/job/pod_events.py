@@ -7,7 +7,7 @@ from tdcs.api.durations import seconds_since
 from tdcs.api.trainingjob import Role
 from tdcs.control.context import Context
 from tdcs.decide.job.observed_job import Observed
-from tdcs.model.job_pods import PodProblem, PodView, Unmade, newest, problem_of, quoted
+from tdcs.model.job_pods import PodProblem, PodView, Unmade, newest, problem_of, quoted_from_kubelet
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import EVENTS
 
@@ -82,7 +82,7 @@ class PodEvents:
         if not events:
             return None
         event = max(events, key=_time)
-        return PodProblem(reason=str(event["reason"]), message=quoted(event.get("message")))
+        return PodProblem(reason=str(event["reason"]), message=quoted_from_kubelet(event.get("message")))
 
 
 def held_up(pods: Sequence[PodView], *, uid: str, problem: PodProblem) -> list[PodView]:

@@ -10,6 +10,7 @@ from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
+from tdcs.model.humanize import human
 from tdcs.model.pod_resources import CPU, PODS, Amounts
 
 NODES_NAMED = 3
@@ -177,9 +178,9 @@ def _short_everywhere(group: PodGroup, nodes: Sequence[Amounts]) -> str:
 
 
 def shown(resource: str, value: int) -> str:
-    """An amount as people read it: ``4 nvidia.com/gpu``, ``1.5 cpu``, ``2.0 Gi memory``."""
+    """An amount as people read it: ``4 nvidia.com/gpu``, ``1.5 cpu``, ``2 GiB memory``."""
     if resource == CPU:
         return f"{value / 1000:g} cpu"
     if resource in {"memory", "ephemeral-storage"}:
-        return f"{value / 2**30:.1f} Gi {resource}"
+        return f"{human(value)} {resource}"
     return f"{value} {resource}"

@@ -63,7 +63,7 @@ def test_what_waits_for_an_answer_has_not_failed(reason: str, state: str) -> Non
 
 def test_progress_reads_like_a_sentence() -> None:
     ready = dataset_conditions.loading(progress=PROGRESS, uri=URI, placement=placement_of("a", "b"))[-1]
-    assert ready.message == "1.2 MB of 3.0 MB on 2 nodes"
+    assert ready.message == "1.1 MiB of 2.9 MiB on 2 nodes"
     assert dataset_conditions.state_of([ready]) == "Loading"
 
 
@@ -173,7 +173,7 @@ def test_the_status_counts_bytes_once_and_by_copy() -> None:
     )
     assert (status.cached_bytes, status.physical_bytes, status.cached_ratio) == (50, 64, 0.5)
     assert (status.wanted_bytes, status.loaded_bytes, status.loaded_ratio) == (200, 55, 0.275)
-    assert (status.loaded, status.rate) == ("27%", "1.0 kB/s")
+    assert (status.loaded, status.rate) == ("27%", "1000 bytes/s")
     assert [(node.name, node.bytes) for node in status.copies[0].nodes] == [("a", 20), ("b", 25)]
 
 
@@ -198,7 +198,17 @@ def test_only_all_of_it_is_a_ratio_of_one() -> None:
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (144e9, "144 GB"), (99_960_000, "100 MB")],
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (144e9, "134 GiB"),
+        (24 * 2**30, "24 GiB"),
+        (2**20 - 1, "1 MiB"),
+        (99.96 * 2**20, "100 MiB"),
+    ],
 )
 def test_sizes_are_short(size: float, text: str) -> None:
     assert human(int(size)) == text
@@ -312,7 +322,7 @@ def test_a_claim_that_was_left_behind_its_volume_is_changed_once(
 def test_people_see_a_percentage_and_a_size(cached: int, shown: str) -> None:
     held = Holdings(total_bytes=1_000_000, total_files=3, cached_bytes=cached)
     status = dataset_status.with_data(DatasetStatus(), held=held)
-    assert (status.cached, status.size) == (shown, "1.0 MB")
+    assert (status.cached, status.size) == (shown, "977 KiB")
 
 
 def test_nothing_is_shown_before_anything_is_known() -> None:

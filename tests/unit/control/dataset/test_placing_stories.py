@@ -131,7 +131,7 @@ async def test_what_does_not_fit_is_left_out_with_numbers(cluster: Cluster) -> N
     await cluster.until_state("Degraded")
     placed = cluster.condition("Placed")
     assert (placed["reason"], placed["status"]) == ("NotAllFits", "False")
-    assert placed["message"].startswith("8.0 MB of 20.0 MB is all that the chosen nodes have room for")
+    assert placed["message"].startswith("7.6 MiB of 19.1 MiB is all that the chosen nodes have room for")
     assert (cluster.condition("Loaded")["status"], cluster.status()["loadedRatio"]) == ("True", 1.0)
     held = cluster.held()
     await asyncio.sleep(0)

@@ -91,13 +91,13 @@ async def test_what_another_dataset_of_the_source_holds_is_not_told_as_the_own(c
     }
     await cluster.create_dataset("half", **half)
     await cluster.until_state("Ready", "half")
-    assert cluster.condition("Ready", "half")["message"] == "10.0 MB of 20.0 MB on 1 node (Replicate)"
+    assert cluster.condition("Ready", "half")["message"] == "9.5 MiB of 19.1 MiB on 1 node (Replicate)"
     await cluster.annotate("whole", refresh="1")
     await cluster.until(lambda: cluster.status("whole").get("refreshed") == "1")
-    assert cluster.condition("Ready", "whole")["message"] == "20.0 MB of 20.0 MB on 2 nodes (Replicate)"
+    assert cluster.condition("Ready", "whole")["message"] == "19.1 MiB of 19.1 MiB on 2 nodes (Replicate)"
     await cluster.server.delete(DATASETS, name="whole", namespace="n")
     await cluster.until(lambda: sum(cluster.held().values()) == TOTAL // 2)
-    assert cluster.condition("Ready", "half")["message"] == "10.0 MB of 20.0 MB on 1 node (Replicate)"
+    assert cluster.condition("Ready", "half")["message"] == "9.5 MiB of 19.1 MiB on 1 node (Replicate)"
 
 
 async def test_a_dataset_that_only_jobs_fill_says_that_others_of_its_source_have_data_there(
@@ -107,12 +107,12 @@ async def test_a_dataset_that_only_jobs_fill_says_that_others_of_its_source_have
     await cluster.until_state("Ready", "read")
     assert (
         cluster.condition("Ready", "read")["message"]
-        == "0 bytes of 20.0 MB on 0 nodes; more is cached as jobs read"
+        == "0 bytes of 19.1 MiB on 0 nodes; more is cached as jobs read"
     )
     await cluster.create_dataset("whole", placement={"nodeCount": 1})
     await cluster.until_state("Ready", "whole")
     whose = "with what other Datasets of this source have there"
-    told = f"20.0 MB of 20.0 MB on 1 node ({whose}); more is cached as jobs read"
+    told = f"19.1 MiB of 19.1 MiB on 1 node ({whose}); more is cached as jobs read"
     await cluster.until(lambda: cluster.condition("Ready", "read")["message"] == told)
 
 
@@ -121,7 +121,7 @@ async def test_what_did_not_fit_is_no_part_of_the_own_extent(cluster: Cluster) -
     await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 2})
     await cluster.until_state("Degraded")
     assert cluster.condition("Ready")["message"].startswith(
-        "8.0 MB of 20.0 MB on 2 nodes (Partition); 8.0 MB of"
+        "7.6 MiB of 19.1 MiB on 2 nodes (Partition); 7.6 MiB of"
     )
 
 
@@ -258,7 +258,7 @@ async def test_a_preload_whose_cache_goes_away_says_so_and_how_far_it_was(cluste
     told = words(cluster)
     assert "it waits for Dataset pictures: " in told
     assert "was made unavailable" in told
-    assert "of 10.0 MB on 1 node so far" in told
+    assert "of 9.5 MiB on 1 node so far" in told
     assert preload(cluster)["progress"].endswith("%")
     assert preload(cluster)["progress"] != "100%"
     cluster.engine.available = True

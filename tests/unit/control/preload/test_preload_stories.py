@@ -50,7 +50,7 @@ async def test_a_preload_brings_folders_to_nodes_and_is_complete_when_they_are_t
     assert status["startTime"] <= status["completionTime"]
     assert "rate" not in status
     told = cluster.condition("Complete", "warm", resource=PRELOADS)["message"]
-    assert told.startswith("20.0 MB are on their nodes")
+    assert told.startswith("19.1 MiB are on their nodes")
     assert all(cluster.held()[node] >= 10 * MB for node in "bc")
     assert cluster.events("Complete")
 
@@ -306,7 +306,7 @@ async def test_a_preload_on_a_full_cache_holds_what_fits_and_fails_with_numbers(
     await cluster.until_state("Failed", "warm", resource=PRELOADS)
     told = cluster.condition("Failed", "warm", resource=PRELOADS)
     assert told["reason"] == "NotAllFits"
-    assert "11.0 MB of 20.0 MB is all" in told["message"]
+    assert "10.5 MiB of 19.1 MiB is all" in told["message"]
 
 
 async def test_what_was_loaded_is_compared_with_the_source_and_mended_once(cluster: Cluster) -> None:

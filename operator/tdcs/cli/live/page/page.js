@@ -17,13 +17,12 @@ let chosen = null, folded = false, contact = null, reached = true, planned = fal
 
 // ---- words
 
-const sized = (count, step, units) => {
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const bytes = count => { // as the columns of kubectl and all messages have sizes
   let value = count || 0, unit = 0;
-  while (value >= step - 0.5 && unit < units.length - 1) { value /= step; unit += 1; }
-  return `${unit && value < 99.95 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+  while (value >= 1023.5 && unit < UNITS.length - 1) { value /= 1024; unit += 1; }
+  return `${(unit && value < 99.95 ? value.toFixed(1) : String(Math.round(value))).replace(/\.0$/, "")} ${UNITS[unit]}`;
 };
-const bytes = count => sized(count, 1000, ["B", "kB", "MB", "GB", "TB", "PB"]); // amounts of data, and rates
-const capacities = count => sized(count, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]); // as spec.storage has them
 const percent = (part, whole) => whole ? `${Math.floor(100 * part / whole)}%` : "–";
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const rank = row => RANKS[row.state ?? "Pending"] ?? 2;
@@ -250,7 +249,7 @@ function detail() {
   if (chosen.section === "nodes") {
     add("State", nodeWords(row).join(", ") || "ready");
     if (row.gpus) add("GPUs", `${row.gpusUsed ?? 0} of ${row.gpus} in use`);
-    if (row.capacity) add("Cache", `${capacities(row.used)} of ${capacities(row.capacity)}`);
+    if (row.capacity) add("Cache", `${bytes(row.used)} of ${bytes(row.capacity)}`);
     for (const [key, size] of row.held ?? []) add("Holds", ...dataset(key, size));
     for (const [pod, job] of (row.pods ?? []).slice(0, 20)) add("Runs", `${pod} of ${job}`);
   } else if (chosen.section === "jobs") {
@@ -286,7 +285,7 @@ function figures() {
   const gpus = sum(nodes, "gpus"), caches = [...rows.clusters.values()];
   if (gpus) set("stat-gpus", Math.min(sum(nodes, "gpusUsed"), gpus), `of ${gpus}`); else set("stat-gpus", "–");
   const capacity = sum(caches, "capacity");
-  if (capacity) set("stat-cache", capacities(sum(caches, "used")), `of ${capacities(capacity)}`); else set("stat-cache", "–");
+  if (capacity) set("stat-cache", bytes(sum(caches, "used")), `of ${bytes(capacity)}`); else set("stat-cache", "–");
   const starting = jobs.filter(job => rank(job) === RANKS.Starting).length;
   set("stat-running", jobs.filter(job => rank(job) === RANKS.Running).length, starting ? `+ ${starting} starting` : "");
   set("stat-waiting", jobs.filter(job => rank(job) === 2).length);

@@ -377,7 +377,7 @@ async def test_a_quota_below_what_is_pinned_is_told_and_evicts_nothing(cluster: 
         return cluster.condition(names.WITHIN_QUOTAS, "default", resource=CACHE_CLUSTERS)
 
     await cluster.until(lambda: told().get("reason") == "PinnedBeyondQuota")
-    assert "all allows 10.0 MB, and pinned data takes 40.0 MB" in told()["message"]
+    assert "all allows 9.5 MiB, and pinned data takes 38.1 MiB" in told()["message"]
     assert on_disk(cluster, "one") == SIZE
     await cluster.server.merge(
         CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"quotas": []}}

@@ -99,7 +99,7 @@ async def story(clock: Clock) -> AsyncIterator[Story]:
     [
         ({}, "the source is empty and had 50 files"),
         (dict(list(FILES.items())[:4]), r"the source has 4 files"),
-        (dict.fromkeys(list(FILES)[:49], MB // 20), r"the source has 49 files \(2.5 MB\)"),
+        (dict.fromkeys(list(FILES)[:49], MB // 20), r"the source has 49 files \(2.4 MiB\)"),
     ],
     ids=["empty", "files", "bytes"],
 )

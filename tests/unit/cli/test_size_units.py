@@ -1,0 +1,45 @@
+"""Sizes have the same units wherever a user meets them: columns, messages, commands, and the page of `tdcs ui`."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tdcs
+from tdcs.model.humanize import human
+
+CODE = Path(tdcs.__file__).parent
+PAGE = CODE / "cli/live/page/page.js"
+DECIMAL = re.compile(r"(?<![A-Za-z])(kB|MB|GB|TB|PB)\b")
+ALLUXIO = CODE / "alluxio/profile.py"
+"""Its settings are in Alluxio's own words."""
+
+
+def texts(source: Path) -> Iterator[str]:
+    """What a module may print: its strings but docstrings, which are expressions of their own."""
+    tree = ast.parse(source.read_text())
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield node.value
+
+
+def test_no_text_of_the_product_has_decimal_units() -> None:
+    found = [
+        (source.name, text)
+        for source in CODE.rglob("*.py")
+        if source != ALLUXIO
+        for text in texts(source)
+        if DECIMAL.search(text)
+    ]
+    assert not found
+    assert not DECIMAL.search(PAGE.read_text())
+
+
+@pytest.mark.parametrize("power", range(1, 6))
+def test_the_page_and_the_messages_have_the_same_units(power: int) -> None:
+    units = re.search(r'const UNITS = \["B", (.*)\];', PAGE.read_text())
+    assert units is not None
+    assert human(5 * 1024**power) == f"5 {units[1].replace(chr(34), '').split(', ')[power - 1]}"
