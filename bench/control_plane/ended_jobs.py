@@ -1,7 +1,8 @@
-"""What TrainingJobs that have ended cost an operator that starts: until its views are full, and until each had a pass.
+"""What TrainingJobs that have ended cost an operator that starts, beside pods and nodes of real shape.
 
-The real operator on an API server in memory. Told are seconds of processor time, the number of requests about
-TrainingJobs after the list, and the most memory of the process. From the root of the checkout::
+The real operator on an API server in memory. Told are seconds of processor time until its views are full, and until
+each job had a pass (to make and decode the JSON counts, too), the number of requests about TrainingJobs after the list,
+and the most memory of the process. From the root of the checkout::
 
     PYTHONPATH=.:operator python -m bench.control_plane.ended_jobs --ended 100000
 """
@@ -10,11 +11,11 @@ import asyncio
 import json
 import resource as process_resources
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
-from bench.control_plane.queue_pass import job
+from bench.control_plane.real_objects import ended_job_text, node_text, pod_text
 from tests.support.caches import MemoryCaches
 from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
@@ -22,35 +23,53 @@ from tests.unit.kube.fake import ScriptedApi
 
 from tdcs.control.context import Settings
 from tdcs.control.operator.operator import Operator
+from tdcs.control.operator.operator_command import spare_lasting_objects
 from tdcs.kube.api import ObjectList
+from tdcs.kube.client import LIST_CHUNK, item_of, page_of
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import TRAINING_JOBS, Resource
+from tdcs.model.kube_resources import NODES, PODS, TRAINING_JOBS, Resource
 
 BAR_SECONDS = 30.0
+BAR_MIB = 400
+
+TEXTS: Mapping[Resource, Callable[[int], str]] = {
+    TRAINING_JOBS: ended_job_text,
+    PODS: pod_text,
+    NODES: node_text,
+}
 
 
 class EndedJobs(ScriptedApi):
-    """An API server with so many TrainingJobs that have ended, made as they are listed."""
+    """An API server with so many objects: its lists come in pages of JSON, which are decoded as by the client.
 
-    def __init__(self, count: int) -> None:
+    Args:
+        counts: how many objects there are of a resource.
+    """
+
+    def __init__(self, counts: Mapping[Resource, int]) -> None:
         super().__init__()
-        self._count = count
+        self._counts = counts
         self.lookups = 0
 
     async def list(self, resource: Resource, **asked: Any) -> ObjectList:
-        if resource is not TRAINING_JOBS:
-            return await super().list(resource, **asked)
         keep: Callable[[Object], Object] = asked.get("keep") or (lambda obj: obj)
-        made = (job(f"ended-{number}", "Admitted", "Succeeded") for number in range(self._count))
-        return ObjectList(items=list(map(keep, made)), resource_version="1")
+        items: list[Object] = []
+        count = self._counts.get(resource, 0)
+        for first in range(0, count, LIST_CHUNK):
+            texts = map(TEXTS[resource], range(first, min(first + LIST_CHUNK, count)))
+            page = page_of(('{"metadata":{},"items":[' + ",".join(texts) + "]}").encode())
+            await asyncio.sleep(0)  # other lists have pages on their way meanwhile
+            items += (keep(item_of(content, resource=resource)) for content in page.items or ())
+        return ObjectList(items=items, resource_version="1")
 
     async def get(self, resource: Resource, **asked: Any) -> Any:
         self.lookups += resource is TRAINING_JOBS
         return await super().get(resource, **asked)
 
 
-async def measured(ended: int) -> dict[str, float]:
-    api = EndedJobs(ended)
+async def measured(counts: Mapping[Resource, int]) -> dict[str, float]:
+    spare_lasting_objects()  # as the operator's command does
+    api = EndedJobs(counts)
     caches = MemoryCaches(MemoryEngine(sources={}, workers={}))
     operator = Operator(api=api, caches=caches, settings=Settings())
     begin = time.process_time()
@@ -63,14 +82,19 @@ async def measured(ended: int) -> dict[str, float]:
 
 
 @click.command()
-@click.option("--ended", default=100_000, help="Jobs that have ended.")
-def main(ended: int) -> None:
-    found = asyncio.run(measured(ended))
+@click.option("--ended", default=100_000, help="TrainingJobs that have ended.")
+@click.option("--pods", default=50_000, help="Pods of TrainingJobs, all of them with a node.")
+@click.option("--nodes", default=5_000)
+def main(ended: int, pods: int, nodes: int) -> None:
+    found = asyncio.run(measured({TRAINING_JOBS: ended, PODS: pods, NODES: nodes}))
     memory = process_resources.getrusage(process_resources.RUSAGE_SELF).ru_maxrss / 1024
-    holds = found["passes_cpu_seconds"] < BAR_SECONDS and not found["requests"]
+    holds = {
+        "holds": found["ready_cpu_seconds"] < BAR_SECONDS and not found["requests"],
+        "memory_holds": memory < BAR_MIB,
+    }
     rounded = {key: round(value, 1) for key, value in found.items()}
-    told = {"bench": "ended_jobs", "ended": ended, **rounded, "memory_mib": round(memory), "holds": holds}
-    click.echo(json.dumps(told))
+    sizes = {"ended": ended, "pods": pods, "nodes": nodes}
+    click.echo(json.dumps({"bench": "ended_jobs", **sizes, **rounded, "memory_mib": round(memory), **holds}))
 
 
 if __name__ == "__main__":

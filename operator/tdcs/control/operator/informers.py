@@ -12,6 +12,7 @@ from tdcs.control.dataset_index import DatasetIndex
 from tdcs.control.job_index import JobIndex, kept_job
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.operator.event_handlers import EventHandlers
+from tdcs.control.operator.kept_node import kept_node
 from tdcs.control.operator.kept_pod import kept_pod
 from tdcs.kube.api import KubeApi
 from tdcs.kube.informer import OnChange
@@ -103,7 +104,7 @@ def informers_of(
 
     informers: dict[Resource, InformerSet] = {}
     namespaces, of_job = settings.served.namespaces, names.LABEL_TRAINING_JOB
-    follow(NODES, handlers.on_node)
+    follow(NODES, handlers.on_node, keep=kept_node)
     follow(PODS, handlers.on_job_child, labels=of_job, keep=kept_pod)
     follow(
         JOBS, handlers.on_job_child, labels=of_job, namespaces=namespaces(JOBS), keep=without_managed_fields

@@ -1,0 +1,152 @@
+"""What is kept of a node decides the same as the node, and holds nothing that nobody reads."""
+
+import copy
+import gc
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+from bench.control_plane.real_objects import ended_job_text, node_text
+
+from tdcs.control.cachecluster.cleaning import _answers
+from tdcs.control.context import Settings
+from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
+from tdcs.control.job import ended_job
+from tdcs.control.job_index import kept_job, ran_seconds, template_of
+from tdcs.control.node_view import gpus_of
+from tdcs.control.operator.event_handlers import _node_size, _node_view
+from tdcs.control.operator.kept_node import kept_node
+from tdcs.decide.node_departure import departure, may_cache
+from tdcs.decide.place.node_eligibility import may_run, why_nowhere
+from tdcs.decide.worker_nodes import gpus
+from tdcs.model.kube_objects import Object
+from tdcs.model.pod_resources import amounts
+
+TOLERATES = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+PODS: list[dict[str, Any]] = [
+    {},
+    TOLERATES,
+    {**TOLERATES, "nodeSelector": {"nvidia.com/gpu.property-3": "value-3"}},
+    {**TOLERATES, "nodeSelector": {"nvidia.com/gpu.property-3": "another"}},
+    {"nodeName": "elsewhere"},
+]
+
+
+def node(**changes: Any) -> Object:
+    found: Object = json.loads(node_text(7))
+    for path, value in changes.items():
+        part, field = path.split("_", 1)
+        found[part][field] = value
+    return found
+
+
+NOT_READY = [
+    {"type": "Ready", "status": "False", "message": "node is shutting down", "reason": "KubeletNotReady"}
+]
+NODES: dict[str, dict[str, Any]] = {
+    "as it shall": {},
+    "cordoned": {"spec_unschedulable": True},
+    "shuts down": {"status_conditions": NOT_READY},
+    "is deleted": {"metadata_deletionTimestamp": "2026-01-01T00:00:00Z"},
+    "goes": {"spec_taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]},
+    "new": {
+        "metadata_labels": None,
+        "spec_taints": None,
+        "status_allocatable": None,
+        "status_conditions": None,
+    },
+}
+
+
+@pytest.mark.parametrize("state", NODES)
+def test_what_is_kept_of_a_node_decides_the_same(state: str) -> None:
+    whole = node(**NODES[state])
+    untouched = copy.deepcopy(whole)
+    kept = kept_node(whole)
+    for pod in PODS:
+        assert may_run(pod, kept) == may_run(pod, whole)
+        assert why_nowhere(pod, [kept]) == why_nowhere(pod, [whole])
+    assert departure(kept) == departure(whole)
+    assert may_cache(kept, answers=False) == may_cache(whole, answers=False)
+    assert _answers(kept) == _answers(whole)
+    assert gpus_of(kept) == gpus_of(whole)
+    assert gpus(kept) == gpus(whole)
+    assert amounts(kept["status"].get("allocatable")) == amounts(whole["status"].get("allocatable"))
+    assert [networks(kept)] == [networks(whole)]
+    assert kept["metadata"]["creationTimestamp"] == whole["metadata"]["creationTimestamp"]
+    assert kept_node(kept) == kept
+    assert whole == untouched
+
+
+def networks(obj: Object) -> tuple[str, ...]:
+    api: Any = None
+    return ClusterNetworks(api=api, settings=Settings(), nodes={("", "n"): obj}).all()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("status_images", [{"names": ["another"], "sizeBytes": 1}]),
+        ("status_volumesInUse", ["another"]),
+        ("status_nodeInfo", {"kernelVersion": "7"}),
+        ("metadata_managedFields", []),
+        ("metadata_annotations", {"a": "b"}),
+        ("spec_providerID", "another"),
+    ],
+)
+def test_what_nobody_reads_of_a_node_is_not_kept(path: str, value: object) -> None:
+    assert kept_node(node(**{path: value})) == kept_node(node())
+
+
+def test_a_heartbeat_of_a_node_changes_nothing_that_is_kept() -> None:
+    beats = node()
+    for condition in beats["status"]["conditions"]:
+        condition["lastHeartbeatTime"] = "2026-01-02T00:00:00Z"
+    assert kept_node(beats) == kept_node(node())
+
+
+def test_a_change_that_handlers_look_for_shows_in_what_is_kept() -> None:
+    before = kept_node(node())
+    for changes in list(NODES.values())[1:]:
+        after = kept_node(node(**changes))
+        assert (_node_view(before), _node_size(before)) != (_node_view(after), _node_size(after))
+
+
+def kept_bytes(text_of: Any, keep: Any, *, count: int) -> float:
+    """Of one of so many objects, in memory."""
+    texts = [text_of(number) for number in range(count)]
+    tracemalloc.start()
+    kept = [keep(json.loads(text)) for text in texts]
+    gc.collect()
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return taken / len(kept)
+
+
+def test_a_node_takes_a_tenth_of_what_it_takes_whole() -> None:
+    assert kept_bytes(node_text, kept_node, count=200) * 10 < kept_bytes(
+        node_text, lambda obj: obj, count=200
+    )
+
+
+def test_a_job_that_has_ended_takes_two_kilobytes_at_most() -> None:
+    assert kept_bytes(ended_job_text, kept_job, count=200) < 2_000
+
+
+@pytest.mark.parametrize("policy", [{}, {"ttlSecondsAfterFinished": 60}, {"cleanPodPolicy": "All"}])
+def test_what_is_kept_of_an_ended_job_decides_the_same(policy: dict[str, Any]) -> None:
+    whole = json.loads(ended_job_text(7))
+    whole["spec"]["runPolicy"] = policy
+    whole["status"]["completionTime"] = "2026-01-01T00:10:00Z"
+    kept = kept_job(whole)
+    assert ended_job.left(kept, now="2026-01-01T00:10:30Z") == ended_job.left(
+        whole, now="2026-01-01T00:10:30Z"
+    )
+    assert ran_seconds(kept) == ran_seconds(whole) == 600
+    assert kept["template"] == template_of(whole["spec"])
+    assert kept_job(kept) == kept
+    for field in ("locality", "state", "dataStall", "restarts", "observedGeneration"):
+        assert kept["status"][field] == whole["status"][field]
+    assert not {"annotations", "labels", "managedFields"} & kept["metadata"].keys()
+    assert not {"placement", "copies", "message"} & kept["status"].keys()
