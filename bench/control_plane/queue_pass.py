@@ -19,7 +19,8 @@ import click
 
 from tdcs.control.context import Stores, WorkKey
 from tdcs.control.job.queue.gang_queue import GangQueue
-from tdcs.control.job_index import JobIndex, kept_job
+from tdcs.control.job_index import JobIndex
+from tdcs.control.kept_job import kept_job
 from tdcs.control.operator.operator_command import spare_lasting_objects
 from tdcs.control.operator_metrics import OperatorMetrics
 from tdcs.kube.queue import KeyedQueue

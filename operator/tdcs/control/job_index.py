@@ -5,13 +5,12 @@ others; so each change of the view is noted in indexes, and nobody has to look t
 """
 
 import hashlib
-import json
 import statistics
-import sys
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from tdcs.api import names
 from tdcs.api.durations import seconds_between
@@ -23,17 +22,6 @@ RUNS_KEPT = 5
 
 TEMPLATES_KEPT = 10_000
 """Of so many templates it is known, those whose jobs ended last."""
-
-_KEPT_METADATA = (
-    *("name", "namespace", "uid", "resourceVersion", "generation"),
-    *("creationTimestamp", "deletionTimestamp"),
-)
-_KEPT_POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished")
-_KEPT_STATUS = (
-    *("state", "locality", "restarts", "queue", "dataStall", "queueName", "observedGeneration"),
-    *("startTime", "completionTime", "suspendedSeconds"),
-)
-_KEPT_CONDITIONS = frozenset({names.ADMITTED, names.SUCCEEDED, names.FAILED})
 
 
 def has_ended(job: Object) -> bool:
@@ -48,50 +36,6 @@ def has_ended(job: Object) -> bool:
     )
 
 
-def kept_job(job: Object) -> Object:
-    """What a view keeps of a job: of one that has not ended all but who wrote which field, and what was last applied;
-    of one that has ended what says how it ended, when, and how long it stays. Of those a cluster has very many."""
-    metadata, spec = job["metadata"], job.get("spec")
-    if not has_ended(job):
-        return {**job, "metadata": {field: metadata[field] for field in metadata if field != "managedFields"}}
-    kept: dict[str, Any] = {field: metadata[field] for field in _KEPT_METADATA if metadata.get(field)}
-    if "namespace" in kept:
-        kept["namespace"] = sys.intern(kept["namespace"])
-    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
-    policy = policy if isinstance(policy, dict) else {}
-    status = {field: job["status"][field] for field in _KEPT_STATUS if field in job["status"]}
-    status["conditions"] = _kept_conditions(
-        tuple(
-            str(one["type"])
-            for one in job["status"]["conditions"]
-            if isinstance(one, Mapping)
-            and one.get("type") in _KEPT_CONDITIONS
-            and one.get("status") == "True"
-        )
-    )
-    return {
-        "template": sys.intern(job.get("template") or template_of(spec)),
-        "metadata": kept,
-        "spec": _kept_spec(datasets_of(job), *(json.dumps(policy.get(field)) for field in _KEPT_POLICY)),
-        "status": status,
-    }
-
-
-@lru_cache(maxsize=1 << 12)
-def _kept_conditions(true: tuple[str, ...]) -> Sequence[Mapping[str, str]]:
-    """The same object for all jobs that ended alike."""
-    return [{"type": sys.intern(each), "status": "True"} for each in true]
-
-
-@lru_cache(maxsize=1 << 12)
-def _kept_spec(datasets: tuple[str, ...], *policy: str) -> Mapping[str, Any]:
-    """The same object for all jobs that are alike; the policy's fields are JSON."""
-    fields = zip(_KEPT_POLICY, map(json.loads, policy), strict=True)
-    kept_policy = {field: value for field, value in fields if value is not None}
-    kept_datasets = {"datasets": [{"name": name} for name in datasets]}
-    return {**kept_datasets, "runPolicy": kept_policy} if kept_policy else kept_datasets
-
-
 def template_of(spec: object) -> str:
     """What makes jobs alike: their spec but for their run policy, as a short text."""
     parts = (
@@ -99,8 +43,8 @@ def template_of(spec: object) -> str:
         if isinstance(spec, dict)
         else {}
     )
-    text = json.dumps(parts, sort_keys=True, default=str, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    text = msgspec.json.encode(parts, order="deterministic")
+    return hashlib.blake2b(text, digest_size=12).hexdigest()
 
 
 def ran_seconds(job: Object) -> float | None:

@@ -21,6 +21,9 @@ from tdcs.model.pod_resources import Amounts, added, pod_requests
 BOUND_AND_UNENDED = f"spec.nodeName!=,{UNENDED_PODS}"
 """Field selector of the pods that hold resources of a node."""
 
+OF_NO_JOB = f"!{names.LABEL_TRAINING_JOB}"
+"""Label selector of the pods that no TrainingJob made: those of jobs are followed also before they have a node."""
+
 
 NOTHING: Amounts = MappingProxyType({})
 """What no pod takes."""
@@ -48,7 +51,7 @@ def trimmed(pod: Object) -> Object:
     found = {
         "metadata": kept,
         "node": sys.intern(pod["spec"].get("nodeName", "")),
-        "takes": _shared(tuple(pod_requests(pod["spec"]).items())),
+        "takes": takes_of(pod),
         "foreign": (job_pod := job_pod_of(pod)) is None,
         "claims": claims_of(pod),
         "addresses": addresses_of_pod(pod),
@@ -58,6 +61,12 @@ def trimmed(pod: Object) -> Object:
         # One that is being deleted and that no controller makes again is none that a Dataset has to stay for.
         return {**found, "leaves": True} if gone_by and not owner_of(pod) else found
     return {**found, "goneBy": str(gone_by)} if gone_by else {**found, "jobPod": job_pod}
+
+
+def takes_of(pod: Object) -> Amounts:
+    """What a pod takes of its node; of one that is kept in short (`kept_pod`) it is noted."""
+    noted: Amounts | None = pod.get("takes")
+    return _shared(tuple(pod_requests(pod["spec"]).items())) if noted is None else noted
 
 
 @lru_cache(maxsize=1 << 14)
@@ -78,10 +87,20 @@ def job_pod_of(pod: Object) -> JobPod | None:
     return JobPod(owner=sys.intern(owner), role=sys.intern(role), index=sys.intern(index))
 
 
-def claims_of(pod: Object) -> list[str]:
+def claims_of(pod: Object) -> Sequence[str]:
+    """The claims that a pod mounts, in order; of one that is kept in short they are noted."""
+    if "claims" in pod:
+        noted: Sequence[str] = pod["claims"]
+        return noted
     volumes = pod["spec"].get("volumes") or ()
     found = {str((volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes}
-    return [sys.intern(name) for name in sorted(found - {""})]
+    return _claims(tuple(sorted(found - {""})))
+
+
+@lru_cache(maxsize=1 << 14)
+def _claims(claims: tuple[str, ...]) -> Sequence[str]:
+    """The same object for all pods that mount the same."""
+    return [sys.intern(name) for name in claims]
 
 
 def owner_of(obj: Object) -> str:
@@ -129,6 +148,12 @@ class _Mounts:
 
 
 _NO_MOUNTS = _Mounts()
+
+
+@lru_cache(maxsize=1 << 14)
+def _claim_keys(namespace: str, claims: tuple[str, ...]) -> tuple[Key, ...]:
+    """The same object for all pods that mount the same."""
+    return tuple((namespace, claim) for claim in claims)
 
 
 class Usage:
@@ -241,7 +266,7 @@ class Usage:
     def _see_claims(self, key: Key, pod: Object | None, taken: tuple[str, Amounts, bool] | None) -> None:
         node = str(pod["node"]) if pod is not None else ""
         used = pod.get("claims", ()) if pod is not None and node else ()
-        claims = tuple((key[0], claim) for claim in used)
+        claims = _claim_keys(key[0], tuple(used))
         before = self._claims_of.pop(key, ())
         if claims:
             self._claims_of[key] = claims
@@ -284,8 +309,11 @@ class Usage:
                 sums.pop(node, None)
 
 
-def addresses_of_pod(pod: Object) -> list[str]:
+def addresses_of_pod(pod: Object) -> Sequence[str]:
     """The addresses of a pod; none for a pod in its node's network (`hostNetwork`): the Node object has those."""
+    if "addresses" in pod:  # of one that is kept in short they are noted
+        noted: Sequence[str] = pod["addresses"]
+        return noted
     if pod["spec"].get("hostNetwork"):
         return []
     status = pod.get("status") or {}
@@ -313,5 +341,11 @@ class PodAddresses:
             if not self._pods[address]:
                 del self._pods[address]
         if addresses:
-            self._of_pods[key] = tuple(str(plain_address(address)) for address in addresses)
+            self._of_pods[key] = tuple(map(_plain, addresses))
             self._pods.update(self._of_pods[key])
+
+
+def _plain(address: str) -> str:
+    """An address in its plain form: the same text where it has that already."""
+    plain = str(plain_address(address))
+    return address if address == plain else plain

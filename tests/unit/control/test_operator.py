@@ -123,7 +123,7 @@ async def test_the_addresses_of_all_pods_are_known() -> None:
             await asyncio.Event().wait()
 
     operator = operator_of(Api(lists=[ObjectList(items=[trimmed(web)], resource_version="1")]))
-    watching = asyncio.create_task(operator._usage.run())
+    watching = asyncio.create_task(operator._other_pods.run())
     known = operator.context.stores.pod_addresses
     await eventually_async(lambda: "192.0.2.7" in known, deadline=20)
     over.set()
@@ -144,7 +144,7 @@ async def test_an_api_server_that_is_away_for_an_hour_is_no_reason_for_a_restart
     """Not while it stands by or waits for its first views, and not while it works without a Lease."""
     clock = Clock()
     operator = operator_of(ScriptedApi())
-    for informers in (*operator._informers.values(), operator._usage):
+    for informers in (*operator._informers.values(), operator._other_pods):
         for informer in informers._informers:
             informer._clock, informer._contact = clock, clock()
             informer.problem = error(UnavailableError)
@@ -157,8 +157,8 @@ async def test_an_api_server_that_is_away_for_an_hour_is_no_reason_for_a_restart
 
 async def test_a_view_that_the_api_server_refuses_for_minutes_is_unhealthy(operator: Operator) -> None:
     """It answers: a right was taken away, and what is worked on may not be so any more."""
-    (informer,) = operator._usage._informers
-    informer._contact -= module.STALE_SECONDS + 1
+    (informer,) = operator._other_pods._informers
+    informer._clock, informer._contact = Clock(), -module.STALE_SECONDS - 1
     informer.problem = error(ForbiddenError)
     with pytest.raises(StaleError, match="nothing was heard about pods for 181 s"):
         operator.health()

@@ -11,13 +11,13 @@ from tdcs.control.context import WorkKey
 from tdcs.control.dataset_index import indexed_datasets
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job_index import indexed
-from tdcs.control.node_usage import PodAddresses, Usage
+from tdcs.control.node_usage import PodAddresses, Usage, trimmed
 from tdcs.decide.cache.dataset_demand import datasets_of, nodes_beside, stage_of, waits_for_data
 from tdcs.decide.node_departure import departure
 from tdcs.decide.queue.job_places import readable_copies
 from tdcs.kube.queue import KeyedQueue
-from tdcs.model.kube_objects import Key, Object
-from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+from tdcs.model.kube_objects import Key, Object, pod_has_ended
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PODS, PRELOADS, TRAINING_JOBS, Resource
 
 
 def asked(obj: Object) -> tuple[Any, ...]:
@@ -146,12 +146,14 @@ class EventHandlers:
         gangs: GangQueue,
         usage: Usage,
         pod_addresses: PodAddresses,
+        other_pods: Mapping[Key, Object],
     ) -> None:
         self._views = views
         self._queue = queue
         self._namespace = namespace
         self._gangs = gangs
         self._usage = usage
+        self._other_pods = other_pods
         self._pod_addresses = pod_addresses
 
     def on_custom_resource(
@@ -202,11 +204,26 @@ class EventHandlers:
             for cluster in self._views[CACHE_CLUSTERS]:
                 self._add(CACHE_CLUSTERS, cluster)
 
-    def on_bound_pod(self, key: Key, _: Object | None, pod: Object | None) -> None:
-        """A pod with a node changed, of whatever namespace: `pod` is trimmed to what it takes and mounts."""
-        if self._usage.seen(key, pod):
+    def on_job_pod(self, key: Key, before: Object | None, after: Object | None) -> None:
+        """A pod of a job changed; the view has it already."""
+        self._see_pod(key)
+        self.on_job_child(key, before, after)
+
+    def on_other_pod(self, key: Key, *_: object) -> None:
+        """A pod with a node changed that no job made, of whatever namespace; the view has it already."""
+        if self._see_pod(key):
             self._gangs.touch()
-        self._pod_addresses.seen(key, pod["addresses"] if pod is not None else ())
+
+    def _see_pod(self, key: Key) -> bool:
+        """Note what a pod takes of its node; whether that has changed. One whose label is changed goes from one view to
+        the other, and nothing says which of them hears of it first."""
+        pod = self._views[PODS].get(key)
+        if pod is None:
+            bound = self._other_pods.get(key)
+        else:
+            bound = None if pod_has_ended(pod) or not pod["spec"].get("nodeName") else trimmed(pod)
+        self._pod_addresses.seen(key, bound["addresses"] if bound is not None else ())
+        return self._usage.seen(key, bound)
 
     def on_dataset_claim(self, key: Key, _: Object | None, claim: Object | None) -> None:
         """The claim of a Dataset was deleted, or has lost its volume: it is made anew at once."""

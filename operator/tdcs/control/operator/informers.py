@@ -9,7 +9,8 @@ from tdcs.api import names
 from tdcs.control.context import Settings, Stores
 from tdcs.control.dataset.access.volume_objects import kept_claim
 from tdcs.control.dataset_index import DatasetIndex
-from tdcs.control.job_index import JobIndex, kept_job
+from tdcs.control.job_index import JobIndex
+from tdcs.control.kept_job import kept_job
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.operator.event_handlers import EventHandlers
 from tdcs.control.operator.kept_node import kept_node
@@ -105,7 +106,7 @@ def informers_of(
     informers: dict[Resource, InformerSet] = {}
     namespaces, of_job = settings.served.namespaces, names.LABEL_TRAINING_JOB
     follow(NODES, handlers.on_node, keep=kept_node)
-    follow(PODS, handlers.on_job_child, labels=of_job, keep=kept_pod)
+    follow(PODS, handlers.on_job_pod, labels=of_job, keep=kept_pod)
     follow(
         JOBS, handlers.on_job_child, labels=of_job, namespaces=namespaces(JOBS), keep=without_managed_fields
     )

@@ -23,7 +23,7 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.stalled_reads import DataStalls
 from tdcs.control.job_index import indexed
 from tdcs.control.kueue.datacheck_controller import KueueChecks
-from tdcs.control.node_usage import BOUND_AND_UNENDED, PodAddresses, Usage, trimmed
+from tdcs.control.node_usage import BOUND_AND_UNENDED, OF_NO_JOB, PodAddresses, Usage, trimmed
 from tdcs.control.operator.admitters import Admitters
 from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
 from tdcs.control.operator.informers import OWN_KINDS, empty_views, informers_of, stores_of
@@ -41,6 +41,7 @@ from tdcs.kube.events import EventRecorder, utc_now
 from tdcs.kube.informer_set import InformerSet
 from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.queue import KeyedQueue
+from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import (
     CACHE_CLUSTERS,
     DATASETS,
@@ -125,6 +126,7 @@ class Operator:
         # What brings changes, and the queue of jobs that they wake.
         self.metrics = OperatorMetrics(lease_losses=lease_losses, earlier_failures=earlier_failures)
         self._gangs = GangQueue.by(settings, stores=stores, queue=queue, metrics=self.metrics)
+        other_pods: dict[Key, Object] = {}
         self._handlers = EventHandlers(
             views=views,
             queue=queue,
@@ -132,15 +134,18 @@ class Operator:
             gangs=self._gangs,
             usage=usage,
             pod_addresses=pod_addresses,
+            other_pods=other_pods,
         )
         self._informers = informers_of(api=api, settings=settings, views=views, handlers=self._handlers)
-        # Of all namespaces, whatever is served: what nodes have left, and which pods mount a claim.
-        self._usage = InformerSet(
+        # Of all namespaces, whatever is served: with the pods of jobs, what nodes have left, and who mounts a claim.
+        self._other_pods = InformerSet(
             api=api,
             resource=PODS,
+            labels=OF_NO_JOB,
             fields=BOUND_AND_UNENDED,
             keep=trimmed,
-            on_change=self._handlers.on_bound_pod,
+            store=other_pods,
+            on_change=self._handlers.on_other_pod,
         )
         self._cluster_networks = ClusterNetworks(api=api, settings=settings, nodes=stores.nodes)
         # What works on an object of each kind.
@@ -185,7 +190,7 @@ class Operator:
             KubeError: it refuses a view for `SYNC_SECONDS`: waiting does not help.
         """
         # All of them: a pass without a kind in view would report as missing what has merely not been listed yet.
-        informers = [*self._informers.values(), self._usage]
+        informers = [*self._informers.values(), self._other_pods]
         self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
         await until_synced(informers)
         await patiently(self._cluster_networks.read)
@@ -242,7 +247,7 @@ class Operator:
         for task in self._tasks:
             if task.done() and not task.cancelled() and (defect := task.exception()) is not None:
                 raise StaleError(f"a part of the operator was ended by a defect: {defect!r}") from defect
-        for resource, informer in (*self._informers.items(), (PODS, self._usage)):
+        for resource, informer in (*self._informers.items(), (PODS, self._other_pods)):
             # An API server that is away is no reason for a restart, which would not find it either.
             age = informer.silent_seconds()
             if age > STALE_SECONDS:

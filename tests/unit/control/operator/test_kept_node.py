@@ -7,20 +7,23 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from bench.control_plane.real_objects import ended_job_text, node_text
+from bench.control_plane.real_objects import ended_job_text, node_text, pod_text
 
 from tdcs.control.cachecluster.cleaning import _answers
 from tdcs.control.context import Settings
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.control.job import ended_job
-from tdcs.control.job_index import kept_job, ran_seconds, template_of
+from tdcs.control.job_index import ran_seconds, template_of
+from tdcs.control.kept_job import kept_job
+from tdcs.control.node_usage import PodAddresses, Usage, trimmed
 from tdcs.control.node_view import gpus_of
 from tdcs.control.operator.event_handlers import _node_size, _node_view
 from tdcs.control.operator.kept_node import kept_node
+from tdcs.control.operator.kept_pod import kept_pod
 from tdcs.decide.node_departure import departure, may_cache
 from tdcs.decide.place.node_eligibility import may_run, why_nowhere
 from tdcs.decide.worker_nodes import gpus
-from tdcs.model.kube_objects import Object
+from tdcs.model.kube_objects import Object, object_key
 from tdcs.model.pod_resources import amounts
 
 TOLERATES = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
@@ -114,7 +117,9 @@ def test_a_change_that_handlers_look_for_shows_in_what_is_kept() -> None:
 
 
 def kept_bytes(text_of: Any, keep: Any, *, count: int) -> float:
-    """Of one of so many objects, in memory."""
+    """Of one of so many objects, in memory, as their text is decoded."""
+    for number in range(count):
+        keep(json.loads(text_of(number)))  # what all have in common is there already
     texts = [text_of(number) for number in range(count)]
     tracemalloc.start()
     kept = [keep(json.loads(text)) for text in texts]
@@ -130,8 +135,22 @@ def test_a_node_takes_a_tenth_of_what_it_takes_whole() -> None:
     )
 
 
-def test_a_job_that_has_ended_takes_two_kilobytes_at_most() -> None:
-    assert kept_bytes(ended_job_text, kept_job, count=200) < 2_000
+def test_a_job_that_has_ended_takes_half_a_kilobyte_at_most() -> None:
+    assert kept_bytes(ended_job_text, kept_job, count=500) < 512
+
+
+def test_a_pod_of_a_job_takes_two_kilobytes_at_most_with_all_that_is_noted_of_it() -> None:
+    """50,000 of them with 100,000 ended jobs and 5,000 nodes: less than the 400 MiB that an operator may take."""
+
+    def noted(pod: Object) -> Object:
+        kept = kept_pod(pod)
+        key, bound = object_key(kept), trimmed(kept)
+        usage.seen(key, bound)
+        addresses.seen(key, bound["addresses"])
+        return kept
+
+    usage, addresses = Usage(), PodAddresses()
+    assert kept_bytes(pod_text, noted, count=500) < 2_048
 
 
 @pytest.mark.parametrize("policy", [{}, {"ttlSecondsAfterFinished": 60}, {"cleanPodPolicy": "All"}])

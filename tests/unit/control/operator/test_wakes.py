@@ -8,7 +8,8 @@ from tests.unit.control.builders import dataset_object
 from tdcs.api import names
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset_index import DatasetIndex
-from tdcs.control.job_index import JobIndex, kept_job
+from tdcs.control.job_index import JobIndex
+from tdcs.control.kept_job import kept_job
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.operator.event_handlers import ClaimUse, EventHandlers
 from tdcs.control.operator.informers import empty_views
@@ -47,6 +48,7 @@ def world() -> Any:
         gangs=gangs,
         usage=Usage(),
         pod_addresses=PodAddresses(),
+        other_pods={},
     )
 
     async def woken() -> list[str]:
@@ -154,6 +156,7 @@ def nodes_world() -> tuple[EventHandlers, KeyedQueue[WorkKey], list[str]]:
         gangs=gangs,
         usage=Usage(),
         pod_addresses=PodAddresses(),
+        other_pods={},
     )
     return handlers, queue, touched
 
@@ -246,6 +249,7 @@ async def test_what_an_owner_shares_or_takes_back_wakes_those_that_read_by_it() 
         gangs=gangs,
         usage=Usage(),
         pod_addresses=PodAddresses(),
+        other_pods={},
     )
 
     async def woken() -> set[tuple[str, str]]:
@@ -282,6 +286,7 @@ async def test_a_priority_class_that_comes_or_goes_wakes_the_caches_that_name_it
         gangs=gangs,
         usage=Usage(),
         pod_addresses=PodAddresses(),
+        other_pods={},
     )
     first: Object = {"metadata": {"name": "first"}, "value": 9}
     for before, after in ((None, first), (first, None)):
@@ -317,6 +322,7 @@ def reads_of_a_first_list(count: int) -> int:
         gangs=gangs,  # type: ignore[arg-type]
         usage=Usage(),
         pod_addresses=PodAddresses(),
+        other_pods={},
     )
     CountedDataset.reads = 0
     for number in range(count):

@@ -11,7 +11,8 @@ from tests.unit.control.jobs import EPOCH, Jobs, time_at
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob_status import DataMeeting
 from tdcs.cli.explain.explained_meeting import meeting_sentence
-from tdcs.control.job_index import JobIndex, kept_job
+from tdcs.control.job_index import JobIndex
+from tdcs.control.kept_job import kept_job
 from tdcs.decide.place.data_meeting import LONGEST_WAIT
 from tdcs.decide.queue.occupants import END_GRACE
 from tdcs.model.kube_resources import DATASETS
