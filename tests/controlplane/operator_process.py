@@ -23,7 +23,6 @@ from tdcs.control.operator.operator import Operator
 from tdcs.control.operator.scaler_service import serve_scaler
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ApiAccess, load_access
-from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import Resource
 
 AGENTS: WeakKeyDictionary[MemoryEngine, MemoryCaches] = WeakKeyDictionary()
@@ -40,20 +39,20 @@ class CountingApi(KubernetesClient):
         self.killed = threading.Event()
         self._killed_after = killed_after
 
-    async def _send(self, method: str, verb: str, resource: Resource, **more: object) -> Object:
+    async def _ask(self, method: str, verb: str, resource: Resource, **more: Any) -> Any:
         if self.killed.is_set():
             await asyncio.Event().wait()  # a dead process neither asks nor hears any more
         if method == "GET":
-            return await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
+            return await super()._ask(method, verb, resource, **more)
         self.last_write = time.monotonic()
         self.writes.append(f"{verb} {resource.kind} {more.get('namespace')}/{more.get('name')}")
         last = self._killed_after is not None and len(self.writes) >= self._killed_after
         if not last:
-            return await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
+            return await super()._ask(method, verb, resource, **more)
         # The write reaches the server, and its answer reaches nobody.
         self.killed.set()
-        await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
-        return await asyncio.Event().wait()  # type: ignore[return-value]
+        await super()._ask(method, verb, resource, **more)
+        return await asyncio.Event().wait()
 
 
 class RunningOperator:
