@@ -77,6 +77,13 @@ class EndedJob(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(_PARTS)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, EndedJob):
+            return (self._own, self._common) == (other._own, other._common)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as that of a dict
+
     def __repr__(self) -> str:
         return f"EndedJob({dict(self)!r})"
 

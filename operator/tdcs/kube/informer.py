@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from tdcs.kube.api import KubeApi, WatchEvent
 from tdcs.kube.errors import GoneError, KubeError, UnavailableError
@@ -28,6 +28,10 @@ BACKOFF_MAX = 10.0
 WATCH_TIMEOUT = 300.0
 """Seconds after which the server ends a quiet watch; it is then resumed, without a list."""
 
+SILENCE_SECONDS = 120.0
+"""A watch that brings nothing for so long is given up for a new list: a server may take a watch and never send
+anything, and nothing else says so. A quiet resource has a bookmark a minute. Health turns red only later."""
+
 CURT_SECONDS = 1.0
 """A watch that ends sooner and has brought no change is no sign that the next one will do better."""
 
@@ -42,6 +46,7 @@ class Informer:
         namespace: None: all of them.
         keep: what to keep of an object, for resources of which there are many; its metadata must stay.
         store: where the objects are kept, shared with informers of the same resource in other namespaces.
+        silence: seconds without anything from a watch after which the resource is listed again.
         gather: seconds that changes may come late, for resources that change often: many at once cost less.
 
     Attributes:
@@ -62,6 +67,7 @@ class Informer:
         on_change: OnChange | None = None,
         clock: Callable[[], float] = time.monotonic,
         watch_timeout: float = WATCH_TIMEOUT,
+        silence: float = SILENCE_SECONDS,
         gather: float = 0.0,
         store: dict[Key, Object] | None = None,
     ) -> None:
@@ -77,6 +83,7 @@ class Informer:
         self._on_change = on_change
         self._clock = clock
         self._watch_timeout = watch_timeout
+        self._silence = silence
         self._gather = gather
         self._version = ""
         self._failures = 0
@@ -140,8 +147,8 @@ class Informer:
             if self._namespace is None or key[0] == self._namespace:
                 self._put(key, None)
         for number, (key, obj) in enumerate(fresh.items(), start=1):
-            known = self.store.get(key)
-            if known is None or _version(known) != _version(obj):
+            # Equal versions are not enough: a server whose store was restored gives them out a second time.
+            if self.store.get(key) != obj:
                 self._put(key, obj)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -160,8 +167,7 @@ class Informer:
             max_seconds=self._watch_timeout,
             gather=self._gather,
         )
-        async for event in events:
-            self._heard()
+        while (event := await self._next(events)) is not None:
             self._failures = 0
             if self._is_of_another_history(event, begun_at=begun_at):
                 _log.warning(
@@ -174,8 +180,24 @@ class Informer:
                 self._version = ""
                 return
             self._take(event)
-        self._heard()
         self._failures = 0
+
+    async def _next(self, events: AsyncIterator[WatchEvent]) -> WatchEvent | None:
+        """What the watch brings next; None at its end, after which the resource is listed again if the watch was
+        silent for too long."""
+        try:
+            async with asyncio.timeout(self._silence):
+                event = await anext(events, None)
+        except TimeoutError:
+            _log.warning(
+                "%s: a watch brought nothing for %.0f s, not even a bookmark; listing again",
+                self._resource.kind,
+                self._silence,
+            )
+            self._version = ""
+            return None
+        self._heard()
+        return event
 
     def _is_of_another_history(self, event: WatchEvent, *, begun_at: str) -> bool:
         """Whether no server says this that has told of all before: its store may have been restored from a backup.

@@ -29,6 +29,7 @@ class WatchedServer(Server):
         self._oldest = 0
         self._problem: KubeError | None = None
         self._cuts = 0
+        self._silent = False
         self._changed = asyncio.Event()
 
     def cut(self, problem: KubeError) -> None:
@@ -36,6 +37,10 @@ class WatchedServer(Server):
         self._problem = problem
         self._cuts += 1
         self._tell()
+
+    def fall_silent(self) -> None:
+        """Take watches from now on, and send nothing to those who watch; lists are answered."""
+        self._silent = True
 
     def heal(self, *, compacted: bool = False) -> None:
         """Answer again; with `compacted` no watch can begin at a version from before."""
@@ -70,7 +75,7 @@ class WatchedServer(Server):
             while True:
                 if cuts != self._cuts:
                     raise self._problem or error(UnavailableError)
-                for followed, event in list(self._events):
+                for followed, event in () if self._silent else list(self._events):
                     version = int(event.object["metadata"]["resourceVersion"])
                     if followed is resource and version > heard and self._is_of(event, namespace):
                         heard = version

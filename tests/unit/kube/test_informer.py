@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.support.virtual_time import VirtualTimeLoop
 from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi, Step, error, pod
 
@@ -317,3 +318,60 @@ async def test_of_many_objects_only_what_counts_is_kept() -> None:
     assert api.asked == {"labels": None, "fields": "spec.nodeName!=", "keep": keep}
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_watch_that_is_taken_and_never_brings_anything_is_given_up_for_a_list() -> None:
+    """Also when the next one is as silent: what has changed meanwhile is known by then."""
+    lists = [
+        listing(pod("a", 1), version=2),
+        listing(pod("b", 9), version=9),
+        listing(pod("c", 11), version=11),
+    ]
+    api = ScriptedApi(lists=list(lists))
+    informer = Informer(api=api, resource=PODS, silence=0.05)
+    task = asyncio.create_task(informer.run())
+    await eventually_async(lambda: [name for _, name in informer.store] == ["c"], deadline=60)
+    assert api.watched_from[:2] == ["2", "9"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_watch_that_brings_bookmarks_is_not_listed_again() -> None:
+    """A quiet resource is no silent server: it has a bookmark a minute."""
+
+    class Bookmarks(ScriptedApi):
+        async def watch(self, resource: Resource, **asked: object) -> AsyncIterator[WatchEvent]:
+            self.watched_from.append(str(asked["resource_version"]))
+            for version in range(3, 33):
+                await asyncio.sleep(60.0)
+                yield WatchEvent(type="BOOKMARK", object={"metadata": {"resourceVersion": str(version)}})
+            await asyncio.Event().wait()
+
+    async def half_an_hour_and_a_silence() -> None:
+        informer = Informer(api=api, resource=PODS)
+        task = asyncio.create_task(informer.run())
+        await asyncio.sleep(30 * 60 + module.SILENCE_SECONDS - 1)
+        assert api.listed == 1
+        await asyncio.sleep(2)
+        assert api.listed == 2
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    api = Bookmarks(lists=[listing(version=2)])
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(half_an_hour_and_a_silence())
+
+
+async def test_an_object_with_another_content_at_the_same_version_is_told_after_a_list() -> None:
+    """A store that was restored from a backup gives versions out again that it had given before."""
+    api = ScriptedApi(
+        lists=[
+            listing(pod("a", 105, labels={"of": "before"}), version=105),
+            listing(pod("a", 105, labels={"of": "after"}), version=105),
+        ],
+        watches=[[error(GoneError)]],
+    )
+    async with running(api) as (informer, changes):
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
+        assert informer.store["n", "a"]["metadata"]["labels"] == {"of": "after"}
+        assert changes == [("a", "105"), ("a", "105")]

@@ -295,3 +295,18 @@ async def test_an_ended_job_is_kept_without_its_templates_from_a_list_and_from_a
         assert all(
             job["spec"] == {"datasets": []} and "placement" not in job["status"] for job in jobs.values()
         )
+
+
+async def test_a_server_that_takes_watches_and_sends_nothing_is_listed_again() -> None:
+    async with running(made(CACHE_CLUSTERS)) as world:
+        for informers in world.operator._informers.values():
+            for informer in informers._informers:
+                informer._silence = 0.2
+        world.server.fall_silent()
+        world.server.cut(error(UnavailableError))  # so that all watches begin again
+        world.server.heal()
+        await world.server.create(DATASETS, obj=made(DATASETS, "late"))
+        datasets = world.operator.context.stores.datasets
+        await eventually_async(lambda: len(datasets) == 1, deadline=60)
+        await world.server.delete(DATASETS, name="late", namespace=next(iter(datasets))[0])
+        await eventually_async(lambda: not datasets, deadline=60)

@@ -153,6 +153,14 @@ def test_a_pod_of_a_job_takes_two_kilobytes_at_most_with_all_that_is_noted_of_it
     assert kept_bytes(pod_text, noted, count=500) < 2_048
 
 
+def test_an_ended_job_that_is_read_again_is_kept_as_the_same() -> None:
+    """A list that shows nothing new wakes nobody."""
+    whole = json.loads(ended_job_text(7))
+    assert kept_job(whole) == kept_job(json.loads(ended_job_text(7)))
+    whole["metadata"]["resourceVersion"] = "9"
+    assert kept_job(whole) != kept_job(json.loads(ended_job_text(7)))
+
+
 @pytest.mark.parametrize("policy", [{}, {"ttlSecondsAfterFinished": 60}, {"cleanPodPolicy": "All"}])
 def test_what_is_kept_of_an_ended_job_decides_the_same(policy: dict[str, Any]) -> None:
     whole = json.loads(ended_job_text(7))
