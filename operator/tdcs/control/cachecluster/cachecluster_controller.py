@@ -26,7 +26,7 @@ from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
 from tdcs.model.cache_engine import WorkerInfo
-from tdcs.model.cache_view import is_restarting, is_starting
+from tdcs.model.cache_view import CacheView, is_restarting, is_starting
 from tdcs.model.humanize import counted, explain_invalid
 from tdcs.model.kube_objects import Object, with_finalizer, without_finalizer
 from tdcs.model.kube_resources import (
@@ -97,12 +97,9 @@ class CacheClusterController:
         view = self._observer.view(key.name)
         chosen = self._membership.members(cluster, sets, key.name, view)
         wanted, holdings = chosen.nodes, chosen.holdings
-        # Then no pod is made or replaced, and what runs is looked after all the same.
-        missing = self._missing_class(cluster.spec)
         trusted = await self._certify(blueprint, {*wanted, *(node_of(child) for child in sets)})
         try:
-            if missing is None:
-                await self._apply(blueprint, wanted)
+            missing = await self._write_templates(blueprint, wanted, sets, view)
             restored = await self._restore(blueprint, cluster, sets, wanted)
             await self._guard.reconcile(
                 blueprint,
@@ -115,8 +112,6 @@ class CacheClusterController:
             known = cluster.status or CacheClusterStatus()
             await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
             return self._context.settings.poll_seconds
-        if missing is None:
-            await self._start_anew(obj, [one for one in sets if node_of(one) in view.foreign], view.journal)
         if not view.answered:
             if missing is not None:
                 await self._publish(obj, cluster.status or CacheClusterStatus(), missing)
@@ -197,6 +192,18 @@ class CacheClusterController:
             "cacheClusterRef"
         )
         await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
+
+    async def _write_templates(
+        self, blueprint: Blueprint, wanted: list[str], sets: Sequence[Object], view: CacheView
+    ) -> Finding | None:
+        """Write what pods are made from, which makes and replaces pods; where their PriorityClass does not exist
+        nothing is written, and what runs is looked after all the same. Gives what is missing."""
+        missing = self._missing_class(blueprint.spec)
+        if missing is None:
+            await self._apply(blueprint, wanted)
+            foreign = [child for child in sets if node_of(child) in view.foreign]
+            await self._start_anew(blueprint.owner, foreign, view.journal)
+        return missing
 
     def _missing_class(self, spec: CacheClusterSpec) -> Finding | None:
         """The PriorityClass of the cache's pods does not exist: they could not be made, and running ones would be
