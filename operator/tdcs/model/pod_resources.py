@@ -6,6 +6,7 @@ CPU counts in thousandths of a core, everything else in its own unit (bytes, GPU
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from tdcs.api.quantities import parse_quantity
@@ -25,8 +26,13 @@ _POD_LEVEL = (CPU, "memory", "hugepages-")
 
 def amount(resource: str, quantity: object) -> int:
     """A quantity as an integer, rounded up; what cannot be read is nothing."""
+    return _amount(resource, str(quantity))
+
+
+@lru_cache(maxsize=1 << 12)  # ten thousands of pods ask for the same
+def _amount(resource: str, quantity: str) -> int:
     try:
-        value = parse_quantity(str(quantity))
+        value = parse_quantity(quantity)
     except (ValueError, ArithmeticError):
         return 0
     # An exponent may be so large that the number itself fits no memory.
