@@ -25,6 +25,9 @@ OF_NO_JOB = f"!{names.LABEL_TRAINING_JOB}"
 """Label selector of the pods that no TrainingJob made: those of jobs are followed also before they have a node."""
 
 
+GoneBy = tuple[str, float]
+"""Of a pod that is being deleted: when its time to end is over (RFC 3339), and how many seconds it had for that."""
+
 NOTHING: Amounts = MappingProxyType({})
 """What no pod takes."""
 
@@ -60,7 +63,9 @@ def trimmed(pod: Object) -> Object:
     if job_pod is None:
         # One that is being deleted and that no controller makes again is none that a Dataset has to stay for.
         return {**found, "leaves": True} if gone_by and not owner_of(pod) else found
-    return {**found, "goneBy": str(gone_by)} if gone_by else {**found, "jobPod": job_pod}
+    if not gone_by:
+        return {**found, "jobPod": job_pod}
+    return {**found, "goneBy": (str(gone_by), float(metadata.get("deletionGracePeriodSeconds") or 0))}
 
 
 def takes_of(pod: Object) -> Amounts:
@@ -175,7 +180,7 @@ class Usage:
         self._nodes: dict[str, dict[str, int]] = {}
         self._foreign: dict[str, dict[str, int]] = {}
         self._job_pods: dict[Key, JobPod] = {}
-        self._gone_by: dict[Key, str] = {}
+        self._gone_by: dict[Key, GoneBy] = {}
         self.changes = 0
 
     def copy(self) -> "Usage":
@@ -234,9 +239,9 @@ class Usage:
             node, takes, _ = self._pods[key]
             yield job_pod.owner, node, takes
 
-    def deleted(self) -> Iterator[tuple[str, str, Amounts]]:
-        """For each pod of a TrainingJob with a node that is being deleted: when its time to end is over (RFC 3339); its
-        node; and what it takes there."""
+    def deleted(self) -> Iterator[tuple[GoneBy, str, Amounts]]:
+        """For each pod of a TrainingJob with a node that is being deleted: when it is gone; its node; and what it takes
+        there."""
         for key, gone_by in self._gone_by.items():
             node, takes, _ = self._pods[key]
             yield gone_by, node, takes
@@ -245,14 +250,14 @@ class Usage:
         """Take in a trimmed pod, None when it has ended or is gone; whether a sum has changed."""
         before, job_pod = self._pods.get(key), self._job_pods.pop(key, None)
         after = None if pod is None or not pod["node"] else (pod["node"], pod["takes"], pod["foreign"])
-        ended_before = self._gone_by.pop(key, "")
+        ended_before = self._gone_by.pop(key, None)
         self._see_claims(key, pod, after)
         if pod is not None and "goneBy" in pod and after is not None:
             self._gone_by[key] = pod["goneBy"]
         if pod is not None and "jobPod" in pod and after is not None:
             self._job_pods[key] = pod["jobPod"]
         known = (before, job_pod, ended_before)
-        if known == (after, self._job_pods.get(key), self._gone_by.get(key, "")):
+        if known == (after, self._job_pods.get(key), self._gone_by.get(key)):
             return False
         if before is not None:
             node, takes, foreign = before

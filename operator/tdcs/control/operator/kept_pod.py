@@ -13,7 +13,10 @@ from tdcs.control.node_usage import addresses_of_pod, claims_of, takes_of
 from tdcs.model.job_pods import QUOTE_LIMIT
 from tdcs.model.kube_objects import Object
 
-METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+METADATA: Final = (
+    *("name", "namespace", "uid", "resourceVersion"),
+    *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+)
 LABELS: Final = (names.LABEL_TRAINING_JOB, names.LABEL_ROLE)
 CONDITIONS: Final = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
 CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")

@@ -193,6 +193,8 @@ class _Pass:
             leave=self._leave,
             victims=self._preemption.told if self._preemption is not None else {},
             preemptors=self._preemption.preemptors if self._preemption is not None else {},
+            gone_by=self._preemption.gone_by if self._preemption is not None else "",
+            lingering=max((each.gone_by for each in self._occupants if each.lingers), default=""),
             data_waits=self._data_waits.begun,
             awaits_data=frozenset(self._data_waits.waiting),
             waited_in_vain=frozenset(self._data_waits.ended),

@@ -14,9 +14,9 @@ END_GRACE = 30.0
 """Seconds that pods take to end after their time is over: the default of their terminationGracePeriodSeconds."""
 
 
-LONGEST_GRACE = 600.0
-"""Pods that may take longer than so many seconds to end (a year's terminationGracePeriodSeconds, say) leave no room
-that anybody waits for: their job gives way to none, and no node is set aside for what they take."""
+LONGEST_WAIT = 600.0
+"""Seconds for which nodes are set aside for what pods leave that are being ended. Pods may take longer to end (an hour
+for a checkpoint, or a year): what they take is waited for so long, and again when they have only so long left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,10 @@ class Occupant:
         ends_in: seconds until its pods are gone at the latest; infinite when nobody knows.
         leaves: whether its pods are being ended already.
         reload_seconds: what it costs to load its data again, should that leave the cache meanwhile.
+        lingers: whether its pods are being ended and take so long that nothing is set aside for what they leave.
+        gone_by: when pods that are being ended are gone at the latest (RFC 3339); empty: they are not, or nobody knows.
+        grace: seconds that its pods may take to end once it is suspended.
+        changes_in: seconds until the clock alone makes another one of it: one that leaves, lingers, or is late.
         may_yield: whether this queue admitted it and may suspend it.
         measured_in: seconds until its pods are gone if it runs as long as jobs of its template did; infinite when none
             was measured, or it has run for longer.
@@ -43,6 +47,10 @@ class Occupant:
     started: float = 0.0
     ends_in: float = math.inf
     leaves: bool = False
+    lingers: bool = False
+    gone_by: str = ""
+    grace: float = END_GRACE
+    changes_in: float = math.inf
     reload_seconds: float = 0.0
     may_yield: bool = True
     measured_in: float = math.inf
@@ -53,23 +61,35 @@ class Occupant:
         return min(self.ends_in, self.measured_in)
 
 
-def deleted_pods(takes: Mapping[str, Amounts], *, gone_in: float) -> Occupant:
+def deleted_pods(
+    takes: Mapping[str, Amounts], *, gone_in: float, grace: float = END_GRACE, gone_by: str = ""
+) -> Occupant:
     """Pods that are being deleted.
 
     Args:
         takes: what they take, by node.
         gone_in: seconds until their time to end is over; below 0 when it was so long ago.
+        grace: seconds that they had to end when they were deleted.
+        gone_by: when their time to end is over (RFC 3339).
     """
     # One that should have been gone for as long is held by something else, such as a node that is away.
-    leaves = abs(gone_in) <= LONGEST_GRACE
-    late = gone_in < -LONGEST_GRACE
+    late = gone_in < -LONGEST_WAIT
+    since = grace - gone_in
+    lingers = gone_in > LONGEST_WAIT and since > LONGEST_WAIT
+    ends_soon = gone_in <= LONGEST_WAIT
+    changes_in = gone_in + LONGEST_WAIT if ends_soon else LONGEST_WAIT - since
+    changes_in = gone_in - LONGEST_WAIT if lingers else changes_in
     return Occupant(
         key=("", ""),
         uid="",
         priority=0,
         takes=takes,
         ends_in=math.inf if late else max(gone_in, 0.0),
-        leaves=leaves,
+        leaves=not (late or lingers),
+        lingers=lingers,
+        gone_by="" if late else gone_by,
+        grace=grace,
+        changes_in=math.inf if late else max(changes_in, 0.0),
         may_yield=False,
     )
 

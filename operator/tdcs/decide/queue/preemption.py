@@ -3,14 +3,19 @@
 A job takes the place of others where its PriorityClass says so (`preemptionPolicy: PreemptLowerPriority`) and the chart
 allows it: of as few jobs of lower priority as will do, the least important and the youngest first. One whose data takes
 longer to load again than the waiting job would wait is left alone.
+
+Victims have the time to end that their pods ask for (terminationGracePeriodSeconds), and what they take counts as
+coming meanwhile: nobody else is ended for it. Where that takes longer than `LONGEST_WAIT`, it is waited for no longer.
+The job takes the place of others then, but of none whose pods may take as long: one after the other would be ended.
 """
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tdcs.decide.queue.occupants import Occupant, seconds_until_room
+from tdcs.decide.queue.occupants import LONGEST_WAIT, Occupant, seconds_until_room
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
 
@@ -26,11 +31,14 @@ class Preemption:
         job: which waits.
         victims: those that are suspended for it now; none while all that it needs is being left already.
         nodes: where its pods find room then: they are set aside for it.
+        gone_by: when the last pods there that are being ended already are gone at the latest (RFC 3339); empty: nobody
+            knows.
     """
 
     job: QueuedJob
     victims: tuple[Occupant, ...]
     nodes: frozenset[str]
+    gone_by: str = ""
 
     @property
     def told(self) -> dict[str, str]:
@@ -126,21 +134,27 @@ def preemption(job: QueuedJob, *, room: RoomTable, occupants: Sequence[Occupant]
 
     nodes = nodes_without(())
     if nodes is not None:
-        return Preemption(job=job, victims=(), nodes=nodes)
+        leaving = (each for each in occupants if each.leaves and not nodes.isdisjoint(each.takes))
+        return Preemption(
+            job=job, victims=(), nodes=nodes, gone_by=max((each.gone_by for each in leaving), default="")
+        )
     waits = seconds_until_room(
         room=room,
         groups=job.groups,
         scarce=job.scarce,
         occupants=[each for each in occupants if not each.leaves],
     )
+    longest = LONGEST_WAIT if any(each.lingers for each in occupants) else math.inf
     candidates = sorted(
         (
             each
             # Of those that started in one second the younger is the later one in the queue.
             for each in sorted(occupants, key=lambda each: each.key, reverse=True)
             if each.may_yield and not each.leaves and each.priority < priority and each.reload_seconds < waits
+            if each.grace <= longest
         ),
-        key=lambda each: (each.priority, -each.started),
+        # Those whose pods may take longest to end are the last of their priority.
+        key=lambda each: (each.priority, each.grace > LONGEST_WAIT, -each.started),
     )
     victims = fewest(candidates, enough=lambda some: nodes_without(some) is not None, weight=_weight_of(job))
     if victims is None:

@@ -27,6 +27,9 @@ class Schedule:
             that are set aside (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
         victims: by uid of a job that is to be suspended, what it is told (`tdcs.decide.queue.preemption`).
         preemptors: the job that takes the place of each of them, as its namespace may read it.
+        gone_by: when the pods are gone at the latest that leave the holder its room (RFC 3339); empty: none is being
+            ended for it, or nobody knows.
+        lingering: when pods are gone at the latest whose end nobody waits for (RFC 3339); empty: there are none.
         data_waits: by uid of a job that begins to wait for a place at its data, how that was weighed
             (`tdcs.decide.queue.data_wait`).
         awaits_data: the uids of all that wait for it.
@@ -44,6 +47,8 @@ class Schedule:
     leave: Mapping[str, NodesToLeave] = field(default_factory=dict)
     victims: Mapping[str, str] = field(default_factory=dict)
     preemptors: Mapping[str, str] = field(default_factory=dict)
+    gone_by: str = ""
+    lingering: str = ""
     data_waits: Mapping[str, WaitChoice] = field(default_factory=dict)
     awaits_data: frozenset[str] = frozenset()
     waited_in_vain: frozenset[str] = frozenset()

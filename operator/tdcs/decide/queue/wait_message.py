@@ -48,6 +48,13 @@ def waiting_admission(schedule: Schedule, uid: str, *, data_wait: DataWait | Non
     if schedule.holder == uid and schedule.victims:
         jobs = f"{len(schedule.victims)} job{'' if len(schedule.victims) == 1 else 's'}"
         held = f"; it takes the place of {jobs} of lower priority, whose pods are ended now"
+    elif schedule.holder == uid and schedule.gone_by:
+        held = f"; pods are being ended that leave it room, by {schedule.gone_by} at the latest"
+    elif job.may_preempt and schedule.lingering:
+        held = (
+            f"; pods that are being ended have until {schedule.lingering}, by their terminationGracePeriodSeconds: no "
+            "node is set aside for so long, and no other job whose pods may take as long is ended meanwhile"
+        )
     room = schedule.room or RoomTable({})
     if room.fits(job.groups, scarce=job.scarce):
         text = f"{more}its pods would fit, but others are first: {position}{behind}{held}"

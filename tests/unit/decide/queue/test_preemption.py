@@ -14,12 +14,13 @@ from tdcs.decide.queue import preemption as preemption_module
 from tdcs.decide.queue.fair_share import Shares
 from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.job_order import aged
-from tdcs.decide.queue.occupants import Occupant, deleted_pods, ends_in, seconds_until_room
+from tdcs.decide.queue.occupants import LONGEST_WAIT, Occupant, deleted_pods, ends_in, seconds_until_room
 from tdcs.decide.queue.preemption import before_those_they_can_end, can_end, fewest
 from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import QueuedJob
 from tdcs.decide.queue.room_table import RoomTable
+from tdcs.decide.queue.wait_message import waiting_admission
 
 GPU = "nvidia.com/gpu"
 
@@ -245,15 +246,63 @@ def test_what_a_preempting_job_finds_free_is_not_given_to_those_behind_it() -> N
     assert (set(found.victims), found.admitted) == ({"victim"}, ())
 
 
-def test_pods_with_a_year_of_grace_do_not_count_as_leaving() -> None:
-    year = deleted_pods({"x": {GPU: 1}}, gone_in=365 * 86400.0)
+def test_pods_count_as_leaving_for_ten_minutes_and_when_they_have_ten_minutes_left() -> None:
+    year = 365 * 86400.0
+    asked_now = deleted_pods({"x": {GPU: 1}}, gone_in=year, grace=year)
+    asked_long_ago = deleted_pods({"x": {GPU: 1}}, gone_in=year - LONGEST_WAIT - 1, grace=year)
+    soon = deleted_pods({"x": {GPU: 1}}, gone_in=30.0, grace=year)
     stuck = deleted_pods({"x": {GPU: 1}}, gone_in=-86400.0)
-    soon = deleted_pods({"x": {GPU: 1}}, gone_in=30.0)
-    assert [each.leaves for each in (year, stuck, soon)] == [False, False, True]
-    for held in (year, stuck):
+    assert [each.leaves for each in (asked_now, asked_long_ago, soon, stuck)] == [True, False, True, False]
+    assert [each.lingers for each in (asked_now, asked_long_ago, soon, stuck)] == [False, True, False, False]
+    for held in (asked_long_ago, stuck):
         occupants = [held, runs("victim", on={"y": 1})]
         assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=occupants) == ["victim"]
-    assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=[soon, runs("victim", on={"y": 1})]) == []
+    for held in (asked_now, soon):
+        assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=[held, runs("victim", on={"y": 1})]) == []
+
+
+def test_the_clock_alone_ends_the_wait_for_pods_and_begins_it_again() -> None:
+    grace, at = 3600.0, 0.0
+    seen: list[tuple[float, bool]] = []
+    while math.isfinite(at) and len(seen) < 9:
+        pods = deleted_pods({"x": {GPU: 1}}, gone_in=grace - at, grace=grace)
+        seen.append((at, pods.leaves))
+        at += pods.changes_in + 1
+    assert seen == [(0.0, True), (601.0, False), (3001.0, True), (4201.0, False)]
+
+
+def test_a_job_whose_pods_may_take_an_hour_to_end_gives_way_where_no_other_of_its_priority_does() -> None:
+    hour = runs("hour", on={"x": 1}, grace=3600.0, started=9)
+    assert victims(waits(), nodes={"x": 1}, occupants=[hour]) == ["hour"]
+    assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=[hour, runs("quick", on={"y": 1})]) == ["quick"]
+    more = runs("more", on={"y": 1}, priority=50)
+    assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=[hour, more]) == ["hour"]
+
+
+def test_while_a_victim_takes_its_hour_no_second_one_is_ended_that_may_take_as_long() -> None:
+    nodes = {"x": 1, "y": 1, "z": 1}
+    hour, quick = runs("hour", on={"y": 1}, grace=3600.0), runs("quick", on={"z": 1})
+
+    def ending(*, since: float) -> Occupant:
+        gone_by = "2026-01-01T01:00:00Z"
+        return deleted_pods({"x": {GPU: 1}}, gone_in=3600.0 - since, grace=3600.0, gone_by=gone_by)
+
+    # For ten minutes what it takes is set aside, and the job says until when that may last.
+    at_first = queue(waits(), nodes=nodes, occupants=[ending(since=60.0), hour, quick])
+    assert (dict(at_first.victims), at_first.holder, at_first.aside) == ({}, "urgent", frozenset("x"))
+    said = waiting_admission(at_first, "urgent").message
+    assert "pods are being ended that leave it room, by 2026-01-01T01:00:00Z at the latest" in said
+    # Then it takes the place of one whose pods end soon, and of none that may take as long.
+    assert victims(waits(), nodes=nodes, occupants=[ending(since=900.0), hour, quick]) == ["quick"]
+    later = queue(
+        waits(), nodes=nodes, occupants=[ending(since=900.0), hour, runs("z", on={"z": 1}, priority=200)]
+    )
+    assert (dict(later.victims), later.aside) == ({}, frozenset())
+    said = waiting_admission(later, "urgent").message
+    assert "pods that are being ended have until 2026-01-01T01:00:00Z, by their termination" in said
+    # When its end is near it is waited for again.
+    at_last = queue(waits(), nodes=nodes, occupants=[ending(since=3300.0), hour, quick])
+    assert (dict(at_last.victims), at_last.aside) == ({}, frozenset("x"))
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)

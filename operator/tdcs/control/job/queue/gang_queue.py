@@ -5,6 +5,7 @@ passed is in the jobs' own statuses, so a restart loses nothing.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -315,6 +316,8 @@ class GangQueue:
         if by is not None and self._is_stale(by, stores, live):
             found = replace(found, victims={})
         self._take_in(found, keys=keys, stale=stale)
+        if self._preempts:
+            self._passes.ask_in(min((each.changes_in for each in entries.occupants), default=math.inf))
         if self._provisioning != "Off":
             self._ask_for_nodes(found, asking=asking, keys=keys, stale=stale)
         for uid, turn in self.turns:

@@ -26,7 +26,7 @@ from tdcs.decide.queue.job_order import aged
 from tdcs.decide.queue.job_turn import bounded_wait
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.node_requests import without_nodes_of_others
-from tdcs.decide.queue.occupants import LONGEST_GRACE, Occupant, deleted_pods, ends_in, measured_in
+from tdcs.decide.queue.occupants import Occupant, deleted_pods, ends_in, measured_in
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queue_schedule import Schedule
@@ -59,8 +59,8 @@ class Entries:
         self.taken = queue_snapshot.taken_by_jobs(stores, owners)
         self.started = queue_snapshot.started_at(stores, owners)
         self.occupants = [
-            deleted_pods(takes, gone_in=seconds_between(now, gone_by))
-            for gone_by, takes in queue_snapshot.taken_by_deleted(stores).items()
+            deleted_pods(takes, gone_in=seconds_between(now, gone_by), grace=grace, gone_by=gone_by)
+            for (gone_by, grace), takes in queue_snapshot.taken_by_deleted(stores).items()
         ]
         self.news: list[Key] = []
         self.now = seconds_between(EPOCH, now)
@@ -251,7 +251,7 @@ class Collector:
             turn = turns.change(uid, data_wait=wait)
         if demand is None or facts.going or demand.spec.run_policy.suspend:
             if demand is not None or facts.going:
-                self._occupies(entries, key, uid, leaves=demand is None or demand.grace <= LONGEST_GRACE)
+                self._occupies(entries, key, uid, leaves=True)
             return
         priority = self._demands.priority(demand.priority_class)
         missing_class = self._demands.missing_class(demand.priority_class)
@@ -283,7 +283,7 @@ class Collector:
             groups = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present={})
             ready = True
         elif by_kueue or is_stopped:
-            self._occupies(entries, key, uid, leaves=demand.grace <= LONGEST_GRACE)
+            self._occupies(entries, key, uid, leaves=True)
             return
         elif queues(spec, places) and (not pauses or keeps_turn):
             gang = replicas if spec.scheduling.gang else {}  # without one its pods come as they find room
@@ -291,19 +291,19 @@ class Collector:
             ready = turn.asks or pauses or facts.data_ready
             ready = ready and not missing_class
         else:
-            self._occupies(entries, key, uid, leaves=demand.grace <= LONGEST_GRACE)
+            self._occupies(entries, key, uid, leaves=True)
             return
         if uid in entries.taken:
             self._occupies(
                 entries,
                 key,
                 uid,
-                leaves=(not runs or bool(turn.yields)) and demand.grace <= LONGEST_GRACE,
+                leaves=not runs or bool(turn.yields),
+                grace=demand.grace,
                 priority=priority,
                 # One without a gang would have its pods made again at once.
                 may_yield=runs
                 and spec.scheduling.gang
-                and demand.grace <= LONGEST_GRACE
                 and not missing_class  # nobody knows how important it is
                 and not by_kueue
                 and not (obj.get("status") or {}).get("queueName"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import TypeVar
@@ -19,6 +20,9 @@ LONGEST_GAP = 10.0
 
 RETRY_FIRST, RETRY_MAX = 1.0, 30.0
 """Seconds until a pass that failed is tried again: the first time, and at most."""
+
+CLOCK_STEP = 1.0
+"""The times that passes compare are whole seconds."""
 
 T = TypeVar("T")
 
@@ -46,6 +50,7 @@ class QueuePasses:
         self._pass: asyncio.Task[None] | None = None
         self._again = False
         self._due_since: float | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._failures = 0
         self._cost = 0.0
         self._started = False
@@ -61,6 +66,9 @@ class QueuePasses:
 
     def close(self) -> None:
         self._started = False
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -77,6 +85,13 @@ class QueuePasses:
         self._again = True
         if self._timer is None and self._pass is None:
             self._set_timer(self._pause())
+
+    def ask_in(self, seconds: float) -> None:
+        """Have a pass after so long, if nothing has changed before; infinite: none for that."""
+        if self._later is not None:
+            self._later.cancel()
+        loop = asyncio.get_running_loop()
+        self._later = None if math.isinf(seconds) else loop.call_later(seconds + CLOCK_STEP, self.ask)
 
     def repeat(self) -> None:
         """Have another pass after the one that is under way."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
@@ -9,7 +10,7 @@ from tdcs.control.context import Stores
 from tdcs.control.job.queue.job_facts import EPOCH
 from tdcs.control.job.queue.pod_demand import PodDemand
 from tdcs.control.job_index import indexed
-from tdcs.control.node_usage import job_pod_of, owner_of
+from tdcs.control.node_usage import GoneBy, job_pod_of, owner_of
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.place.node_eligibility import may_run, signature, why_nowhere
 from tdcs.decide.queue.namespace_quota import QuotaCharge, charges_of
@@ -116,6 +117,9 @@ class NodeRoom:
         return found
 
 
+Whose = TypeVar("Whose")
+
+
 def owners(stores: Stores) -> dict[str, str]:
     """The uid of the TrainingJob by the uid of its Indexed Job."""
     return {
@@ -132,13 +136,13 @@ def taken_by_jobs(stores: Stores, job_owners: Mapping[str, str]) -> dict[str, di
     return _by_node((uid, node, takes) for uid, node, takes in pods if uid)
 
 
-def taken_by_deleted(stores: Stores) -> dict[str, dict[str, dict[str, int]]]:
-    """What pods take that are being deleted, by the time at which they are gone at the latest, and by node."""
+def taken_by_deleted(stores: Stores) -> dict[GoneBy, dict[str, dict[str, int]]]:
+    """What pods take that are being deleted, by when they are gone at the latest, and by node."""
     return _by_node(stores.usage.deleted())
 
 
-def _by_node(pods: Iterable[tuple[str, str, Amounts]]) -> dict[str, dict[str, dict[str, int]]]:
-    found: dict[str, dict[str, dict[str, int]]] = {}
+def _by_node(pods: Iterable[tuple[Whose, str, Amounts]]) -> dict[Whose, dict[str, dict[str, int]]]:
+    found: dict[Whose, dict[str, dict[str, int]]] = {}
     for whose, node, takes in pods:
         amounts_ = found.setdefault(whose, {}).setdefault(node, {})
         for resource, value in takes.items():

@@ -168,7 +168,7 @@ async def test_a_pod_with_the_label_of_a_job_that_no_job_made_does_not_count_as_
         assert jobs.condition("Admitted", "victim")["status"] == "False"
 
 
-async def test_a_job_whose_pods_take_a_year_to_end_gives_way_to_none() -> None:
+async def test_a_job_whose_pods_take_a_year_to_end_gives_way_after_all_others_of_its_priority() -> None:
     async with Jobs(gpus={"a": 4, "b": 4}, preempts=True) as jobs:
         await with_classes(jobs)
         await running(jobs, "old", workers=4)
@@ -182,3 +182,19 @@ async def test_a_job_whose_pods_take_a_year_to_end_gives_way_to_none() -> None:
         await jobs.until(lambda: jobs.bound("urgent") == 4)
         assert jobs.bound("patient") == 4  # although it is the younger one
         assert jobs.condition("Admitted", "old")["status"] == "False"
+
+
+async def test_a_job_whose_pods_take_an_hour_to_end_gives_way_with_its_grace_period() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        slow = role(4, gpus=1)
+        slow["template"]["spec"]["terminationGracePeriodSeconds"] = 3600
+        await jobs.create("hour", roles={"Worker": slow})
+        await jobs.until(lambda: jobs.bound("hour") == 4)
+        await jobs.run("hour")
+        await jobs.until_state("Running", "hour")
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert jobs.status("hour")["queue"]["preemptedBy"] == "n/urgent"
+        kept = jobs.job("hour-worker")["spec"]["template"]["spec"]
+        assert kept["terminationGracePeriodSeconds"] == 3600
