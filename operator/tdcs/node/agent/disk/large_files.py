@@ -68,6 +68,8 @@ class LargeFiles:
         self._files: Final[dict[int, StoredFile]] = {}
         self._places: Final[dict[int, tuple[StoredFile, int]]] = {}
         """Of each block that is here, by its id."""
+        self._to_copy: Final[dict[int, StoredFile]] = {}
+        """Files that are to be copied, or are being copied."""
         self._worker: Final = OneWorker(self._give_back, name="free-extents")
 
     def load(self) -> None:
@@ -75,6 +77,7 @@ class LargeFiles:
         with self._lock:
             self._files.clear()
             self._places.clear()
+            self._to_copy.clear()
             self.folders.prepare()
             for name in self.folders.all_names():
                 stored = self.folders.read(name)
@@ -96,6 +99,7 @@ class LargeFiles:
         except OSError as error:
             _log.warning("file %d cannot be put where it belongs: %s", stored.name, error)
         if stored.header.frozen and not stored.present.all():
+            self._to_copy[stored.name] = stored
             self._worker.add(stored)
 
     # What lies here.
@@ -242,6 +246,8 @@ class LargeFiles:
             return
         stored.freed.add(number)
         self.folders.hide(stored)
+        if stored.header.frozen:
+            self._to_copy[stored.name] = stored
         self._worker.add(stored)
 
     def _lose(self, stored: StoredFile) -> None:
@@ -280,6 +286,15 @@ class LargeFiles:
             with suppress(OSError):
                 self._lose(stored)
 
+    def copy_bytes(self) -> int:
+        """What copies will take of the disk before what they are of goes."""
+        with self._lock:
+            return sum(
+                stored.file.length_of(number)
+                for stored in self._to_copy.values()
+                for number in np.flatnonzero(stored.present).tolist()
+            )
+
     def _thaw(self, stored: StoredFile) -> None:
         """Put a copy of the blocks that are here in the place of a file that was once whole: pods may have that one
         open, and find zeros where a block was cut out of it. Raises OSError and MemoryError."""
@@ -299,6 +314,7 @@ class LargeFiles:
                 # What went while it was copied is in the copy.
                 stored.freed.update(np.flatnonzero(~stored.present).tolist())
                 self.folders.replace(stored, draft, inode=inode)
+                self._to_copy.pop(stored.name, None)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(draft)
@@ -308,10 +324,12 @@ class LargeFiles:
         with self._lock:
             self._files.clear()
             self._places.clear()
+            self._to_copy.clear()
             for name in self.folders.all_names():
                 self.folders.unlink(name)
 
     def _drop_entries(self, stored: StoredFile) -> None:
         del self._files[stored.name]
+        self._to_copy.pop(stored.name, None)
         for number in range(stored.file.extents):
             self._places.pop(stored.id_of(number), None)

@@ -403,8 +403,9 @@ class Disk:
         return gone
 
     def free_bytes(self) -> int:
+        """What the file system has left but for copies of large files, without which these would go."""
         found = os.statvfs(self.tier)
-        return found.f_bavail * found.f_frsize
+        return max(0, found.f_bavail * found.f_frsize - self.large.copy_bytes())
 
     def changed_at(self) -> tuple[int, ...]:
         """When names in the folders changed last, in nanoseconds; 0 for a folder that is away."""

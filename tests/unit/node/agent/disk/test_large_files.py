@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import identity_of
 from tdcs.model.file_blocks import Cut
+from tdcs.node.agent.disk.disk_room import SLACK_BYTES, Room
+from tdcs.node.agent.disk.large_file_folders import LargeFileFolders, StoredFile
 from tdcs.node.agent.disk.one_worker import OneWorker
 from tdcs.node.agent.disk.partial_file import DiskError
 from tdcs.node.agent.disk.tier import Disk, Place
@@ -303,3 +305,32 @@ def test_whoever_reads_while_blocks_come_and_go_gets_right_bytes_or_none(node: N
         for reader in readers:
             reader.join()
     assert not wrong
+
+
+def test_no_block_takes_the_room_of_a_copy_that_is_being_made(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.write_all()
+    left, length = 100 << 20, len(CONTENT) - EXTENT
+    found = os.statvfs(node.tier)
+    fields = list(found)
+    fields[1], fields[4] = 1, left  # f_frsize, f_bavail
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+    begun, go, copy = threading.Event(), threading.Event(), LargeFileFolders.copy
+
+    def slow(self: LargeFileFolders, stored: StoredFile, source: int, draft: str) -> int:
+        begun.set()
+        assert go.wait(60)
+        return copy(self, stored, source, draft)
+
+    monkeypatch.setattr(LargeFileFolders, "copy", slow)
+    room = Room(capacity=1 << 40, free=node.disk.free_bytes)
+    assert node.disk.free_bytes() == left
+    node.disk.unspool(node.ids[0])
+    assert begun.wait(60)
+    assert node.disk.free_bytes() == left - length
+    assert "bytes left" in room.reserve(left - SLACK_BYTES - length + 1)
+    assert room.reserve(left - SLACK_BYTES - length) == ""
+    go.set()
+    eventually(lambda: node.disk.free_bytes() == left, deadline=60)
+    assert node.given() == list(range(1, 11))
