@@ -77,6 +77,14 @@ def own_namespace_rule(what: str) -> dict[str, str]:
     return rule("!self.contains('/')", f"must be {what}, without 'namespace/'")
 
 
+def object_name_rule(kind: str) -> dict[str, str]:
+    """The rule of a name that an object of a kind can have; one with a namespace has its own rule."""
+    return rule(
+        f"self.contains('/') || self.matches('{OBJECT_NAME_PATTERN}')",
+        f"no {kind} can have this name: names are of lower-case letters, digits, '-' and '.'",
+    )
+
+
 def rules(*found: dict[str, str], **more: Any) -> dict[str, Any]:
     """Schema extras that hold CEL rules and whatever else is given."""
     return {"x-kubernetes-validations": list(found), **more}
@@ -104,10 +112,15 @@ PATH_RULE = rule(
 )
 """Rule of a folder on the nodes."""
 
+OBJECT_NAME_PATTERN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+"""Of the name of an object of Kubernetes."""
+
+LABEL_VALUE_PATTERN = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+
 LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 NodeSelector = Annotated[
-    dict[str, Annotated[str, Field(max_length=63)]],
+    dict[str, Annotated[str, Field(max_length=63, pattern=LABEL_VALUE_PATTERN)]],
     Field(max_length=64, json_schema_extra={"x-kubernetes-map-type": "atomic"}),
 ]
 """Labels that a node must carry."""

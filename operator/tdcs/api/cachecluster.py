@@ -16,6 +16,7 @@ from tdcs.api.base import (
     WrittenAlways,
     defaulted,
     list_map,
+    object_name_rule,
     one_value,
     rule,
     rules,
@@ -25,6 +26,7 @@ from tdcs.api.durations import Duration, to_seconds
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
 from tdcs.api.sharing import CacheQuota, SourceFolder, SourceRule
+from tdcs.api.trainingjob_rules import NODE_FOLDER_RULE
 
 Medium = Literal["MEM", "SSD", "HDD"]
 WorkerState = Literal["Pending", "Ready", "Draining", "Lost"]
@@ -66,9 +68,12 @@ class Tier(Model):
 
     medium: Medium = "SSD"
     """What the path lies on. MEM is for a tmpfs."""
-    path: Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(PATH_RULE))] | None = (
-        None
-    )
+    path: (
+        Annotated[
+            str, Field(min_length=2, max_length=256, json_schema_extra=rules(PATH_RULE, NODE_FOLDER_RULE))
+        ]
+        | None
+    ) = None
     """The folder on the node; default /var/lib/tdcs/cache/NAME."""
     capacity: Annotated[
         Quantity,
@@ -287,7 +292,13 @@ class CacheClusterSpec(Model):
         list[Toleration], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = Field(default=[])
     """Taints of cache nodes that the pods put up with."""
-    priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    priority_class_name: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=253, json_schema_extra=rules(object_name_rule("PriorityClass"))),
+        ]
+        | None
+    ) = None
     """The PriorityClass of the cache's pods: master, workers with their agents, FUSE clients; left out, the cluster's
     default. With system-node-critical a worker is not preempted, and goes on during the first part of its node's
     graceful shutdown. A change restarts them."""
@@ -354,7 +365,19 @@ class CacheClusterSpec(Model):
         ),
     ] = Field(default={})
     """Alluxio properties of master, workers and FUSE clients; they win over the built-in ones."""
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    image: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=512,
+                json_schema_extra=rules(
+                    rule(r"self.matches('^[^ \\t\\n]+$')", "must be an image, without blanks")
+                ),
+            ),
+        ]
+        | None
+    ) = None
     """The image of all three parts; left out, the one the operator was installed with."""
     master: Component = defaulted(Component)
     """The master's pod."""

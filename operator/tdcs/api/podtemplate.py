@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from tdcs.api.base import JsonObject, Model, rule
+from tdcs.api import names
+from tdcs.api.base import LABEL_VALUE_PATTERN, JsonObject, Model, rule, rules
 
 
 def _open_object(description: str, **more: Any) -> dict[str, Any]:
@@ -47,13 +48,29 @@ def _text_map(description: str) -> dict[str, Any]:
     }
 
 
-_QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$"
+def _labels(description: str) -> dict[str, Any]:
+    value = {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE_PATTERN}
+    return {**_text_map(description), "additionalProperties": value}
+
+
+def _seconds(description: str, *, least: int) -> dict[str, Any]:
+    return {
+        "type": "integer",
+        "format": "int64",
+        "description": description,
+        "minimum": least,
+        "nullable": True,
+    }
+
+
+_QUANTITY = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$"
 """Exponents have two digits at most: the API server would compute with a billion of them in a pod."""
 
 _ONE_QUANTITY: dict[str, Any] = {
     "x-kubernetes-int-or-string": True,
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "pattern": _QUANTITY,
+    "maxLength": 32,
 }
 
 
@@ -66,20 +83,52 @@ def _quantities(description: str) -> dict[str, Any]:
     }
 
 
-_RESOURCES: dict[str, Any] = _open_object(
-    "What it asks for; the queue counts it.",
-    nullable=True,
-    properties={
-        "limits": _quantities("At most so much."),
-        "requests": _quantities("At least so much."),
-    },
+_WHOLE_GPUS = rule(
+    f"!('{names.GPU_RESOURCE}' in self) || type(self['{names.GPU_RESOURCE}']) == int || "
+    f"self['{names.GPU_RESOURCE}'].matches('^[0-9]+$')",
+    f"{names.GPU_RESOURCE} is a whole number of GPUs, such as 1",
 )
+
+
+def _one_of(description: str, *values: str) -> dict[str, Any]:
+    """One of a few words, or none. A pattern and no enumeration: beside the error of an enumeration the API server says
+    that it did not look at the rules."""
+    return {
+        "type": "string",
+        "description": description,
+        "maxLength": 253,
+        "nullable": True,
+        "pattern": f"^({'|'.join(values)})?$",
+    }
+
+
+def _resources(*found: dict[str, str]) -> dict[str, Any]:
+    """What something asks for; `found`: rules of limits and of requests."""
+    more = {**rules(*found), "maxProperties": 64} if found else {}
+    return _open_object(
+        "What it asks for; the queue counts it.",
+        nullable=True,
+        properties={
+            "limits": {**_quantities("At most so much."), **more},
+            "requests": {**_quantities("At least so much."), **more},
+        },
+    )
+
+
+_RESOURCES = _resources()
 
 _CONTAINER: dict[str, Any] = {
     "required": ["name", "image"],
     "properties": {
-        "resources": _RESOURCES,
-        "name": {"type": "string", "description": "The container's name.", "minLength": 1, "maxLength": 63},
+        "resources": _resources(_WHOLE_GPUS),
+        "name": {
+            "type": "string",
+            "description": "The container's name.",
+            "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            "minLength": 1,
+            "maxLength": 63,
+        },
+        "imagePullPolicy": _one_of("When the image is pulled.", "Always", "IfNotPresent", "Never"),
         "image": {
             "type": "string",
             "description": "The container's image.",
@@ -90,7 +139,14 @@ _CONTAINER: dict[str, Any] = {
             "Its variables; they win over those that are added.",
             limit=1024,
             required=["name"],
-            properties={"name": {"type": "string", "description": "The variable's name.", "maxLength": 1024}},
+            properties={
+                "name": {"type": "string", "description": "The variable's name.", "maxLength": 1024},
+                "value": {
+                    "type": "string",
+                    "description": "Its value, a text: numbers are quoted in YAML.",
+                    "nullable": True,
+                },
+            },
         ),
         "volumeMounts": _objects("What it mounts; the datasets are added.", limit=256),
     },
@@ -148,9 +204,11 @@ _TOLERATIONS = _objects(
     limit=256,
     properties={
         "key": _text("The taint's key.", limit=317),
-        "operator": _text("Exists or Equal (default)."),
+        "operator": _one_of("Exists or Equal (default).", "Exists", "Equal"),
         "value": _text("The taint's value."),
-        "effect": _text("The taint's effect; left out: all."),
+        "effect": _one_of(
+            "The taint's effect; left out: all.", "NoSchedule", "PreferNoSchedule", "NoExecute"
+        ),
     },
 )
 
@@ -158,7 +216,14 @@ _POD_SPEC: dict[str, Any] = {
     "required": ["containers"],
     "properties": {
         "resources": _RESOURCES,
-        "nodeSelector": _text_map("Labels that a node must have."),
+        "nodeSelector": _labels("Labels that a node must have."),
+        "dnsPolicy": _one_of(
+            "How names are found.", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"
+        ),
+        "terminationGracePeriodSeconds": _seconds("How long pods may take to end.", least=0),
+        "activeDeadlineSeconds": _seconds(
+            "How long a pod may run; runPolicy.activeDeadlineSeconds bounds the job.", least=1
+        ),
         "affinity": _open_object(
             "Which nodes, and which pods, the pods are to be near.",
             nullable=True,
@@ -277,7 +342,7 @@ POD_TEMPLATE: dict[str, Any] = {
                 "description": "Labels and annotations of the pods; TDCS adds its own.",
                 "nullable": True,
                 "properties": {
-                    "labels": _text_map("Labels of the pods."),
+                    "labels": _labels("Labels of the pods."),
                     "annotations": _text_map("Annotations of the pods."),
                 },
             },

@@ -10,6 +10,7 @@ from tdcs.api.base import (
     Model,
     StatusModel,
     list_map,
+    object_name_rule,
     own_namespace_rule,
     rule,
     rules,
@@ -40,7 +41,9 @@ class DatasetRef(Model):
         Field(
             min_length=1,
             max_length=63,
-            json_schema_extra=rules(own_namespace_rule("a Dataset of the Preload's own namespace")),
+            json_schema_extra=rules(
+                own_namespace_rule("a Dataset of the Preload's own namespace"), object_name_rule("Dataset")
+            ),
         ),
     ]
     """Its name."""

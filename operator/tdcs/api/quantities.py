@@ -79,7 +79,7 @@ QUANTITY_SCHEMA: Mapping[str, Any] = MappingProxyType(
     {
         "x-kubernetes-int-or-string": True,
         "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "pattern": QUANTITY_PATTERN,
+        # No pattern: each field has a rule that says in words what it holds, and would have a second error beside that.
         "maxLength": MOST_CHARACTERS,
     }
 )

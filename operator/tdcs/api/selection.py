@@ -6,18 +6,19 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from tdcs.api.base import Model, rule, rules
-from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
+from tdcs.api.quantities import QUANTITY_PATTERN, QUANTITY_SCHEMA, to_bytes
 
-# Rules are evaluated whatever the pattern says, so they look at the exponent before they parse.
+_IS_QUANTITY = f"self.matches(r'{QUANTITY_PATTERN}')"
+
 ABOVE_ZERO = (
-    "type(self) == int ? self > 0 : self.matches('[eE][+]?[0-9]{3}') || (!self.matches('[eE]-[0-9]{3}') && "
-    "isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))"
+    f"type(self) == int ? self > 0 : {_IS_QUANTITY} && quantity(self).isGreaterThan(quantity('0')) || "
+    "self.matches('[eE][+]?[0-9]{3}')"
 )
-"""CEL: a quantity above zero."""
+"""CEL: a quantity above zero. One with a huge exponent is that, too, and never parsed: `IN_RANGE` refuses it."""
 
 IN_RANGE = rule(
-    "type(self) == int || (!self.matches('[eE][+-]?[0-9]{3}') && "
-    "(!isQuantity(self) || quantity(self).isLessThan(quantity('8Ei'))))",
+    f"type(self) == int || (!self.matches('[eE][+]?[0-9]{{3}}') && "
+    f"(!{_IS_QUANTITY} || quantity(self).isLessThan(quantity('8Ei'))))",
     "must be below 8Ei: sizes are 64-bit numbers",
 )
 """The rule that every size keeps to."""

@@ -61,11 +61,41 @@ class Access(Model):
     nodes and cache have room for. Of more copies that there are already, those that jobs read stay until these end."""
 
 
+_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_DAYS = "sun|mon|tue|wed|thu|fri|sat"
+
+
+def _cron_field(value: str, more: str = "") -> str:
+    """The pattern of a field of a cron line: a list of values, ranges and steps. `more`: what else may stand there."""
+    one = f"([*?]|(?i:{value})(-(?i:{value}))?)(/0*[1-9][0-9]*)?{more}"
+    return f"({one})(,({one}))*"
+
+
+_CRON = (
+    "^ *"
+    + " +".join(
+        (
+            _cron_field("[0-5]?[0-9]"),
+            _cron_field("[01]?[0-9]|2[0-3]"),
+            _cron_field("0?[1-9]|[12][0-9]|3[01]", "|[lL]"),
+            _cron_field(f"0?[1-9]|1[0-2]|{_MONTHS}"),
+            _cron_field(f"0?[0-7]|{_DAYS}", f"|(?i:0?[0-7]|{_DAYS})#[1-5]|[lL][0-7]"),
+        )
+    )
+    + " *$"
+)
+"""Regular expression of a cron line whose values are in their ranges."""
+
 _CRON_RULES = (
     rule(
         r"self.matches('^ *([^ ]+ +){4}[^ ]+ *$') && self.matches('^[-0-9A-Za-z*,/#? ]+$')",
         "must be a cron line of five fields (minute, hour, day of the month, month, day of the week), such as "
         "0 3 * * 1",
+    ),
+    rule(
+        f"!self.matches('^ *([^ ]+ +){{4}}[^ ]+ *$') || self.matches('{_CRON}')",
+        "a value is out of range: minutes go from 0 to 59, hours to 23, days from 1 to 31, months from 1 to 12 or JAN "
+        "to DEC, days of the week from 0 to 7 or SUN to SAT, and steps from 1",
     ),
     rule(
         r"!self.matches('^ *[^ ]+ +[^ ]+ +(30|31) +(0?2|(?i:feb)) +[^ ]+ *$') && "

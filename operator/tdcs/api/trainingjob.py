@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tdcs.api.base import Model, defaulted, list_map, own_namespace_rule, rule, rules
+from tdcs.api.base import Model, defaulted, list_map, object_name_rule, own_namespace_rule, rule, rules
 from tdcs.api.durations import Duration
 from tdcs.api.podtemplate import PodTemplate
 from tdcs.api.readers import READERS_PATTERN, is_reader, parse_readers
@@ -93,6 +93,7 @@ class DatasetUse(Model):
             max_length=253,
             json_schema_extra=rules(
                 own_namespace_rule("a Dataset of the job's own namespace"),
+                object_name_rule("Dataset"),
                 rule("size(self) <= 63", "must be at most 63 characters: no Dataset has a longer name"),
             ),
         ),
@@ -135,7 +136,13 @@ class Scheduling(Model):
     gang: bool = True
     """True: no pod exists until all of them fit at once on what is free, so that two jobs never hold half of their
     GPUs each. False: pods are made at once, and run as they find room; right where nodes are added on demand."""
-    priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    priority_class_name: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=253, json_schema_extra=rules(object_name_rule("PriorityClass"))),
+        ]
+        | None
+    ) = None
     """The PriorityClass of the pods; jobs with the larger value enter first."""
     rank: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """The place among the waiting jobs of its namespace with the same priority: those of smaller rank come first, of

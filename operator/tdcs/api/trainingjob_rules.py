@@ -36,6 +36,7 @@ _SYSTEM_FOLDERS = frozenset(
             "/usr/share",
         ),
         *("/usr/local", "/usr/local/bin", "/usr/local/lib", "/var", "/var/lib", "/var/run"),
+        *("/home", "/opt", "/opt/conda", "/root", "/tmp", "/usr/src", "/var/cache", "/var/log", "/var/tmp"),  # noqa: S108 - in containers
         *(
             "/var/run/secrets",
             "/var/run/secrets/kubernetes.io",
@@ -61,9 +62,17 @@ _BELOW_SYSTEM: Final = (
         "/sys/",
     ),
     *("/usr/bin/", "/usr/lib/", "/usr/lib32/", "/usr/lib64/", "/usr/libexec/", "/usr/sbin/"),
-    *("/usr/local/bin/", "/usr/local/lib/", "/run/secrets/", "/var/run/secrets/"),
+    *("/usr/local/bin/", "/usr/local/lib/", "/opt/conda/", "/run/secrets/", "/var/run/secrets/"),
 )
 """Folders below which nobody has data either."""
+
+NODE_FOLDER_RULE = rule(
+    f"!(self in {sorted(_SYSTEM_FOLDERS - {'/run', '/tmp', '/var/tmp'})}) && "  # noqa: S108 - on nodes
+    "!['/bin/', '/boot/', '/etc/', '/lib/', '/proc/', '/sbin/', '/sys/', '/usr/bin/'].exists(folder, "
+    "self.startsWith(folder))",
+    "belongs to the node's system: name a folder of its own, such as /var/lib/tdcs/cache/NAME",
+)
+"""Rule of a folder on the nodes in which a cache has its data."""
 
 MOUNT_RULES = rules(
     rule(
@@ -71,10 +80,15 @@ MOUNT_RULES = rules(
     ),
     rule("!self.contains(':')", "must not contain ':'"),
     rule(
-        "!self.contains('/../') && !self.endsWith('/..') && !self.contains('//')",
-        "must be a plain path, without '..' and '//'",
+        "!self.contains('/../') && !self.endsWith('/..') && !self.contains('/./') && !self.endsWith('/.') && "
+        "!self.contains('//')",
+        "must be a plain path, without '.', '..' and '//'",
     ),
-    rule("!self.endsWith('/')", "must not end with '/'"),
+    rule("size(self) < 2 || !self.endsWith('/')", "must not end with '/'"),
+    rule(
+        r"self.matches('^[^\\pC]*[^\\pC\\pZ]$')",
+        "must have no line breaks or other control characters, and no blank at its end",
+    ),
     rule(
         f"!(self in {sorted(_SYSTEM_FOLDERS)}) && "
         f"!{sorted(_BELOW_SYSTEM)}.exists(folder, self.startsWith(folder))",
@@ -219,8 +233,8 @@ SPEC_RULES = rules(
         field=".elastic",
     ),
     rule(
-        "!has(self.elastic) || (self.workers >= self.elastic.minReplicas && "
-        "self.workers <= self.elastic.maxReplicas)",
+        "!has(self.elastic) || self.elastic.minReplicas > self.elastic.maxReplicas || "
+        "(self.workers >= self.elastic.minReplicas && self.workers <= self.elastic.maxReplicas)",
         "the number of workers must lie between elastic.minReplicas and elastic.maxReplicas",
         field=".workers",
     ),

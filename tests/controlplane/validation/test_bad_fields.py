@@ -135,6 +135,85 @@ BAD = [
         ],
         "should match",
     ),
+    *(
+        (
+            "TrainingJob",
+            "spec.datasets",
+            [{"name": "pictures", "mountPath": path}],
+            "choose a path such as /data",
+        )
+        for path in ("/root", "/home", "/opt", "/opt/conda/lib", "/tmp", "/var/log", "/usr/src")
+    ),
+    (
+        "TrainingJob",
+        "spec.datasets",
+        [{"name": "pictures", "mountPath": "/data/./x"}],
+        "must be a plain path",
+    ),
+    ("TrainingJob", "spec.datasets", [{"name": "pictures", "mountPath": "/."}], "must be a plain path"),
+    ("TrainingJob", "spec.datasets", [{"name": "pictures", "mountPath": "/data "}], "no blank at its end"),
+    (
+        "TrainingJob",
+        "spec.datasets",
+        [{"name": "pictures", "mountPath": "/da\nta"}],
+        "must have no line breaks",
+    ),
+    (
+        "TrainingJob",
+        "spec.datasets",
+        [{"name": "Pictures", "mountPath": "/data"}],
+        "no Dataset can have this name",
+    ),
+    ("TrainingJob", "spec.scheduling.priorityClassName", "Very High", "no PriorityClass can have this name"),
+    ("Preload", "spec.datasetRef.name", "Pictures", "no Dataset can have this name"),
+    ("Dataset", "spec.placement.nodeSelector", {"zone": "a b"}, "should match"),
+    *(
+        ("Dataset", "spec.eviction", {"policy": "Timed", "schedule": line}, "a value is out of range")
+        for line in (
+            "99 * * * *",
+            "0 24 * * *",
+            "0 3 0 * *",
+            "0 3 * 13 *",
+            "0 3 * * 8",
+            "*/0 * * * *",
+            "0 3 * * Mo",
+        )
+    ),
+    ("CacheCluster", "spec.priorityClassName", "A B", "no PriorityClass can have this name"),
+    ("CacheCluster", "spec.image", "tdcs worker", "must be an image, without blanks"),
+    *(
+        ("CacheCluster", "spec.storage.tiers", [{"path": path}], "belongs to the node's system")
+        for path in ("/etc", "/etc/tdcs", "/usr", "/var/lib", "/home")
+    ),
+    *(
+        (
+            "TrainingJob",
+            "spec.replicaSpecs.0.template.spec.containers.0.resources",
+            {kind: {"nvidia.com/gpu": amount}},
+            "nvidia.com/gpu is a whole number of GPUs",
+        )
+        for kind in ("limits", "requests")
+        for amount in ("1.5", "500m", "1Gi")
+    ),
+    *(
+        ("TrainingJob", f"spec.replicaSpecs.0.template.spec.{field}", value, sentence)
+        for field, value, sentence in (
+            ("containers.0.resources", {"limits": {"cpu": "-1"}}, "should match"),
+            ("containers.0.name", "Main_1", "should match"),
+            ("containers.0.imagePullPolicy", "always", "(Always|IfNotPresent|Never)?"),
+            ("containers.0.env", [{"name": "EPOCHS", "value": 3}], "must be of type string"),
+            ("tolerations", [{"key": "gpu", "operator": "Equals"}], "(Exists|Equal)?"),
+            (
+                "tolerations",
+                [{"key": "gpu", "effect": "NoShedule"}],
+                "(NoSchedule|PreferNoSchedule|NoExecute)?",
+            ),
+            ("dnsPolicy", "Cluster", "(ClusterFirst|ClusterFirstWithHostNet|Default|None)?"),
+            ("nodeSelector", {"gpu": "a 100"}, "should match"),
+            ("terminationGracePeriodSeconds", -1, "greater than or equal to 0"),
+            ("activeDeadlineSeconds", 0, "greater than or equal to 1"),
+        )
+    ),
     ("Dataset", "spec.preload.bandwidth", "0", "leave it out for no limit"),
     ("Dataset", "spec.preload.paths", ["../other"], "nothing outside the source can be loaded"),
     ("Dataset", "spec.preload.paths", ["a/../../b"], "nothing outside the source can be loaded"),
@@ -357,3 +436,49 @@ def test_durations_of_kubernetes_are_accepted(installed: Kube, namespace: str) -
         installed.create(edited(made, "spec.source.checkInterval", duration))
     with pytest.raises(KubeRequestError, match="must be at least 10s"):
         installed.create(edited(dataset(namespace=namespace), "spec.source.checkInterval", "9s"))
+
+
+SIZES = (
+    ("Dataset", "spec.preload.amount", "must be a size above zero"),
+    ("Dataset", "spec.preload.bandwidth", "must be above zero"),
+    ("CacheCluster", "spec.journal.size", "must be a size above zero"),
+)
+
+
+@pytest.mark.parametrize("size", ["10GB", "-5Gi", "fast", "0", "1e999", "9Ei"])
+@pytest.mark.parametrize(("kind", "path", "sentence"), SIZES)
+def test_a_size_that_is_none_has_one_error_that_says_what_to_write(
+    installed: Kube, shared_namespace: str, kind: str, path: str, sentence: str, size: str
+) -> None:
+    with pytest.raises(KubeRequestError) as refused:
+        installed.create(edited(MAKERS[kind](namespace=shared_namespace), path, size))
+    text = str(refused.value)
+    assert text.count("Invalid value") == 1, text
+    assert (sentence if size not in ("1e999", "9Ei") else "must be below 8Ei") in text
+
+
+def test_what_containers_and_schedules_may_have_is_accepted(installed: Kube, namespace: str) -> None:
+    lines = (
+        "0 3 * * 1",
+        "*/15 0-6,22 1,15 JAN-MAR sun",
+        "0 3 L * *",
+        "0 3 * * mon#1",
+        "59 23 31 12 7",
+        " 0 3 ? * 0-6/2 ",
+    )
+    for number, line in enumerate(lines):
+        made = dataset(namespace=namespace, name=f"cron-{number}")
+        installed.create(edited(made, "spec.eviction", {"policy": "Timed", "schedule": line}))
+    for number, resources in enumerate(
+        (
+            {"limits": {"nvidia.com/gpu": 1}},
+            {"limits": {"nvidia.com/gpu": "8", "cpu": "1.5"}},
+            {"limits": None},
+        )
+    ):
+        job = MAKERS["TrainingJob"](namespace=namespace, name=f"job-{number}")
+        path = "spec.replicaSpecs.0.template.spec.containers.0"
+        job = edited(job, f"{path}.resources", resources)
+        job = edited(job, f"{path}.env", [{"name": "A", "value": None}, {"name": "B", "value": ""}])
+        job = edited(job, "spec.datasets.0.mountPath", f"/opt/ml/Daten und \u00dcbriges/{number}")
+        installed.create(job)
