@@ -1,6 +1,6 @@
 """Which objects need a person, and why: from what their statuses say."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,6 +42,32 @@ def problems(objects: Mapping[str, Sequence[Object]], *, now: str) -> Iterator[O
                     name=str(metadata["name"]),
                     message=message,
                 )
+
+
+REPEATED_CHARACTERS: Final = 40
+"""A shorter message is written again where it is part of another one: a reference would not be shorter."""
+
+NAMED_TOGETHER: Final = 4
+"""So many objects with the same problem are named; the others are counted."""
+
+
+def once(found: Iterable[ObjectProblem]) -> Iterator[str]:
+    """A line for each problem, with every message once: objects of a kind with the same problem share a line, and what
+    another one's message repeats of an earlier one's (a job says what its Dataset lacks) becomes a reference."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in found:
+        title = f"{each.namespace}/{each.name}" if each.namespace else each.name
+        groups.setdefault((each.kind, each.message), []).append(title)
+    said: list[tuple[str, str]] = []
+    for (kind, message), titles in groups.items():
+        text = message
+        for earlier, where in said:
+            if earlier in text:
+                text = text.replace(earlier, "as above" if where == f"{kind} {titles[0]}" else f"see {where}")
+        if len(message) >= REPEATED_CHARACTERS:
+            said.append((message, f"{kind} {titles[0]}"))
+        more = f" and {len(titles) - NAMED_TOGETHER} more" if len(titles) > NAMED_TOGETHER else ""
+        yield f"{kind} {', '.join(titles[:NAMED_TOGETHER])}{more}: {text}"
 
 
 def _complaints(obj: Object) -> list[str]:

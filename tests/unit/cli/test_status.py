@@ -213,6 +213,33 @@ def complaints(world: ListedObjects) -> list[str]:
     return [line for line in shown(world).splitlines() if line.startswith("!")]
 
 
+LONG = (
+    "the source refused the keys of Secret keys: put keys into it that may list and read the bucket pictures"
+)
+
+
+def test_a_long_message_is_written_once_whoever_repeats_it() -> None:
+    unready = condition("Ready", "False", LONG)
+    datasets = [obj(f"d{number}", state="Failed", conditions=[unready]) for number in range(6)]
+    waits = f"it waits for Dataset d3: {LONG}"
+    jobs = [
+        obj(f"train-{number}", state="Waiting", reason="DatasetNotFound", message=waits)
+        for number in range(2)
+    ]
+    assert complaints(ListedObjects(datasets=datasets, jobs=jobs)) == [
+        f"! Dataset n/d0, n/d1, n/d2, n/d3 and 2 more: {LONG}",
+        "! TrainingJob n/train-0, n/train-1: it waits for Dataset d3: see Dataset n/d0",
+    ]
+
+
+def test_a_dataset_that_repeats_itself_does_so_in_two_words() -> None:
+    told = [condition("Placed", "False", LONG), condition("Ready", "False", f"3 MiB on 1 node; {LONG}")]
+    assert complaints(ListedObjects(datasets=[obj("one", state="Failed", conditions=told)])) == [
+        f"! Dataset n/one: {LONG}",
+        "! Dataset n/one: 3 MiB on 1 node; as above",
+    ]
+
+
 @pytest.mark.parametrize(
     ("state", "reason"),
     [

@@ -21,7 +21,7 @@ from tdcs.cli.console import Console
 from tdcs.cli.explain import dataset_use
 from tdcs.cli.explain.listed_objects import ListedObjects, check_namespace, read_world, used_namespaces
 from tdcs.cli.explain.operator_lease import silence
-from tdcs.cli.problems import problems
+from tdcs.cli.problems import once, problems
 from tdcs.decide.job.job_phase import deciding_role, worker_0_decides
 from tdcs.kube.errors import KubeError
 from tdcs.kube.events import utc_now
@@ -260,16 +260,15 @@ def pods_in_words(job: Object) -> str:
 
 
 def troubles(world: ListedObjects, *, now: str) -> Iterator[str]:
-    """A line for each object that needs a person: what is wrong, and what to do; `now`: the time."""
+    """What needs a person: what is wrong, and what to do, each once; `now`: the time."""
     objects = {
         "CacheCluster": world.clusters,
         "Dataset": world.datasets,
         "Preload": world.preloads,
         "TrainingJob": world.jobs,
     }
-    for found in problems(objects, now=now):
-        title = f"{found.namespace}/{found.name}" if found.namespace else found.name
-        yield f"[red]![/red] {found.kind} {escape(title)}: {escape(found.message)}"
+    for line in once(problems(objects, now=now)):
+        yield f"[red]![/red] {escape(line)}"
 
 
 async def _read(
