@@ -32,8 +32,8 @@ from tdcs.node.csi.views.view_folders import VersionFolder, dataset_folder
 from tdcs.node.csi.views.view_plan import plan
 from tdcs.node.csi.views.view_tree import Tree
 from tdcs.node.csi.volume import VolumeFolder
+from tdcs.node.reader.registration import ReaderFolder
 from tdcs.node.reader.serving.open_versions import OpenVersions
-from tdcs.node.reader.serving.registration import ReaderFolder
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="files are given to the cache's user, which takes root"

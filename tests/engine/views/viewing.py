@@ -45,7 +45,7 @@ from tdcs.model.cache_engine import Block, Source
 from tdcs.node.csi import bind_mount as mount
 from tdcs.node.csi import mountinfo
 from tdcs.node.reader import session
-from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
+from tdcs.node.reader.registration import ReaderFolder, write_atomically
 from tdcs.node.store_boot import boot_file, boot_id
 
 HERE, ELSEWHERE = "node-1", "node-2"

@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import is_link, needs_overlays, put_blocks
 
 from tdcs.api import names
-from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
+from tdcs.node.reader.registration import ReaderFolder, write_atomically
 
 pytestmark = needs_fuse
 

@@ -32,7 +32,7 @@ from tests.unit.node.csi.views.builders import admit_block, refuse_block
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.file_blocks import Cut
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.reader.serving.registration import write_atomically
+from tdcs.node.reader.registration import write_atomically
 
 pytestmark = needs_fuse
 

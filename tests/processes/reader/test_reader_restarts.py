@@ -33,7 +33,7 @@ from tests.support.waiting import eventually
 
 from tdcs.api import names
 from tdcs.node.reader import session
-from tdcs.node.reader.serving.registration import write_atomically
+from tdcs.node.reader.registration import write_atomically
 
 pytestmark = needs_fuse
 

@@ -27,7 +27,7 @@ from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.reader import session
-from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
+from tdcs.node.reader.registration import ReaderFolder, write_atomically
 
 JOURNAL = "journal-of-readers"
 CLUSTER = "default"

@@ -17,7 +17,7 @@ from tdcs.engine.read_reports import READ_FAILURES_PATH
 from tdcs.engine.reader_files import DRAFT, Registration
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.exposition import registry_of
-from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
+from tdcs.node.reader.registration import ReaderFolder, write_atomically
 from tdcs.node.reader.settings import ReaderSettings
 from tdcs.node.reader.supervisor import HANG_SECONDS
 from tdcs.trust.contexts import client_contexts, server_contexts

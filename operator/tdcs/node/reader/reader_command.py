@@ -11,7 +11,7 @@ from tdcs.node import open_files
 from tdcs.node.reader import child_process
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.fuse_protocol import Unsupported
-from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
+from tdcs.node.reader.registration import ReaderFolder, ReadersPresent
 from tdcs.node.reader.session_holder import HolderError, Session, SessionHolder
 from tdcs.node.reader.settings import HolderSettings, ReaderSettings
 from tdcs.options import options_of

@@ -18,12 +18,12 @@ from typing import Final
 
 from tdcs.node.reader import child_process, session_holder
 from tdcs.node.reader.counters import Counters
+from tdcs.node.reader.registration import ReaderFolder, ReadersPresent
 from tdcs.node.reader.request_memory import RequestMemory, started
-from tdcs.node.reader.serving.disks.local_disks import LocalDisks
 from tdcs.node.reader.serving.fuse_server import Server
+from tdcs.node.reader.serving.local_disks import LocalDisks
 from tdcs.node.reader.serving.open_versions import OpenVersions
 from tdcs.node.reader.serving.pod_clock import open_pod_clock
-from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
 from tdcs.node.reader.session_holder import Session
 from tdcs.node.reader.settings import ReaderSettings
 from tdcs.node.reader.turn import wait_for_turn

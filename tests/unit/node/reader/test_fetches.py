@@ -17,11 +17,11 @@ from tdcs.engine.reader_files import Registration
 from tdcs.model.agent_state import ALL_SLOTS
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
-from tdcs.node.reader.serving.fetch import Key, Question
+from tdcs.node.reader.serving.fetch import Question
 from tdcs.node.reader.serving.fetches import LANES_AT_SOURCE, SOURCE_LANES, Fetches
 from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.poller import Poller
-from tdcs.node.reader.serving.read import Read
+from tdcs.node.reader.serving.read import Key, Read
 from tdcs.node.reader.serving.version_tree import VersionTree
 from tdcs.node.wire.connection import PeerConnection
 

@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 
 from tdcs.node.reader import child_process, session, session_holder, supervisor
 from tdcs.node.reader.counters import Counters
-from tdcs.node.reader.serving.registration import ReaderFolder, ReadersPresent
+from tdcs.node.reader.registration import ReaderFolder, ReadersPresent
 from tdcs.node.reader.session_holder import Session, SessionHolder
 from tdcs.node.reader.settings import ReaderSettings
 from tdcs.node.reader.supervisor import Supervisor

@@ -11,10 +11,10 @@ from tests.unit.node.csi.views.builders import enter_journal, put_blocks
 
 from tdcs.engine.reader_files import Registration
 from tdcs.node.reader.counters import Count, Counters
-from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
-from tdcs.node.reader.serving.disks.local_disks import LocalDisks
-from tdcs.node.reader.serving.fetch import Key
+from tdcs.node.reader.serving.local_blocks import LocalBlocks
+from tdcs.node.reader.serving.local_disks import LocalDisks
 from tdcs.node.reader.serving.open_versions import OpenVersion
+from tdcs.node.reader.serving.read import Key
 from tdcs.node.reader.serving.version_tree import VersionTree
 
 CONTENT = b"of the version's journal"

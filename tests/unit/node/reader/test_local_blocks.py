@@ -14,8 +14,8 @@ from tests.support.dataplane.agents import MOUNT, Version, fill, folder_version,
 from tdcs.api import names
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
 from tdcs.node.agent.disk.tier import Disk
-from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
-from tdcs.node.reader.serving.fetch import Key
+from tdcs.node.reader.serving.local_blocks import LocalBlocks
+from tdcs.node.reader.serving.read import Key
 
 
 class Node:

@@ -19,7 +19,7 @@ from tdcs.engine.reader_files import DRAFT, Registration
 from tdcs.node.reader import monitor as module
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.monitor import Monitor
-from tdcs.node.reader.serving.registration import write_atomically
+from tdcs.node.reader.registration import write_atomically
 from tdcs.node.reader.settings import ReaderSettings
 
 NAME = f"default.{'0' * 32}"

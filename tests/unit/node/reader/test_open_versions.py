@@ -17,8 +17,8 @@ from tests.support.dataplane.readers import (
 )
 
 from tdcs.engine.holder_table import Holder
+from tdcs.node.reader.registration import write_atomically
 from tdcs.node.reader.serving.open_versions import OpenVersions
-from tdcs.node.reader.serving.registration import write_atomically
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tdcs.engine.holder_table import Holder, HolderTable, table_of
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
-from tdcs.node.reader.serving.fetch import Key
 from tdcs.node.reader.serving.holder_order import slot_holders, slot_sources
+from tdcs.node.reader.serving.read import Key
 from tdcs.node.reader.serving.read_ahead import FILES_AHEAD, EpochOrder, FileOrder, OffsetOrder
 
 

@@ -13,13 +13,12 @@ from tests.support.dataplane.readers import CLUSTER, small_version
 from tdcs.engine.reader_files import Registration
 from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Count, Counters
-from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
-from tdcs.node.reader.serving.disks.local_disks import LocalDisks
-from tdcs.node.reader.serving.fetch import Key
+from tdcs.node.reader.serving.local_blocks import LocalBlocks
+from tdcs.node.reader.serving.local_disks import LocalDisks
 from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.place_shares import PlaceShares
 from tdcs.node.reader.serving.poller import Poller
-from tdcs.node.reader.serving.read import Read
+from tdcs.node.reader.serving.read import Key, Read
 from tdcs.node.reader.serving.reads import Reads
 from tdcs.node.reader.serving.version_tree import VersionTree
 

@@ -4,7 +4,7 @@ dataset that has the most, its least recently used pieces first: so one job's re
 from collections import OrderedDict
 from typing import Final
 
-from tdcs.node.reader.serving.fetch import Key
+from tdcs.node.reader.serving.read import Key
 
 
 class ContentBuffer:

@@ -4,21 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tdcs.node.reader.serving.read import Read
+from tdcs.node.reader.serving.read import Key, Read
 from tdcs.node.wire import frames
 from tdcs.node.wire.frames import SourceWanted, Wanted
 
 PART_BYTES: Final = frames.PART_BYTES
 """Files are fetched in parts of this size; smaller files, and ends of blocks, as they are."""
-
-
-class Key(NamedTuple):
-    """A piece: of the block with this number in the manifest of a version, `length` bytes from `offset`."""
-
-    version: int
-    block: int
-    offset: int
-    length: int
 
 
 @dataclass(slots=True, eq=False)

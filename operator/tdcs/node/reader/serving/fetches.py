@@ -19,14 +19,13 @@ from tdcs.node.reader.serving.content_buffer import ContentBuffer
 from tdcs.node.reader.serving.fetch import (
     BlockQuestion,
     Fetch,
-    Key,
     Question,
     ReadOnQuestion,
     SourceQuestion,
 )
 from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.poller import Poller
-from tdcs.node.reader.serving.read import Read
+from tdcs.node.reader.serving.read import Key, Read
 from tdcs.node.wire import frames
 from tdcs.node.wire.connection import PeerConnection, kept
 from tdcs.node.wire.frames import FrameError, Piece, SourceWanted

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -15,15 +16,14 @@ from tdcs.api import names
 from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Counters
 from tdcs.node.reader.request_memory import Left, RequestMemory
-from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
-from tdcs.node.reader.serving.disks.local_disks import LocalDisks
-from tdcs.node.reader.serving.disks.refusals import Refusals
+from tdcs.node.reader.serving.local_blocks import LocalBlocks
+from tdcs.node.reader.serving.local_disks import LocalDisks
 from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions, StillOpeningError
-from tdcs.node.reader.serving.page_cache import PageCache
 from tdcs.node.reader.serving.place_shares import PlaceShares
 from tdcs.node.reader.serving.pod_clock import PodClock
 from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.reader.serving.reads import Reads
+from tdcs.node.reader.serving.refusals import Refusals
 from tdcs.node.reader.serving.version_tree import parse_node
 from tdcs.node.reader.session import SessionEndedError
 from tdcs.node.reader.session_holder import Session
@@ -41,6 +41,9 @@ _LOG_SECONDS: Final = 5.0
 _MOST_LOGGED: Final = 256
 _MOST_EARLY_SIGNALS: Final = 1024
 _MOST_TRIES: Final = 2
+_INVALIDATION_THREADS: Final = 4
+_NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENODEV})
+"""The kernel does not know the file, or the session has ended."""
 _AGAIN: Final = frozenset({errno.EINTR, errno.EAGAIN, errno.ENOENT})
 
 
@@ -374,3 +377,31 @@ class Server:
 
     def _statfs(self, place: int, _: memoryview, unique: int, node: int) -> None:
         self._reply(place, (fuse_protocol.statfs_answer(unique),))
+
+
+class PageCache:
+    """Has the kernel forget parts of files: what it has in memory of them, also under programs that map them.
+
+    Args:
+        session: descriptor of the session.
+    """
+
+    def __init__(self, session: int) -> None:
+        self._session: Final = session
+        self._threads: Final = ThreadPoolExecutor(_INVALIDATION_THREADS, thread_name_prefix="page-cache")
+
+    def invalidate(self, node: int, *, offset: int, length: int) -> None:
+        """Begin to drop a part of a file. The kernel waits until reads of it are answered, so threads do it."""
+        self._threads.submit(
+            self._write_invalidation, fuse_protocol.invalidation(node, offset=offset, length=length)
+        )
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _write_invalidation(self, said: bytes) -> None:
+        try:
+            os.write(self._session, said)
+        except OSError as error:
+            if error.errno not in _NOTHING_THERE:
+                _log.error("the kernel does not forget bytes of a wrong block: %s; restart its pods", error)

@@ -17,9 +17,9 @@ from tdcs.engine.reader_files import Registration
 from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.model.manifest_format import BadManifestError
-from tdcs.node.reader.serving.disks.local_disks import LocalDisks
+from tdcs.node.reader.registration import ReaderFolder, write_atomically
 from tdcs.node.reader.serving.holder_order import across_zones, slot_holders, slot_sources
-from tdcs.node.reader.serving.registration import ReaderFolder, write_atomically
+from tdcs.node.reader.serving.local_disks import LocalDisks
 from tdcs.node.reader.serving.version_tree import VersionTree
 
 _log: Final = logging.getLogger(__name__)

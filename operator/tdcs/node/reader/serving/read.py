@@ -1,16 +1,20 @@
 """A read of a program, until it is answered."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.place_shares import Asker
 from tdcs.node.reader.serving.pod_clock import Wait
 
-if TYPE_CHECKING:
-    from tdcs.node.reader.serving.fetch import Key
+
+class Key(NamedTuple):
+    """A piece: of the block with this number in the manifest of a version, `length` bytes from `offset`."""
+
+    version: int
+    block: int
+    offset: int
+    length: int
 
 
 class Read:

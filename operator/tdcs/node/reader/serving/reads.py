@@ -14,14 +14,14 @@ from tdcs.engine.pod_wait_table import WaitOrigin
 from tdcs.node.reader import fuse_protocol
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
-from tdcs.node.reader.serving.disks.local_blocks import LocalBlocks
-from tdcs.node.reader.serving.fetch import PART_BYTES, Key, part_of
+from tdcs.node.reader.serving.fetch import PART_BYTES, part_of
 from tdcs.node.reader.serving.fetches import Fetches
+from tdcs.node.reader.serving.local_blocks import LocalBlocks
 from tdcs.node.reader.serving.open_versions import OpenVersion, OpenVersions
 from tdcs.node.reader.serving.place_shares import Asker, PlaceShares, Share
 from tdcs.node.reader.serving.pod_clock import PodClock
 from tdcs.node.reader.serving.poller import Poller
-from tdcs.node.reader.serving.read import Read
+from tdcs.node.reader.serving.read import Key, Read
 from tdcs.node.reader.serving.read_ahead import EpochOrder, FileOrder, OffsetOrder
 from tdcs.node.reader.serving.signals import is_being_killed
 from tdcs.node.wire.connection import kept

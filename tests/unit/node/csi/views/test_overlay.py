@@ -42,7 +42,7 @@ from tdcs.node.csi.views.view_folders import DatasetFolder
 from tdcs.node.csi.views.view_plan import Form, plan
 from tdcs.node.csi.views.view_tree import Tree
 from tdcs.node.csi.volume import OpenSource
-from tdcs.node.reader.serving.registration import write_atomically
+from tdcs.node.reader.registration import write_atomically
 
 pytestmark = needs_overlays
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tdcs.node.reader.serving.disks import inotify
-from tdcs.node.reader.serving.disks.inotify import Event, Inotify
-from tdcs.node.reader.serving.disks.local_disks import LocalDisks
+from tdcs.node.reader.serving import inotify
+from tdcs.node.reader.serving.inotify import Event, Inotify
+from tdcs.node.reader.serving.local_disks import LocalDisks
 from tdcs.node.reader.serving.open_versions import OpenVersion
 
 _log: Final = logging.getLogger(__name__)

@@ -14,9 +14,10 @@ from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.node.extents import extent_place, read_part
 from tdcs.node.file_facts import is_other_file
 from tdcs.node.reader.counters import Count, Counters
-from tdcs.node.reader.serving.disks.local_disks import LocalDisks
-from tdcs.node.reader.serving.fetch import PART_BYTES, Key
+from tdcs.node.reader.serving.fetch import PART_BYTES
+from tdcs.node.reader.serving.local_disks import LocalDisks
 from tdcs.node.reader.serving.open_versions import OpenVersion, stamp_of
+from tdcs.node.reader.serving.read import Key
 from tdcs.node.store_boot import is_doubtful
 
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
