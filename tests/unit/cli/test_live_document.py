@@ -8,6 +8,7 @@ import pytest
 from tests.support.kube.live_world import cluster
 
 from tdcs.cli.console import Console
+from tdcs.cli.explain.live_pods import kept_pod, pod_row
 from tdcs.cli.live.document import (
     DatasetRow,
     Document,
@@ -18,7 +19,6 @@ from tdcs.cli.live.document import (
     document,
     trimmed_node,
 )
-from tdcs.cli.live.live_pods import kept_pod, pod_row
 from tdcs.cli.live.terminal import LiveScreen, shared_out
 from tdcs.cli.live.watches import Contact
 from tdcs.model.kube_objects import Object

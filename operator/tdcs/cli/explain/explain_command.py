@@ -22,7 +22,7 @@ from tdcs.cli.explain.explained_job import JobReport, JobWorld, explain
 from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
 from tdcs.cli.explain.explained_turn import asked_now, is_asked
 from tdcs.cli.explain.pod_place import PodPlace
-from tdcs.cli.plan.read_cluster import read_world
+from tdcs.cli.explain.read_cluster import read_world
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError
 from tdcs.kube.events import utc_now

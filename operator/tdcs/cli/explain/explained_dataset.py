@@ -10,7 +10,7 @@ from tdcs.api.conditions import Condition
 from tdcs.api.dataset import Copy, Dataset, DatasetStatus
 from tdcs.api.sharing import PIN, TIMED, Access, Eviction
 from tdcs.cli.explain import dataset_use
-from tdcs.cli.live.live_pods import pod_row
+from tdcs.cli.explain.live_pods import pod_row
 from tdcs.control.node_usage import claims_of
 from tdcs.decide.cache.dataset_demand import jobs_of
 from tdcs.decide.cache.grants import GrantTier

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tdcs.api import names
 from tdcs.api.trainingjob import TrainingJob
-from tdcs.cli.plan.planned_world import PlanWorld, stores_of
+from tdcs.cli.explain.planned_world import PlanWorld, stores_of
 from tdcs.control.job.observation import observe
 from tdcs.control.kueue.own_workload import workload_name
 from tdcs.control.operator.queue_preview import preview

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tdcs.api import names
+from tdcs.cli.explain.live_pods import PodRow
 from tdcs.cli.explain.status_command import pods_in_words
-from tdcs.cli.live.live_pods import PodRow
 from tdcs.cli.problems import problems
 from tdcs.decide.place.dataset_copies import CopyOnNodes, merged
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason

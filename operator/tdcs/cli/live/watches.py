@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api import names
+from tdcs.cli.explain.live_pods import kept_pod
 from tdcs.cli.live.document import LiveObjects, trimmed_node
-from tdcs.cli.live.live_pods import kept_pod
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
 from tdcs.kube.informer import Informer

@@ -6,7 +6,7 @@ from typing import Final
 
 from tdcs.api.failures import InputError
 from tdcs.api.trainingjob import TrainingJobSpec
-from tdcs.cli.plan.planned_world import PLANNED_UID
+from tdcs.cli.explain.planned_world import PLANNED_UID
 from tdcs.control.job import job_children
 from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.decide.job.template_mounts import mount_problem

@@ -11,10 +11,10 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.cli.explain.explained_dataset import described, readable
+from tdcs.cli.explain.planned_world import PlanWorld, applied, stores_of
 from tdcs.cli.plan.forecast import Forecast, Speeds, forecast, measured_rate
 from tdcs.cli.plan.placing import PlannedPod, place_pods
 from tdcs.cli.plan.planned_cache import CacheOutlook, Leaving, cache_outlook
-from tdcs.cli.plan.planned_world import PlanWorld, applied, stores_of
 from tdcs.control.job.queue.copy_choice import CopyChoices
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.operator.queue_preview import Preview, preview

@@ -12,12 +12,12 @@ from tdcs.api import names
 from tdcs.api.failures import InputError
 from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.console import Console
+from tdcs.cli.explain.read_cluster import read_world
 from tdcs.cli.input import inputs_checked
 from tdcs.cli.plan.dry_run import check_children, check_job
 from tdcs.cli.plan.forecast import Forecast, Speeds
 from tdcs.cli.plan.job_file import read_job
 from tdcs.cli.plan.outlook import JobPlan, plan
-from tdcs.cli.plan.read_cluster import read_world
 from tdcs.control.dataset.installed_policies import installed_policies
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ConflictError, KubeError

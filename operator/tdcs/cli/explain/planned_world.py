@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
-from tdcs.cli.plan.operator_settings import FoundSettings
+from tdcs.cli.explain.operator_settings import FoundSettings
 from tdcs.control.context import Settings, Stores
 from tdcs.control.job_index import has_ended
 from tdcs.control.node_usage import Usage, trimmed

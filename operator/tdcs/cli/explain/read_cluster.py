@@ -2,8 +2,8 @@
 
 import click
 
-from tdcs.cli.plan.operator_settings import read_settings
-from tdcs.cli.plan.planned_world import NEEDED, READ, PlanWorld, operator_namespace
+from tdcs.cli.explain.operator_settings import read_settings
+from tdcs.cli.explain.planned_world import NEEDED, READ, PlanWorld, operator_namespace
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, NotFoundError
 from tdcs.kube.events import utc_now
