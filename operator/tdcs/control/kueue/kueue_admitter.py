@@ -28,8 +28,7 @@ from tdcs.decide.kueue import workload_standing
 from tdcs.decide.kueue.kueue_nodes import PodSetPlacement, pod_set_name
 from tdcs.decide.kueue.pod_set_updates import PodSetConflictError, updates_of, with_update
 from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
-from tdcs.decide.kueue.workload_standing import QueueStanding, standing_of
-from tdcs.decide.queue.whose_job import local_queue
+from tdcs.decide.kueue.workload_standing import QueueStanding, local_queue, standing_of
 from tdcs.kube.apply import belongs, foreign
 from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
 from tdcs.model.kube_objects import Object

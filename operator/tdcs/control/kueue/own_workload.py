@@ -10,7 +10,7 @@ from tdcs.api import names
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.control.job.job_children import pod_template, spec_digest
 from tdcs.decide.kueue.kueue_nodes import pod_set_name, topology_request
-from tdcs.decide.queue.whose_job import local_queue
+from tdcs.decide.kueue.workload_standing import local_queue
 from tdcs.kube.apply import digest_of, owner_reference
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import WORKLOADS

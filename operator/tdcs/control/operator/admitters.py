@@ -9,7 +9,7 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.own_queue import OwnQueue
 from tdcs.control.kueue.kueue_admitter import KueueAdmitter
 from tdcs.decide.job.observed_job import Observed
-from tdcs.decide.queue.whose_job import local_queue
+from tdcs.decide.kueue.workload_standing import local_queue
 from tdcs.model.kube_objects import Object
 
 

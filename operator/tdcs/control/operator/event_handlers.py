@@ -14,7 +14,7 @@ from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage, trimmed
 from tdcs.decide.cache.dataset_demand import datasets_of, nodes_beside, stage_of, waits_for_data
 from tdcs.decide.node_departure import departure
-from tdcs.decide.queue.job_places import readable_copies
+from tdcs.decide.queue.copy_places import readable_copies
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object, pod_has_ended
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PODS, PRELOADS, TRAINING_JOBS, Resource

@@ -15,10 +15,9 @@ from tdcs.control.kueue.kueue_answer import KueueAnswer
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
-from tdcs.decide.kueue.workload_standing import QueueStanding
+from tdcs.decide.kueue.workload_standing import QueueStanding, local_queue
 from tdcs.decide.place.gang_fit import place_most
 from tdcs.decide.queue.pod_admission import Admission
-from tdcs.decide.queue.whose_job import local_queue
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import Amounts

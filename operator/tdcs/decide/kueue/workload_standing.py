@@ -186,3 +186,14 @@ def sized_by_kueue(seen: Observed, standing: QueueStanding) -> Observed:
     if count is None or not seen.spec.is_elastic_gang or not standing.admitted:
         return seen
     return replace(seen, workers=count)
+
+
+def local_queue(job: Object, *, kueue: bool) -> str:
+    """The LocalQueue by which Kueue decides about a job; empty: the own queue decides.
+
+    Args:
+        job: as the API server has it, however wrong its spec may be.
+        kueue: whether the operator follows Kueue at all.
+    """
+    labels = job["metadata"].get("labels") or {}
+    return str(labels.get(KUEUE_QUEUE) or "") if kueue else ""

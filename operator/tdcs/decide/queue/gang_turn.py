@@ -23,11 +23,10 @@ from tdcs.decide.queue.data_wait import DataOf, DataWaits, no_data
 from tdcs.decide.queue.fair_share import Shares
 from tdcs.decide.queue.job_order import in_rank_order, in_turns
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
-from tdcs.decide.queue.kept_shares import KeptShares, shortage
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.nodes_aside import nodes_aside
 from tdcs.decide.queue.occupants import Occupant, seconds_until_room
-from tdcs.decide.queue.passes import Passes
+from tdcs.decide.queue.passes import KeptShares, Passes, shortage
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.decide.queue.preemption import Preemption, goes_before, is_able, preemption
 from tdcs.decide.queue.queue_nodes import EmptyNodes, Nodes

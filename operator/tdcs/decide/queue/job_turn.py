@@ -12,8 +12,10 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from tdcs.api import names
+from tdcs.api.conditions import Finding, finding, is_true
 from tdcs.api.durations import past, seconds_between, seconds_from_1970, time_after
 from tdcs.api.trainingjob_status import MEETING_NODES, DataWait, NodesAsked, QueueRecord, SetAside
+from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.data_meeting import LONGEST_WAIT, WaitChoice, Way
 from tdcs.decide.queue.kept_nodes import NodesToLeave
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
@@ -260,3 +262,21 @@ def _time(known: object) -> str:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) else 0
+
+
+def over_finding(seen: Observed, turn: JobTurn) -> Finding:
+    """The condition NodesRequested of a job that asks for none any more: they came, nothing came, or it needs none."""
+    if turn.nodes_reason:
+        return finding(names.NODES_REQUESTED, False, turn.nodes_reason, turn.nodes_message)
+    if seen.was_admitted:
+        return finding(names.NODES_REQUESTED, False, "NodesCame", "its pods have nodes")
+    return finding(names.NODES_REQUESTED, False, "NotNeeded", "it needs no further nodes now")
+
+
+def released_finding(seen: Observed, turn: JobTurn) -> Finding | None:
+    """The condition NodesRequested of a job whose pods are released to ask for nodes, or were; None: it says nothing
+    new."""
+    if turn.awaits_nodes:
+        text = f"all its pods exist since {turn.nodes_since}, so that nodes come for those that have no room"
+        return finding(names.NODES_REQUESTED, True, "PodsReleased", text)
+    return over_finding(seen, turn) if is_true(seen.known.conditions, names.NODES_REQUESTED) else None

@@ -1,4 +1,5 @@
-"""How often a job that waits was passed by later ones, counted for the whole queue at once.
+"""How often a job that waits was passed by later ones, counted for the whole queue at once; and what is kept for one
+that was passed too often.
 
 A job counts those that are admitted after it was looked at: all of them while it lacks room only, and while it lacks
 quota or a place those that take of the same. So a few counters serve all jobs, however many wait.
@@ -7,8 +8,12 @@ quota or a place those that take of the same. So a few counters serve all jobs, 
 import heapq
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from tdcs.decide.queue.queued_job import Order, QueuedJob
+from tdcs.decide.queue.copy_places import CopyPlaces, KeptPlaces, missing_place
+from tdcs.decide.queue.namespace_quota import Allowances
+from tdcs.decide.queue.pod_admission import Reason
+from tdcs.decide.queue.queued_job import Order, QueuedJob, Shortage
 
 _Key = tuple[str, str]
 """What is counted: all that are admitted, those of a namespace that take of its quotas, or those at a source."""
@@ -93,3 +98,44 @@ def _counted(job: QueuedJob) -> _Key | None:
     if job.short is None:
         return _ALL
     return ("dataset", job.short.dataset) if job.short.dataset else ("namespace", job.key[0])
+
+
+@dataclass(slots=True)
+class KeptShares:
+    """What those behind in the queue leave to jobs that were passed too often: the quotas of their namespaces, until
+    they are large enough (unless they never will be), and a place at each of their Datasets."""
+
+    quotas: dict[str, QueuedJob] = field(default_factory=dict)
+    places: KeptPlaces = field(default_factory=KeptPlaces)
+
+    def keep(self, job: QueuedJob, allowances: Allowances) -> None:
+        """Those behind a job leave it what it asks for."""
+        namespace = job.key[0]
+        lacks = bool(job.charges) and bool(allowances.short(namespace, job.charges))
+        if lacks and allowances.ever(namespace, job.charges):
+            known = self.quotas.get(namespace)
+            if known is None or job.order < known.order:
+                self.quotas[namespace] = job
+        if job.access:
+            self.places.keep(job.key, job.access, order=job.order)
+
+
+def shortage(
+    job: QueuedJob, *, allowances: Allowances, places: CopyPlaces, kept: KeptShares
+) -> Shortage | None:
+    """What keeps a job out now: a quota that is too small, or a dataset without a place for it; None when nothing."""
+    namespace, found = job.key[0], None
+    if job.charges:
+        text = allowances.short(namespace, job.charges)
+        first = kept.quotas.get(namespace)
+        if not text and first is not None and first.order < job.order:
+            text = f"the quotas of namespace {namespace} are kept for {'/'.join(first.key)}, passed too often"
+        if text:
+            text = f"{text}: it waits for others to end, or for a larger quota"
+            found = Shortage(reason=Reason.QUOTA, message=text)
+    if job.access:
+        missing = missing_place(job.access, places=places, kept=kept.places, order=job.order)
+        if missing is not None:
+            request, text = missing
+            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, dataset=request.dataset)
+    return found

@@ -22,7 +22,7 @@ from tdcs.control.job.queue.queue_entries import Collector, Entries, queues
 from tdcs.control.job.queue.queue_passes import QueuePasses
 from tdcs.control.job.queue.turns import Turns
 from tdcs.control.operator_metrics import OperatorMetrics
-from tdcs.decide.queue import job_places, node_requests
+from tdcs.decide.queue import copy_places, node_requests
 from tdcs.decide.queue.job_turn import data_wait_of
 from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
@@ -184,7 +184,7 @@ class GangQueue:
 
     def queues(self, obj: Object, spec: TrainingJobSpec) -> bool:
         """Whether a job enters through the queue: a gang does, and one with a dataset that has a limit of jobs."""
-        found = job_places.requests_of(
+        found = copy_places.requests_of(
             namespace=obj["metadata"].get("namespace", ""),
             datasets=[use.name for use in spec.datasets],
             known=self._stores.datasets,

@@ -15,8 +15,7 @@ from tdcs.control.job.queue.provisioning_requests import LOOK_SECONDS, Followed
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed, started
-from tdcs.decide.queue.job_turn import record_of
-from tdcs.decide.queue.node_findings import released_finding
+from tdcs.decide.queue.job_turn import record_of, released_finding
 from tdcs.decide.queue.pod_admission import Admission, Reason
 from tdcs.decide.queue.queue_stop import StopPolicy, stopped
 from tdcs.model.kube_objects import Object

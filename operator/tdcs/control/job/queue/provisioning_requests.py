@@ -16,7 +16,7 @@ from tdcs.control.job.job_children import (
 )
 from tdcs.control.job.queue.turns import Turns
 from tdcs.decide.job.observed_job import Observed
-from tdcs.decide.queue.node_findings import over_finding
+from tdcs.decide.queue.job_turn import over_finding
 from tdcs.decide.queue.node_requests import OVER, RequestAnswer, RequestState, answer_of
 from tdcs.kube.apply import ForeignObjectError, belongs, digest_of, owner_reference
 from tdcs.kube.errors import ForbiddenError, InvalidError, NotFoundError

@@ -16,8 +16,9 @@ from tdcs.control.job.queue.pod_demand import PodDemand, PodDemands
 from tdcs.control.job.queue.turns import Turns
 from tdcs.control.job_index import indexed
 from tdcs.decide.cache.dataset_demand import datasets_of
+from tdcs.decide.kueue.workload_standing import local_queue
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue import job_places
+from tdcs.decide.queue import copy_places
 from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.data_wait import DataOf, JobData, no_data
 from tdcs.decide.queue.fair_share import Shares
@@ -32,7 +33,6 @@ from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
-from tdcs.decide.queue.whose_job import local_queue
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.pod_resources import Amounts
 
@@ -175,7 +175,7 @@ class Collector:
         datasets = self.facts.of(str(metadata.get("uid", "")), obj).datasets
         if not datasets:
             return ()
-        return job_places.requests_of(
+        return copy_places.requests_of(
             namespace=metadata.get("namespace", ""), datasets=datasets, known=self._stores.datasets
         )
 

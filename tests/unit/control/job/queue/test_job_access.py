@@ -11,9 +11,8 @@ from tests.unit.control.job.queue.test_schedule import enters, group, job, nodes
 from tests.unit.control.jobs import Jobs
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
+from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest, requests_of
 from tdcs.decide.queue.gang_turn import schedule
-from tdcs.decide.queue.job_places import requests_of
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Reason
 from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queue_schedule import Schedule
