@@ -20,7 +20,7 @@ from tdcs.control.dataset.cache_manager import CacheManager
 from tdcs.decide.cache.dataset_demand import jobs_of
 from tdcs.decide.cache.eviction_order import lru
 from tdcs.decide.cache.grants import MountDemand
-from tdcs.decide.cache.mount_standing import Claimant, UsersOfDataset, standing
+from tdcs.decide.cache.mount_standing import CacheUser, UsersOfDataset, standing
 from tdcs.decide.cache.node_room import NodeSpace
 from tdcs.decide.cache.wants import Want, dataset_key
 from tdcs.decide.place.copy_nodes import CacheNode
@@ -93,9 +93,9 @@ class World:
     def demand(self, name: str) -> MountDemand:
         """What one dataset asks for now."""
         jobs = jobs_of(namespace="n", dataset=name, jobs=self.jobs)
-        claimant = Claimant(dataset=self.dataset, created=NOW, use=UsersOfDataset(jobs=jobs))
+        cache_user = CacheUser(dataset=self.dataset, created=NOW, use=UsersOfDataset(jobs=jobs))
         totals = self.totals[name]
-        stands = standing([claimant], size=totals.block_bytes, policies={"LRU": lru}, now=NOW)
+        stands = standing([cache_user], size=totals.block_bytes, policies={"LRU": lru}, now=NOW)
         want = Want(key=dataset_key(namespace="n", name=name))
         return MountDemand(
             path=f"/{name}",

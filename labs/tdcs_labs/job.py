@@ -122,8 +122,8 @@ class SimJob:
 
     def ends_in(self, *, now: float) -> float:
         """Seconds until it ends at its present speed; infinite when it stands still."""
-        left = self.remaining - self.rate * (now - self.since)
-        return max(left, 0.0) / self.rate if self.rate > 0 else math.inf
+        unread_bytes = self.remaining - self.rate * (now - self.since)
+        return max(unread_bytes, 0.0) / self.rate if self.rate > 0 else math.inf
 
     def pace(self, *, rate: float, now: float) -> None:
         """Change the speed, and reckon when the next mark is reached: the end of the job or of an epoch."""

@@ -19,7 +19,7 @@ from tdcs.api.dataset import Dataset as DatasetObject
 from tdcs.api.names import GPU_RESOURCE as GPUS
 from tdcs.decide.cache.eviction_order import lru
 from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, MountGrant, grant
-from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, UsersOfDataset, standing
+from tdcs.decide.cache.mount_standing import CacheUser, DatasetJobs, UsersOfDataset, standing
 from tdcs.decide.cache.wants import Want, clone_key, dataset_key, of_clone, of_dataset
 from tdcs.decide.place.copy_nodes import CacheNode, Mode
 from tdcs.decide.place.data_meeting import AT_JOB, MeetingInput, Way, data_nodes, weigh
@@ -212,7 +212,7 @@ class CachePlan(Scheme):
             known = cached.read_on if cached.read_on.last else ReadOn.at_first(cached.nodes, now=now)
             grown = {node for nodes in cached.growing.values() for node in nodes}
             cached.read_on = known.then(grown, now=now, delay=GROWN_SECONDS)
-        claimant = Claimant(
+        cache_user = CacheUser(
             dataset=cached.obj,
             created=cached.created,
             use=UsersOfDataset(
@@ -223,7 +223,7 @@ class CachePlan(Scheme):
             asked=cached.asked if cached.waiting else None,
         )
         time = time_at(now)
-        stands = standing([claimant], size=cached.totals.block_bytes, policies=POLICIES, now=time)
+        stands = standing([cache_user], size=cached.totals.block_bytes, policies=POLICIES, now=time)
         want = of_dataset(namespace=NAMESPACE, name=name, dataset=cached.obj, now=time)
         wants = () if want is None else (want, *self._clone_wants(cached, want, jobs=readers, now=time))
         copies = (cached, *cached.clones.values())

@@ -36,10 +36,10 @@ def seconds_between(earlier: str, later: str) -> float:
 def seconds_from_1970(time: object) -> float | None:
     """Seconds from 1970 to a time (RFC 3339) that somebody else wrote; None when it is no such time, or has no zone."""
     try:
-        found = datetime.datetime.fromisoformat(str(time))
+        moment = datetime.datetime.fromisoformat(str(time))
     except ValueError:
         return None
-    return None if found.tzinfo is None else found.timestamp()
+    return None if moment.tzinfo is None else moment.timestamp()
 
 
 SKEW_SECONDS = 60.0

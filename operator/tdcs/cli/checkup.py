@@ -92,20 +92,18 @@ class Checked:
     lease: Object | None = None
 
 
-def checkup(seen: Checked) -> list[CheckupFinding]:
+def checkup(checked: Checked) -> list[CheckupFinding]:
     """All that was looked at, the user first."""
-    return [*_user(seen), *_namespace(seen), *_cluster(seen)]
+    return [*_user(checked), *_namespace(checked), *_cluster(checked)]
 
 
-def _user(seen: Checked) -> Iterator[CheckupFinding]:
-    lacking = [right for right in (*IN_NAMESPACE, *IN_CLUSTER) if seen.rights.get(right) is False]
+def _user(checked: Checked) -> Iterator[CheckupFinding]:
+    lacking = [right for right in (*IN_NAMESPACE, *IN_CLUSTER) if checked.rights.get(right) is False]
     for verb, plural in lacking:
         role = IN_NAMESPACE.get((verb, plural))
         if role is not None:
-            remedy = f"kubectl create rolebinding NAME -n {seen.namespace} --clusterrole={role} --user=YOU"
-            text = (
-                f"you may not {verb} {plural} in namespace {seen.namespace}: an administrator runs {remedy}"
-            )
+            remedy = f"kubectl create rolebinding NAME -n {checked.namespace} --clusterrole={role} --user=YOU"
+            text = f"you may not {verb} {plural} in namespace {checked.namespace}: an administrator runs {remedy}"
         else:
             role = IN_CLUSTER[verb, plural]
             remedy = f"kubectl create clusterrolebinding NAME --clusterrole={role} --user=YOU"
@@ -113,22 +111,22 @@ def _user(seen: Checked) -> Iterator[CheckupFinding]:
         yield CheckupFinding(
             about="You", state="lacks" if (verb, plural) in IN_NAMESPACE else "note", text=text
         )
-    if seen.rights and not lacking:
+    if checked.rights and not lacking:
         yield CheckupFinding(about="You", state="ok", text="you have the rights that all commands need")
-    if not seen.rights:
+    if not checked.rights:
         yield CheckupFinding(
             about="You", state="unknown", text="the API server does not say which rights you have"
         )
 
 
-def _namespace(seen: Checked) -> Iterator[CheckupFinding]:
-    if not seen.is_there:
-        text = f"there is no namespace {seen.namespace}: kubectl create namespace {seen.namespace}"
+def _namespace(checked: Checked) -> Iterator[CheckupFinding]:
+    if not checked.is_there:
+        text = f"there is no namespace {checked.namespace}: kubectl create namespace {checked.namespace}"
         yield CheckupFinding(about="Namespace", state="lacks", text=text)
         return
-    metadata = (seen.home or {}).get("metadata") or {}
+    metadata = (checked.home or {}).get("metadata") or {}
     if metadata.get("deletionTimestamp"):
-        text = f"namespace {seen.namespace} is being deleted: nothing can be made in it"
+        text = f"namespace {checked.namespace} is being deleted: nothing can be made in it"
         yield CheckupFinding(about="Namespace", state="lacks", text=text)
     level = (metadata.get("labels") or {}).get("pod-security.kubernetes.io/enforce")
     if level == "restricted":
@@ -137,28 +135,28 @@ def _namespace(seen: Checked) -> Iterator[CheckupFinding]:
             "false, capabilities.drop [ALL] and a seccompProfile; the volumes of Datasets are allowed"
         )
         yield CheckupFinding(about="Namespace", state="note", text=text)
-    found = [*_secrets(seen), *_quotas(seen), *_dataset_problems(seen), *_refused_pods(seen)]
-    yield from found
-    if seen.datasets is None:
+    lacks = [*_secrets(checked), *_quotas(checked), *_dataset_problems(checked), *_refused_pods(checked)]
+    yield from lacks
+    if checked.datasets is None:
         text = f"its Datasets may not be listed: bind ClusterRole {EDIT} to you"
         yield CheckupFinding(about="Namespace", state="unknown", text=text)
-    elif not found:
-        text = f"{counted(len(seen.datasets), 'Dataset')}, each with its Secret; no quota is used up"
+    elif not lacks:
+        text = f"{counted(len(checked.datasets), 'Dataset')}, each with its Secret; no quota is used up"
         yield CheckupFinding(about="Namespace", state="ok", text=text)
 
 
-def _secrets(seen: Checked) -> Iterator[CheckupFinding]:
+def _secrets(checked: Checked) -> Iterator[CheckupFinding]:
     users: dict[str, list[str]] = {}
-    for dataset in seen.datasets or ():
+    for dataset in checked.datasets or ():
         name = (((dataset.get("spec") or {}).get("source") or {}).get("secretRef") or {}).get("name")
         if name:
             users.setdefault(str(name), []).append(dataset["metadata"]["name"])
-    if users and seen.secrets is None:
+    if users and checked.secrets is None:
         text = f"whether Secret {', '.join(sorted(users)[:NAMED])} has its keys is unknown: you may not read Secrets"
         yield CheckupFinding(about="Namespace", state="unknown", text=text)
         return
     for secret, datasets in sorted(users.items()):
-        fields = (seen.secrets or {}).get(secret)
+        fields = (checked.secrets or {}).get(secret)
         missing = [key for key in KEYS if fields is None or key not in fields]
         if not missing:
             continue
@@ -166,7 +164,7 @@ def _secrets(seen: Checked) -> Iterator[CheckupFinding]:
         of = ", ".join(sorted(datasets)[:NAMED])
         text = (
             f"{what} Secret {secret}, which Dataset {of} names: kubectl create secret generic {secret} -n "
-            f"{seen.namespace} --from-literal=accessKeyId=... --from-literal=secretAccessKey=..."
+            f"{checked.namespace} --from-literal=accessKeyId=... --from-literal=secretAccessKey=..."
         )
         yield CheckupFinding(about="Namespace", state="lacks", text=text)
 
@@ -175,23 +173,25 @@ _LACKS_OF_DATASETS: Final = frozenset({"SecretNotFound", "SecretIncomplete"})
 """Reasons of which `_secrets` says more."""
 
 
-def _dataset_problems(seen: Checked) -> Iterator[CheckupFinding]:
+def _dataset_problems(checked: Checked) -> Iterator[CheckupFinding]:
     """What the operator says of Datasets that need a person: a binding, a rule, a CA, a quota that refuses a claim."""
     told = [
         dataset
-        for dataset in seen.datasets or ()
+        for dataset in checked.datasets or ()
         if not _LACKS_OF_DATASETS & {one.get("reason") for one in _conditions(dataset)}
     ]
-    for found in itertools.islice(problems({"Dataset": told}, now=seen.now), NAMED):
-        yield CheckupFinding(about="Namespace", state="lacks", text=f"Dataset {found.name}: {found.message}")
+    for problem in itertools.islice(problems({"Dataset": told}, now=checked.now), NAMED):
+        yield CheckupFinding(
+            about="Namespace", state="lacks", text=f"Dataset {problem.name}: {problem.message}"
+        )
 
 
 _REFUSED: Final = frozenset({"ChildNotMade", "ChildRefused", "FailedCreate"})
 """Reasons of jobs whose pods the namespace does not take: its Pod Security level, a webhook, a quota."""
 
 
-def _refused_pods(seen: Checked) -> Iterator[CheckupFinding]:
-    refused = [job for job in seen.jobs or () if (job.get("status") or {}).get("reason") in _REFUSED]
+def _refused_pods(checked: Checked) -> Iterator[CheckupFinding]:
+    refused = [job for job in checked.jobs or () if (job.get("status") or {}).get("reason") in _REFUSED]
     for job in refused[:NAMED]:
         text = f"pods of TrainingJob {job['metadata']['name']} are refused: {job['status'].get('message')}"
         yield CheckupFinding(about="Namespace", state="lacks", text=text)
@@ -205,8 +205,8 @@ def _are(many: Sequence[str]) -> str:
     return "is" if len(many) == 1 else "are"
 
 
-def _quotas(seen: Checked) -> Iterator[CheckupFinding]:
-    for quota in seen.quotas or ():
+def _quotas(checked: Checked) -> Iterator[CheckupFinding]:
+    for quota in checked.quotas or ():
         status = quota.get("status") or {}
         used, hard = status.get("used") or {}, status.get("hard") or {}
         full = sorted(
@@ -226,26 +226,26 @@ def _size(name: str, quantity: object) -> int:
     return amount(name.removeprefix("requests.").removeprefix("limits."), quantity)
 
 
-def _cluster(seen: Checked) -> Iterator[CheckupFinding]:
-    if not seen.installed:
+def _cluster(checked: Checked) -> Iterator[CheckupFinding]:
+    if not checked.installed:
         text = (
             "it does not know TrainingJobs: helm install tdcs charts/tdcs -n tdcs-system --create-namespace"
         )
         yield CheckupFinding(about="Cluster", state="lacks", text=text)
         return
-    if silent := silence(seen.lease, now=seen.now):
+    if silent := silence(checked.lease, now=checked.now):
         yield CheckupFinding(about="Cluster", state="lacks", text=f"no operator works: {silent}")
-    yield from _caches(seen)
-    yield from _nodes(seen)
+    yield from _caches(checked)
+    yield from _nodes(checked)
 
 
-def _caches(seen: Checked) -> Iterator[CheckupFinding]:
-    if seen.clusters is None:
+def _caches(checked: Checked) -> Iterator[CheckupFinding]:
+    if checked.clusters is None:
         yield CheckupFinding(about="Cluster", state="unknown", text="CacheClusters may not be listed")
-    elif not seen.clusters:
+    elif not checked.clusters:
         text = "there is no CacheCluster: create one in tdcs-system, or set cacheCluster.create in the chart"
         yield CheckupFinding(about="Cluster", state="lacks", text=text)
-    for cluster in seen.clusters or ():
+    for cluster in checked.clusters or ():
         name = cluster["metadata"]["name"]
         ready: Object = next((one for one in _conditions(cluster) if one.get("type") == names.READY), {})
         if ready.get("status") == "True":
@@ -258,22 +258,22 @@ def _caches(seen: Checked) -> Iterator[CheckupFinding]:
                 about="Cluster", state="lacks", text=f"CacheCluster {name} is not ready: {why}"
             )
         for type_ in (names.TRUSTED, names.NETWORK_ISOLATED):
-            found: Object = next((one for one in _conditions(cluster) if one.get("type") == type_), {})
-            if found.get("status") == "False":
-                text = f"CacheCluster {name}: {found.get('message')}"
+            condition: Object = next((one for one in _conditions(cluster) if one.get("type") == type_), {})
+            if condition.get("status") == "False":
+                text = f"CacheCluster {name}: {condition.get('message')}"
                 yield CheckupFinding(about="Cluster", state="lacks", text=text)
 
 
-def _nodes(seen: Checked) -> Iterator[CheckupFinding]:
-    if seen.nodes is None:
+def _nodes(checked: Checked) -> Iterator[CheckupFinding]:
+    if checked.nodes is None:
         text = "nodes may not be listed: their kernels, taints and GPUs are unknown"
         yield CheckupFinding(about="Cluster", state="unknown", text=text)
         return
-    with_gpus = {node["metadata"]["name"]: node for node in seen.nodes if gpus(node)}
-    if seen.drivers is None:
+    with_gpus = {node["metadata"]["name"]: node for node in checked.nodes if gpus(node)}
+    if checked.drivers is None:
         text = "which nodes have the node plugin of TDCS is unknown: you may not list csinodes.storage.k8s.io"
         yield CheckupFinding(about="Cluster", state="unknown", text=text)
-    elif without := sorted(with_gpus.keys() - seen.drivers):
+    elif without := sorted(with_gpus.keys() - checked.drivers):
         taints = sorted(
             {
                 f"{taint.get('key')}:{taint.get('effect')}"
@@ -295,7 +295,7 @@ def _nodes(seen: Checked) -> Iterator[CheckupFinding]:
     if not with_gpus:
         text = "no node has GPUs (nvidia.com/gpu): where there are some, its device plugin is missing"
         yield CheckupFinding(about="Cluster", state="note", text=text)
-    yield from _kernels(seen.nodes)
+    yield from _kernels(checked.nodes)
 
 
 def _kernels(nodes: Sequence[Object]) -> Iterator[CheckupFinding]:
@@ -319,8 +319,8 @@ def _kernels(nodes: Sequence[Object]) -> Iterator[CheckupFinding]:
 
 def _kernel(node: Object) -> tuple[int, int] | None:
     text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kernelVersion", ""))
-    found = re.match(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else None
+    version = re.match(r"(\d+)\.(\d+)", text)
+    return (int(version[1]), int(version[2])) if version else None
 
 
 def _first(node_names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from tdcs.api import names
 from tdcs.api.dataset import Copy, DatasetStatus
 from tdcs.api.dataset import Dataset as DatasetObject
 from tdcs.control.context import WorkKey
-from tdcs.control.dataset import claimants
+from tdcs.control.dataset import cache_users
 from tdcs.control.dataset.cache_manager import CacheManager
 from tdcs.control.dataset.mount.mount_readers import Reader, all_wants
 from tdcs.decide.cache.grants import MountDemand
@@ -111,18 +111,18 @@ class Operator:
         for name, obj in self.datasets.items():
             dataset = DatasetObject.model_validate(obj).model_copy(update={"status": self.statuses.get(name)})
             user = Reader(key=WorkKey(DATASETS, "n", name), obj=obj, dataset=dataset)
-            claims = claimants.of_mount(context=context, users=[user], queue=[])
-            use = claims[user.own_want].use
-            further = claimants.clones_of(context=context, users=[user], claims=claims)
+            uses = cache_users.of_mount(context=context, users=[user], queue=[])
+            use = uses[user.own_want].use
+            further = cache_users.clones_of(context=context, users=[user], uses=uses)
             idle[name] = {one.id: one.idle_since for one in further[user.own_want]}
             self.statuses[name] = DatasetStatus(
                 in_use=use.mounted, active_jobs=len(use.jobs.active), last_used_time=use.last_used
             )
             hosts = placement_input.hosts(path=name, known=known, expected=(), now=1.0, patience=1.0)
             totals = totals_of(self.sizes[name])
-            stands = standing(list(claims.values()), size=totals.block_bytes, policies=POLICIES, now=now)
+            stands = standing(list(uses.values()), size=totals.block_bytes, policies=POLICIES, now=now)
             wants = all_wants(stores=stores, users=[user], now=now)  # type: ignore[arg-type]
-            wants += claimants.clone_wants([user], wants, further)
+            wants += cache_users.clone_wants([user], wants, further)
             demands.append(
                 MountDemand(
                     path=name,

@@ -8,7 +8,7 @@ from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.sharing import PIN
 from tdcs.decide.cache.eviction_order import lru
 from tdcs.decide.cache.grants import GrantTier
-from tdcs.decide.cache.mount_standing import Claimant, DatasetJobs, Standing, UsersOfDataset, standing
+from tdcs.decide.cache.mount_standing import CacheUser, DatasetJobs, Standing, UsersOfDataset, standing
 from tdcs.model.humanize import counted, human
 
 _DAY: Final = 86_400
@@ -87,7 +87,7 @@ def standing_of(
     # Which policies are installed beside the operator is known there only: its condition says that one is missing.
     missing = any(one.type == names.GRANTED and one.reason == UNKNOWN_POLICY for one in status.conditions)
     return standing(
-        [Claimant(dataset=dataset, created=created, use=use)],
+        [CacheUser(dataset=dataset, created=created, use=use)],
         size=status.total_bytes,
         policies={} if missing else {dataset.spec.eviction.policy: lru},
         now=now,

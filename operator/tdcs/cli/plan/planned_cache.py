@@ -19,7 +19,7 @@ from tdcs.decide.cache.cache_quotas import payers, quota_bytes
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
 from tdcs.decide.cache.eviction_order import Policy
 from tdcs.decide.cache.grants import GrantInput, Grants, MountDemand, grant
-from tdcs.decide.cache.mount_standing import Claimant, standing
+from tdcs.decide.cache.mount_standing import CacheUser, standing
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.copy_nodes import CacheNode
 from tdcs.decide.place.data_location import copies_of
@@ -160,15 +160,15 @@ def _demand(
     now: str,
 ) -> MountDemand:
     """What a mount asks for, as the operator would see it."""
-    claimants, wanted, before = [], list[Want](), dict[str, dict[str, frozenset[str]]]()
+    cache_users, wanted, before = [], list[Want](), dict[str, dict[str, frozenset[str]]]()
     for (namespace, name), dataset in mount.datasets.items():
         jobs = jobs_of(namespace=namespace, dataset=name, jobs=stores.training_jobs)
         asked = [
             str(stores.training_jobs[job]["metadata"].get("creationTimestamp", "")) for job in jobs.waiting
         ]
         obj = stores.datasets[namespace, name]
-        claimants.append(
-            Claimant(
+        cache_users.append(
+            CacheUser(
                 dataset=dataset,
                 created=str(obj["metadata"].get("creationTimestamp") or now),
                 use=use_of(
@@ -196,7 +196,7 @@ def _demand(
                 before[clone.key] = {id_: frozenset(one.worth)}
         for kept in dataset.status.kept if dataset.status is not None else ():
             wanted.append(wants.of_kept(namespace=namespace, name=name, dataset=dataset, kept=kept))
-    stands = standing(claimants, size=mount.size, policies=policies, now=now)
+    stands = standing(cache_users, size=mount.size, policies=policies, now=now)
     held = mount.held
     return MountDemand(
         path=mount.path,

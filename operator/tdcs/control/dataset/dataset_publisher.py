@@ -221,7 +221,7 @@ class Publisher:
         context, settings = self._world.context, self._world.context.settings
         before, key = me.dataset.status or DatasetStatus(), me.own_want
         placement = found.placements.get(key)
-        use = decision.claims[key].use if key in decision.claims else UsersOfDataset()
+        use = decision.uses[key].use if key in decision.uses else UsersOfDataset()
         cloned = [
             (clone, found.placements[one], found.readable[one])
             for clone in decision.clones.get(key, ())
@@ -246,7 +246,7 @@ class Publisher:
             installed=list(self._world.policies),
             load_seconds=load_seconds,
             kept_by_twin=is_kept_by_twin(
-                decision.claims, key=key, policies=self._world.policies, now=context.now()
+                decision.uses, key=key, policies=self._world.policies, now=context.now()
             ),
         )
         if grant_message.is_evicted(decision.granted.grant, placement):
@@ -416,7 +416,7 @@ def _others(me: Reader, found: MountReport, decision: MountDecision) -> OtherTen
         return None
     return other_tenants(
         namespace=me.key.namespace,
-        datasets=decision.claims,
+        datasets=decision.uses,
         placements=decision.placements,
         states={node: state for node, state in found.states.items() if state.manifest == found.listed.digest},
         sizes=found.listed.totals.sizes,

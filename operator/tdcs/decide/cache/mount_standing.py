@@ -61,7 +61,7 @@ class UsersOfDataset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimant:
+class CacheUser:
     """A Dataset of a mount, as the cache manager sees it.
 
     Attributes:
@@ -99,10 +99,10 @@ class Standing:
 
 
 def standing(
-    claimants: Sequence[Claimant], *, size: int, policies: Mapping[str, Policy], now: str
+    cache_users: Sequence[CacheUser], *, size: int, policies: Mapping[str, Policy], now: str
 ) -> Standing:
     """How a mount stands: as the best of its Datasets does."""
-    each = [_standing(one, size=size, policies=policies, now=now) for one in claimants]
+    each = [_standing(one, size=size, policies=policies, now=now) for one in cache_users]
     if not each:
         return Standing(tier=GrantTier.IDLE, value=0.0)
     tier = min(one.tier for one in each)
@@ -115,23 +115,23 @@ def standing(
 
 
 def is_kept_by_twin(
-    claims: Mapping[str, Claimant], *, key: str, policies: Mapping[str, Policy], now: str
+    uses: Mapping[str, CacheUser], *, key: str, policies: Mapping[str, Policy], now: str
 ) -> bool:
     """Whether the time of one Dataset of a mount is over, and that of another one is not: the mount stays.
 
     Args:
-        claims: all Datasets of the mount, by the keys of their own wants.
+        uses: all Datasets of the mount, by the keys of their own wants.
     """
     over = {
         name: _standing(one, size=1, policies=policies, now=now).tier is GrantTier.DUE
-        for name, one in claims.items()
+        for name, one in uses.items()
     }
     return over.pop(key, False) and not all(over.values())
 
 
-def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], now: str) -> Standing:
-    spec, use = claimant.dataset.spec.eviction, claimant.use
-    last = max(_base_times(claimant), default=0.0)
+def _standing(cache_user: CacheUser, *, size: int, policies: Mapping[str, Policy], now: str) -> Standing:
+    spec, use = cache_user.dataset.spec.eviction, cache_user.use
+    last = max(_base_times(cache_user), default=0.0)
     readers = len(use.jobs.active) + len(use.jobs.waiting)
     if use.active and spec.policy != PIN:
         # The more jobs a cached byte serves, the more worth it is.
@@ -142,7 +142,7 @@ def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], 
     if spec.policy == PIN or policy is None or never:
         unknown = spec.policy if policy is None else ""  # nothing is lost for a mistake in a name or a line
         return Standing(
-            tier=GrantTier.PINNED, value=-seconds_between(EPOCH, claimant.created), unknown=unknown
+            tier=GrantTier.PINNED, value=-seconds_between(EPOCH, cache_user.created), unknown=unknown
         )
     value = policy(
         EvictionCandidate(
@@ -150,29 +150,29 @@ def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], 
             held_bytes=float(size),
             last_used=last,
             uses=[seconds_between(EPOCH, one) for one in use.uses],
-            next_use=claimant.next_use,
+            next_use=cache_user.next_use,
         )
     )
-    if use.jobs.waiting or claimant.preloading:
+    if use.jobs.waiting or cache_user.preloading:
         return Standing(tier=GrantTier.WAITING, value=value)
-    left = _time_left(claimant, last=last, now=now)
+    left = _time_left(cache_user, last=last, now=now)
     if left is not None and left <= 0:
         return Standing(tier=GrantTier.DUE, value=value)
     # Before its time a timed one is as good as pinned, but yields to what is.
     return Standing(tier=GrantTier.IDLE if left is None else GrantTier.KEPT, value=value, seconds=left)
 
 
-def _base_times(claimant: Claimant) -> Iterator[float]:
+def _base_times(cache_user: CacheUser) -> Iterator[float]:
     """Times at which a Dataset was used or asked for, or came to be."""
-    preload = claimant.dataset.spec.preload
-    for time in (claimant.created, claimant.use.last_used, claimant.asked, preload.start_time):
+    preload = cache_user.dataset.spec.preload
+    for time in (cache_user.created, cache_user.use.last_used, cache_user.asked, preload.start_time):
         if time:
             yield seconds_between(EPOCH, time)
 
 
-def _time_left(claimant: Claimant, *, last: float, now: str) -> float | None:
+def _time_left(cache_user: CacheUser, *, last: float, now: str) -> float | None:
     """Seconds until a timed Dataset leaves; None while that is open: its time begins when it has been loaded."""
-    spec, status = claimant.dataset.spec, claimant.dataset.status
+    spec, status = cache_user.dataset.spec, cache_user.dataset.status
     ttl, schedule = spec.eviction.ttl, spec.eviction.schedule
     if spec.eviction.policy != TIMED or (ttl is None and schedule is None):
         return None

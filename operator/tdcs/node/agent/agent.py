@@ -420,7 +420,7 @@ class Agent:
     def _forgotten(self, mount: MountWork) -> bool:
         with self._lock:
             ledger = mount.ledger
-            return ledger is None or not (ledger.blocks_here or ledger.claims)
+            return ledger is None or not (ledger.blocks_here or ledger.blocks_in_work)
 
     def _remove(self, mount: MountWork) -> None:
         del self.mounts[mount.path]

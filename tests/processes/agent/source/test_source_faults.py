@@ -396,7 +396,7 @@ async def test_a_large_block_half_way_is_given_back_when_its_source_goes(
         go.set()
         ledger = mount.ledger
         assert ledger is not None
-        await eventually_async(lambda: not ledger.claims, deadline=10)
+        await eventually_async(lambda: not ledger.blocks_in_work, deadline=10)
         assert (mount.source.pieces_waiting, one.agent.room._reserved) == (0, 0)
         assert not list(one.disk.partial.iterdir())
         one.agent.drop_mounts([MOUNT])

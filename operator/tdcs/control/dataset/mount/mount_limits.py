@@ -15,7 +15,7 @@ from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.decide.cache.cache_quotas import counting, quota_bytes
 from tdcs.decide.cache.load_order import Load
-from tdcs.decide.cache.mount_standing import Claimant
+from tdcs.decide.cache.mount_standing import CacheUser
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.source_limits import listing_limit
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
@@ -62,7 +62,7 @@ def source_rate(
     users: Sequence[Reader],
     *,
     placements: Sequence[WantPlacement],
-    claims: Collection[Claimant],
+    uses: Collection[CacheUser],
     missing: float,
     rate: float,
 ) -> int | None:
@@ -73,8 +73,8 @@ def source_rate(
         rate: bytes a second that it reads from the store now.
     """
     loading = [one for one in placements if one.want.load]
-    waiting = sum(len(one.use.jobs.waiting) for one in claims)
-    reading = sum(len(one.use.jobs.active) for one in claims)
+    waiting = sum(len(one.use.jobs.waiting) for one in uses)
+    reading = sum(len(one.use.jobs.active) for one in uses)
     load_limits = [one.want.bandwidth for one in loading if one.wanted_bytes]
     limits = [limit for limit in load_limits if limit is not None]
     return world.bandwidth.share(

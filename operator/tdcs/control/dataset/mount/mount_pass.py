@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import CACHE_STARTING, CACHE_UNAVAILABLE
 from tdcs.control.context import Stores
-from tdcs.control.dataset import claimants
+from tdcs.control.dataset import cache_users
 from tdcs.control.dataset.mount import mount_limits, mount_readers, read_nodes
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.loss_guard import loss_rule
@@ -31,7 +31,7 @@ from tdcs.decide.cache import mount_identity
 from tdcs.decide.cache.cache_quotas import payers
 from tdcs.decide.cache.grants import MountDemand, MountGrant
 from tdcs.decide.cache.mount_keys import KeysAnswer
-from tdcs.decide.cache.mount_standing import Claimant, Standing, standing
+from tdcs.decide.cache.mount_standing import CacheUser, Standing, standing
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place import placement_input
 from tdcs.decide.place.agent_assignments import AssignmentInput, assign
@@ -109,7 +109,7 @@ class _Needs:
         totals: of the files under each selection of paths.
         urls: where its manifest can be had.
         held_before: where each copy of each want lay.
-        claims: who uses each Dataset, by its own want's key.
+        uses: who uses each Dataset, by its own want's key.
         clones: the further copies of each Dataset, by its own want's key.
         read_on: of each Dataset whose copies follow its jobs, the nodes on which it is read.
     """
@@ -118,7 +118,7 @@ class _Needs:
     totals: Mapping[tuple[str, ...], Totals]
     urls: tuple[str, ...]
     held_before: HeldBefore
-    claims: Mapping[str, Claimant]
+    uses: Mapping[str, CacheUser]
     clones: Mapping[str, tuple[Clone, ...]]
     read_on: Mapping[str, ReadOn]
     hosts: Hosts
@@ -236,22 +236,22 @@ class MountPass:
             return None
         held_before = self._held_before()
         wants = mount_readers.with_ids(wants, stores=self.stores, held=held_before)
-        claims = claimants.of_mount(context=context, users=self.users, queue=world.jobs.order())
-        clones = claimants.clones_of(context=context, users=self.users, claims=claims)
-        wants = [*wants, *claimants.clone_wants(self.users, wants, clones)]
+        uses = cache_users.of_mount(context=context, users=self.users, queue=world.jobs.order())
+        clones = cache_users.clones_of(context=context, users=self.users, uses=uses)
+        wants = [*wants, *cache_users.clone_wants(self.users, wants, clones)]
         return _Needs(
             wants=wants,
             totals=totals,
             urls=urls,
             held_before=held_before,
-            claims=claims,
+            uses=uses,
             clones=clones,
             read_on=read_nodes.copies_at_readers(
                 world,
                 self.spec.scaling,
                 self.users,
                 before=before.read_on,
-                claims=claims,
+                uses=uses,
                 wants=wants,
                 held_before=held_before,
             ),
@@ -269,7 +269,7 @@ class MountPass:
         """What the mount gets of the cache, and how it stands among those that ask for it."""
         world, mount, hosts, quotas = self.world, self.mount, needs.hosts, self.spec.quotas
         stands = standing(
-            list(needs.claims.values()),
+            list(needs.uses.values()),
             size=listed.totals.block_bytes,
             policies=world.policies,
             now=world.context.now(),
@@ -324,14 +324,14 @@ class MountPass:
             live=frozenset(hosts.agents),
             granted=granted,
             standing=stands,
-            claims=needs.claims,
+            uses=needs.uses,
             clones=needs.clones,
             source_rate=mount_limits.source_rate(
                 world,
                 mount,
                 self.users,
                 placements=grant.placements,
-                claims=needs.claims.values(),
+                uses=needs.uses.values(),
                 # What cannot be had now takes nothing of the bandwidth.
                 missing=0.0 if before.source_away else _missing(grant.placements, progress),
                 rate=float(sum(state.source_rate for state in hosts.states.values())),

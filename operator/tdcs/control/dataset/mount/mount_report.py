@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.control.context import WorkKey
-from tdcs.decide.cache.mount_standing import Claimant, Standing
+from tdcs.decide.cache.mount_standing import CacheUser, Standing
 from tdcs.decide.cache.node_room import Granted
 from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding, last_holders
 from tdcs.decide.dataset_conditions import HeldUpBy
@@ -29,7 +29,7 @@ class MountDecision:
         live: the agents that could be reached.
         granted: what the cache manager gives it.
         standing: how it stands among others.
-        claims: who uses each Dataset, by its own want's key.
+        uses: who uses each Dataset, by its own want's key.
         clones: the further copies of each Dataset, by its own want's key.
         source_rate: bytes a second that its loads may read from the source; None for no limit.
     """
@@ -40,7 +40,7 @@ class MountDecision:
     live: frozenset[str]
     granted: Granted
     standing: Standing
-    claims: Mapping[str, Claimant]
+    uses: Mapping[str, CacheUser]
     clones: Mapping[str, tuple[Clone, ...]]
     source_rate: int | None
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tdcs.control.dataset import claimants
+from tdcs.control.dataset import cache_users
 from tdcs.control.dataset.mount import mount_readers, read_nodes
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
@@ -95,14 +95,14 @@ class Snapshot:
 
 def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
     """Who uses the Datasets of a mount and where, and the labels of their namespaces, which quotas select."""
-    claims = claimants.of_mount(context=world.context, users=users, queue=world.jobs.order())
+    uses = cache_users.of_mount(context=world.context, users=users, queue=world.jobs.order())
     namespaces = world.context.stores.namespaces
     return (
         [read_nodes.nodes_read_on(stores=world.context.stores, users=[user]) for user in users]
         if mount.report is not None and mount.report.read_on
         else None,
         [read_nodes.nodes_of_jobs(stores=world.context.stores, user=user) for user in users],
-        [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
+        [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in uses.items()],
         [
             ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")
             for user in users

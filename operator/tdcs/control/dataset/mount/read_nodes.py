@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tdcs.api.cachecluster import Scaling
 from tdcs.control.context import Stores
-from tdcs.control.dataset import claimants
+from tdcs.control.dataset import cache_users
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.job_index import indexed
 from tdcs.decide.cache.dataset_demand import nodes_beside
-from tdcs.decide.cache.mount_standing import Claimant
+from tdcs.decide.cache.mount_standing import CacheUser
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place import placement_input
 from tdcs.decide.place.placement_input import ReadOn
@@ -46,7 +46,7 @@ def copies_at_readers(
     users: Sequence[Reader],
     *,
     before: Mapping[str, ReadOn],
-    claims: Mapping[str, Claimant],
+    uses: Mapping[str, CacheUser],
     wants: Sequence[Want],
     held_before: HeldBefore,
 ) -> dict[str, ReadOn]:
@@ -57,7 +57,7 @@ def copies_at_readers(
     Args:
         users: the Datasets of a mount.
         before: what the last pass has found.
-        claims: who uses each of them, by its own want's key.
+        uses: who uses each of them, by its own want's key.
         wants: what is wanted of the mount.
         held_before: where each copy of each want lay.
     """
@@ -67,14 +67,14 @@ def copies_at_readers(
         key = user.own_want
         known = before.get(key)
         grown = nodes_of_jobs(stores=stores, user=user)
-        if comes_to_jobs(user) and claims[key].use.jobs.waiting:
+        if comes_to_jobs(user) and uses[key].use.jobs.waiting:
             # Where it is to lie at first; from then on it stays there for them.
             is_placed = any(held_before.get(key, {}).values())
             dataset = (user.key.namespace, user.key.name)
             grown |= frozenset(
                 (known.last if known is not None else ()) if is_placed else world.jobs.awaited_nodes(dataset)
             )
-        follows = scaling.follow_jobs or claimants.has_elastic_job(stores, claims[key])
+        follows = scaling.follow_jobs or cache_users.has_elastic_job(stores, uses[key])
         if not follows and not grown and (known is None or not known.last):
             continue
         if known is None:

@@ -399,7 +399,7 @@ class Ledger:
         return row < 0 or not self._rows.flag_view[row] & (HELD | CLAIMED | REFUSED)
 
     @property
-    def claims(self) -> int:
+    def blocks_in_work(self) -> int:
         """Blocks that somebody is bringing, registering or dropping."""
         return self._counts.total[kinds.IN_WORK]
 

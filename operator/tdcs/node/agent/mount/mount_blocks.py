@@ -133,7 +133,7 @@ class MountBlocks:
         now = self.clock()
         return (
             now < self.room_until
-            or bool(ledger.claims)
+            or bool(ledger.blocks_in_work)
             or any(ledger.ready(now=now, from_peers=peers) for peers in (False, True))
         )
 

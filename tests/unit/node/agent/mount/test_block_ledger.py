@@ -87,7 +87,7 @@ def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
     assert ledger.assigned.missing_slots(from_peers=False) == slots.bitmap(
         {int(manifest.block_slots[b]) for b in missing}
     )
-    assert ledger.claims == len(naive.claimed)
+    assert ledger.blocks_in_work == len(naive.claimed)
     dropped = {
         b
         for b in naive.held

@@ -119,7 +119,7 @@ def test_what_only_peers_may_give_is_never_read_from_the_source_however_wrong_th
         mover.now += 100
     (failure,) = mover.mount.state().failed
     assert (failure.code, failure.reason) == ("Unreadable", "its bytes are damaged")
-    assert not mover.ledger.claims
+    assert not mover.ledger.blocks_in_work
 
 
 def test_what_the_source_may_give_too_is_read_there_after_two_wrong_copies(mover: Mover) -> None:

@@ -90,7 +90,11 @@ class World:
 
     def nothing_is_open(self) -> bool:
         """Whether nothing is claimed or reserved, and no file is being written."""
-        return not self.ledger.claims and self.room._reserved == 0 and not list(self.disk.partial.iterdir())
+        return (
+            not self.ledger.blocks_in_work
+            and self.room._reserved == 0
+            and not list(self.disk.partial.iterdir())
+        )
 
 
 class TurnLock:
@@ -222,7 +226,7 @@ def test_a_file_that_is_being_changed_is_not_kept_and_stops_no_other(
         world.read("a/small")
         world.read("large", length=PART_BYTES)
     assert world.ledger.held_bytes() == 0
-    assert not world.ledger.claims
+    assert not world.ledger.blocks_in_work
     assert world.fills.fills(world.mount)
     assert not caplog.text
     world.read("a/small")

@@ -49,7 +49,7 @@ def test_a_large_block_that_cannot_be_read_again_is_given_back_with_its_room(
         if not removed:  # as after the kernel has made the file system read-only
             patch.setattr(os, "unlink", broken)
         puller.run(mount)
-    assert not ledger.claims
+    assert not ledger.blocks_in_work
     assert room._reserved == 0
     assert len(list(disk.partial.iterdir())) == (0 if removed else 1)
     (failure,) = mount.state().failed
@@ -84,7 +84,7 @@ def test_a_block_of_a_file_that_is_being_changed_waits_alone(
     puller.run(mount)
     state = mount.state()
     assert (state.no_room, state.failed, mount.room_until) == (False, (), 0.0)
-    assert (ledger.claims, room._reserved) == (0, 0)
+    assert (ledger.blocks_in_work, room._reserved) == (0, 0)
     assert ledger.assigned.misses()
 
     node.disk.large._give_back(node.disk.large._files[node.ids[0]])

@@ -87,7 +87,7 @@ async def test_a_block_that_the_disk_refuses_waits_and_holds_up_no_other(
     work.refuses = dict.fromkeys(ids[:5], OSError(code, "the disk refuses"))
     assert await work.register() == 20
     assert work.registered() == [False] * 5 + [True] * 15
-    assert not work.ledger.claims
+    assert not work.ledger.blocks_in_work
     assert await work.register() == 0, "they wait, and are not tried at once"
     assert caplog.text.count("the disk refuses 5 blocks") == 1
 
@@ -101,7 +101,7 @@ async def test_lanes_that_are_to_end_leave_the_rest_of_their_blocks_to_the_next_
     left = iter([False, True, True, False, True])
     assert await work.registrar.register(work.mount, most=20, lanes=3, leaves=lambda: next(left)) == 5
     assert sum(work.registered()) == len(work.worker.asked) == 5
-    assert not work.ledger.claims
+    assert not work.ledger.blocks_in_work
     assert await work.register() == 15
     assert all(work.registered())
 
@@ -112,7 +112,7 @@ async def test_an_unforeseen_error_leaves_no_lane_running_and_no_claim(work: Wor
     with pytest.raises(ExceptionGroup):
         await work.register()
     asked = len(work.worker.asked)
-    assert not work.ledger.claims
+    assert not work.ledger.blocks_in_work
     for _ in range(5):
         await asyncio.sleep(0)
     assert len(work.worker.asked) == asked < 20

@@ -11,7 +11,7 @@ from tdcs.control.job_index import indexed
 from tdcs.control.status_publisher import conditions_of
 from tdcs.decide.cache import wants
 from tdcs.decide.cache.dataset_demand import jobs_of, use_of
-from tdcs.decide.cache.mount_standing import Claimant
+from tdcs.decide.cache.mount_standing import CacheUser
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.wanted_clones import Clone, clones
 from tdcs.model.kube_objects import Key, Object
@@ -38,7 +38,7 @@ class User(Protocol):
         """The key of what its own spec wants."""
 
 
-def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -> dict[str, Claimant]:
+def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -> dict[str, CacheUser]:
     """The Datasets of a mount, by the key of their own want. `queue`: the jobs that wait, the first first."""
     stores, now = context.stores, context.now()
     order = {key: place for place, key in enumerate(queue)}
@@ -49,7 +49,7 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
             namespace=where[0], dataset=where[1], jobs=indexed(stores.training_jobs).reading(where)
         )
         waiting = [stores.training_jobs[key] for key in jobs.waiting]
-        found[user.own_want] = Claimant(
+        found[user.own_want] = CacheUser(
             dataset=user.dataset,
             created=str(user.obj["metadata"].get("creationTimestamp", now)),
             use=use_of(
@@ -66,21 +66,21 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
     return found
 
 
-def has_elastic_job(stores: Stores, claimant: Claimant) -> bool:
+def has_elastic_job(stores: Stores, cache_user: CacheUser) -> bool:
     """Whether a job that was admitted reads a Dataset and may grow: then the Dataset's copies follow it."""
     return any(
         (stores.training_jobs.get(key, {}).get("spec") or {}).get("elastic")
-        for key in claimant.use.jobs.active
+        for key in cache_user.use.jobs.active
     )
 
 
 def clones_of(
-    *, context: Context, users: Sequence[User], claims: Mapping[str, Claimant]
+    *, context: Context, users: Sequence[User], uses: Mapping[str, CacheUser]
 ) -> dict[str, tuple[Clone, ...]]:
     """The further copies of each Dataset, by the key of its own want."""
     found = {}
     for user in users:
-        spec, status, mine = user.dataset.spec, user.dataset.status, claims[user.own_want].use.jobs
+        spec, status, mine = user.dataset.spec, user.dataset.status, uses[user.own_want].use.jobs
         found[user.own_want] = clones(
             access=spec.access,
             copies=spec.placement.copies,
