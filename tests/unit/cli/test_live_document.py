@@ -296,7 +296,7 @@ def test_no_width_of_a_terminal_hides_a_name_a_figure_or_a_reason(width: int) ->
     assert data == ["Dataset", "State", "There", "Size", "Rate", "Nodes", "Jobs"]
     assert nodes == ["Node", "State", "GPUs", "Cache", "Holds", "Runs"]
     first = next(line for line in lines if line.startswith("gpu-000 "))
-    assert re.match(r"gpu-000 +(ready|not ready) +\d of 8 +[\d.]+ (GB|TB) ", first), first
+    assert re.match(r"gpu-000 +(ready|not ready) +\d of 8 +[\d.]+ [GT]iB ", first), first
     queued = [line for line in lines if "Queued" in line]
     assert all("its pods need" in line for line in queued)
     assert queued
