@@ -12,6 +12,7 @@ from tdcs.cli.explain.operator_lease import silence
 from tdcs.cli.problems import problems
 from tdcs.decide.worker_nodes import gpus
 from tdcs.model.humanize import counted
+from tdcs.model.job_pods import quoted_from_kubelet
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import amount
 
@@ -74,6 +75,8 @@ class Checked:
         installed: whether the cluster knows the kinds of TDCS.
         secrets: the fields of each Secret that a Dataset names; None: there is no such Secret.
         drivers: the names of nodes with the driver of TDCS's volumes.
+        pod_refusal: why the namespace takes no plain pod; empty: it does.
+        plugins: the pods of the node plugin.
     """
 
     namespace: str
@@ -90,6 +93,8 @@ class Checked:
     nodes: Sequence[Object] | None = None
     drivers: frozenset[str] | None = None
     lease: Object | None = None
+    pod_refusal: str | None = None
+    plugins: Sequence[Object] | None = None
 
 
 def checkup(checked: Checked) -> list[CheckupFinding]:
@@ -135,7 +140,13 @@ def _namespace(checked: Checked) -> Iterator[CheckupFinding]:
             "false, capabilities.drop [ALL] and a seccompProfile; the volumes of Datasets are allowed"
         )
         yield CheckupFinding(about="Namespace", state="note", text=text)
-    lacks = [*_secrets(checked), *_quotas(checked), *_dataset_problems(checked), *_refused_pods(checked)]
+    lacks = [
+        *_secrets(checked),
+        *_quotas(checked),
+        *_dataset_problems(checked),
+        *_plain_pod(checked),
+        *_refused_pods(checked),
+    ]
     yield from lacks
     if checked.datasets is None:
         text = f"its Datasets may not be listed: bind ClusterRole {EDIT} to you"
@@ -188,6 +199,18 @@ def _dataset_problems(checked: Checked) -> Iterator[CheckupFinding]:
 
 _REFUSED: Final = frozenset({"ChildNotMade", "ChildRefused", "FailedCreate"})
 """Reasons of jobs whose pods the namespace does not take: its Pod Security level, a webhook, a quota."""
+
+
+def _plain_pod(checked: Checked) -> Iterator[CheckupFinding]:
+    """What the namespace would answer to a pod, asked before a job's pods are made."""
+    if not checked.pod_refusal:
+        return
+    if "webhook" in checked.pod_refusal:
+        text = f"a webhook keeps pods from being made: {checked.pod_refusal}; see its Deployment, or ask its owner"
+        yield CheckupFinding(about="Namespace", state="lacks", text=text)
+    else:
+        text = f"a plain pod would be refused: {checked.pod_refusal}; write the templates of jobs accordingly"
+        yield CheckupFinding(about="Namespace", state="note", text=text)
 
 
 def _refused_pods(checked: Checked) -> Iterator[CheckupFinding]:
@@ -283,6 +306,7 @@ def _nodes(checked: Checked) -> Iterator[CheckupFinding]:
             }
         )
         why = f"; they have the taints {', '.join(taints)} (chart value csi.tolerations)" if taints else ""
+        why += _stuck_plugins(checked.plugins or (), without)
         text = (
             f"{counted(len(without), 'node')} with GPUs ({_first(without)}) {_have(without)} no node plugin of TDCS, "
             f"so no pod there can mount a Dataset{why}: see kubectl -n {names.SYSTEM_NAMESPACE} get pods -o wide -l "
@@ -296,6 +320,28 @@ def _nodes(checked: Checked) -> Iterator[CheckupFinding]:
         text = "no node has GPUs (nvidia.com/gpu): where there are some, its device plugin is missing"
         yield CheckupFinding(about="Cluster", state="note", text=text)
     yield from _kernels(checked.nodes)
+
+
+def _stuck_plugins(pods: Sequence[Object], nodes: Sequence[str]) -> str:
+    """Of nodes without a working node plugin, what its pods there ended with: that /dev/fuse is not there, say."""
+    said = {pod["spec"].get("nodeName", ""): _last_words(pod) for pod in pods}
+    told = [f"on {node}: {said[node]}" for node in nodes[:NAMED] if said.get(node)]
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _last_words(pod: Object) -> str:
+    """What a container of a pod ended with last, or why it does not start; empty where nothing is the matter."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        states = [container.get("lastState") or {}, container.get("state") or {}]
+        ended = [state["terminated"].get("message") for state in states if state.get("terminated")]
+        waits = [state["waiting"] for state in states if state.get("waiting")]
+        words = [
+            *ended,
+            *(f"{each.get('reason')}: {each['message']}" for each in waits if each.get("message")),
+        ]
+        if found := next(filter(None, words), ""):
+            return quoted_from_kubelet(found)
+    return ""
 
 
 def _kernels(nodes: Sequence[Object]) -> Iterator[CheckupFinding]:

@@ -22,6 +22,7 @@ from tdcs.model.kube_resources import (
     DATASETS,
     NAMESPACES,
     NODES,
+    PODS,
     RESOURCE_QUOTAS,
     SECRETS,
     SELF_SUBJECT_ACCESS_REVIEWS,
@@ -30,6 +31,12 @@ from tdcs.model.kube_resources import (
 )
 
 _MARKS = {"ok": "[green]ok[/green]", "lacks": "[red]lacks[/red]", "note": "note", "unknown": "unknown"}
+
+NO_RIGHT = "cannot create resource"
+"""What the API server says where a user may create no pods."""
+
+_NODE_PLUGIN = "app.kubernetes.io/component=csi"
+"""Labels of the pods of the node plugin."""
 
 _OWN_KINDS = frozenset({"cacheclusters", "datasets", "preloads", "trainingjobs"})
 
@@ -96,7 +103,28 @@ async def look(api: KubeApi, *, namespace: str) -> Checked:
         nodes=await _listed(api, NODES),
         drivers=None if plugins is None else frozenset(filter(None, map(_with_driver, plugins))),
         lease=await read_lease(api),
+        pod_refusal=await _pod_refusal(api, namespace) if is_there else None,
+        plugins=await _listed(api, PODS, namespace=names.SYSTEM_NAMESPACE, labels=_NODE_PLUGIN),
     )
+
+
+async def _pod_refusal(api: KubeApi, namespace: str) -> str | None:
+    """Why the namespace takes no plain pod; empty: it does. None: the user may create none, so it is not known.
+
+    The server only checks the pod: its admission and the webhooks that are asked answer before a job's pods are made.
+    """
+    metadata = {"name": "tdcs-doctor", "namespace": namespace}
+    container = {
+        "name": "main",
+        "image": "tdcs-doctor",
+        "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}},
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    try:
+        await api.create(PODS, obj=pod, dry_run=True)
+    except KubeError as error:
+        return None if NO_RIGHT in str(error) else str(error)
+    return ""
 
 
 def _with_driver(plugins: Object) -> str:
@@ -106,9 +134,11 @@ def _with_driver(plugins: Object) -> str:
     return str(plugins["metadata"]["name"]) if has else ""
 
 
-async def _listed(api: KubeApi, resource: Resource, *, namespace: str | None = None) -> list[Object] | None:
+async def _listed(
+    api: KubeApi, resource: Resource, *, namespace: str | None = None, labels: str | None = None
+) -> list[Object] | None:
     with contextlib.suppress(ForbiddenError):
-        return (await api.list(resource, namespace=namespace)).items
+        return (await api.list(resource, namespace=namespace, labels=labels)).items
     return None
 
 

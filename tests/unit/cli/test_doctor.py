@@ -63,6 +63,27 @@ def refused_job(reason: str) -> dict[str, Any]:
     return {"metadata": {"name": "train"}, "status": status}
 
 
+STUCK_PLUGIN = {
+    "metadata": {"name": "tdcs-csi-b", "namespace": "tdcs-system"},
+    "spec": {"nodeName": "b"},
+    "status": {
+        "phase": "Running",
+        "containerStatuses": [
+            {
+                "name": "csi",
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}},
+                "lastState": {
+                    "terminated": {
+                        "exitCode": 1,
+                        "reason": "Error",
+                        "message": "there is no /dev/fuse on this node",
+                    }
+                },
+            }
+        ],
+    },
+}
+
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a right": (
         {"rights": {**WELL.rights, ("create", "trainingjobs"): False}},
@@ -84,6 +105,14 @@ LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "the right to read logs": (
         {"rights": {**WELL.rights, ("get", "pods/log"): False}},
         "you may not get pods/log in namespace team",
+    ),
+    "a webhook that is away": (
+        {"pod_refusal": 'create pods: 500: failed calling webhook "pods.policy.io": connection refused'},
+        "a webhook keeps pods from being made: create pods: 500: failed calling webhook",
+    ),
+    "/dev/fuse on a node": (
+        {"drivers": frozenset("a"), "plugins": [STUCK_PLUGIN]},
+        "so no pod there can mount a Dataset (on b: there is no /dev/fuse on this node): see kubectl",
     ),
     "a binding": (
         {
@@ -153,6 +182,11 @@ def test_what_lacks_is_named_with_what_to_do(what: str) -> None:
 
 
 NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "what a plain pod would be refused for": (
+        {"pod_refusal": "create pods: 403: violates PodSecurity restricted: runAsNonRoot"},
+        "note",
+        "a plain pod would be refused: create pods: 403: violates PodSecurity restricted: runAsNonRoot; write the",
+    ),
     "the cluster is not seen": (
         {"rights": {**WELL.rights, ("list", "nodes"): False}, "nodes": None, "drivers": None},
         "note",
