@@ -99,7 +99,7 @@ async def story(clock: Clock) -> AsyncIterator[Story]:
     [
         ({}, "the source is empty and had 50 files"),
         (dict(list(FILES.items())[:4]), r"the source has 4 files"),
-        (dict.fromkeys(list(FILES)[:49], MB // 20), r"the source has 49 files \(2.4 MiB\)"),
+        (dict.fromkeys(list(FILES)[:49], MB // 20), r"the source has 49 files \(2.3 MiB\)"),
     ],
     ids=["empty", "files", "bytes"],
 )
@@ -202,7 +202,7 @@ async def test_a_bucket_of_which_another_node_finds_more_is_not_believed_however
     agents.finds = {node: dict(FILES) for node in "ab"}
     await story.has(few, value="1")
     text = await story.shrunk()
-    assert re.search(r"But node [ab] finds 50 files \(50.0 MB\) there", text)
+    assert re.search(r"But node [ab] finds 50 files \(47.7 MiB\) there", text)
     for number in range(2, 6):
         clock.ahead += 2 * HALF_AN_HOUR
         await story.looked_at(str(number))
