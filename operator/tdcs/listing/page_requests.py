@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 import aiohttp
 
 from tdcs.api.source_uri import DEFAULT_REGION, SourceUri
-from tdcs.decide.store_refusal import LONGEST_ANSWER
+from tdcs.decide.error_document import LONGEST_ANSWER
 from tdcs.engine.tls_failures import explain_certificate
 from tdcs.listing.bucket_pages import ask, page_request
 from tdcs.listing.store_answers import PageRefusal, error_of, kind_of, no_answer, not_trusted, refusal

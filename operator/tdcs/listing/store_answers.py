@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from typing import Final
 
+from tdcs.decide.error_document import StoreAnswer, read_answer
 from tdcs.decide.source_rules import endpoint_field
 from tdcs.decide.store_refusal import (
     BUSY_STATUSES,
     Cause,
     Meaning,
-    StoreAnswer,
     StoreKind,
     judge,
-    read_answer,
     store_kind,
 )
 from tdcs.model.cache_engine import EngineError, KeysRefusedError, SourceError

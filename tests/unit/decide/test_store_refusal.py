@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, StoreAnswer, judge, read_answer
+from tdcs.decide.error_document import LONGEST_ANSWER, StoreAnswer, read_answer
+from tdcs.decide.store_refusal import Cause, judge
 
 
 def xml(code: str, message: str = "") -> str:

@@ -29,7 +29,8 @@ from tdcs.api.source_uri import (
     canonical_endpoint,
     uses_path_style,
 )
-from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, StoreAnswer, read_answer
+from tdcs.decide.error_document import LONGEST_ANSWER, StoreAnswer, read_answer
+from tdcs.decide.store_refusal import Cause
 from tdcs.engine.signed_request import object_url
 from tdcs.engine.tls_failures import trusting
 from tdcs.model.agent_state import SourceAccess

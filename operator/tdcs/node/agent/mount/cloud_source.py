@@ -15,7 +15,8 @@ from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from tdcs.api.source_uri import SourceUri
-from tdcs.decide.store_refusal import LONGEST_ANSWER, Cause, StoreKind, read_answer, store_kind
+from tdcs.decide.error_document import LONGEST_ANSWER, read_answer
+from tdcs.decide.store_refusal import Cause, StoreKind, store_kind
 from tdcs.engine import azure_requests
 from tdcs.engine.google_requests import StoreRequest, bearer_token, object_request
 from tdcs.engine.tls_failures import trusting

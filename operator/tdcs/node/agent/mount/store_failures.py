@@ -10,15 +10,8 @@ from typing import Final
 from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, NewConnectionError, SSLError
 from urllib3.exceptions import TimeoutError as HttpTimeoutError
 
-from tdcs.decide.store_refusal import (
-    LONGEST_ANSWER,
-    Cause,
-    Meaning,
-    StoreAnswer,
-    StoreKind,
-    judge,
-    read_answer,
-)
+from tdcs.decide.error_document import LONGEST_ANSWER, StoreAnswer, read_answer
+from tdcs.decide.store_refusal import Cause, Meaning, StoreKind, judge
 from tdcs.engine.tls_failures import explain_certificate
 from tdcs.model.agent_state import FailureCode
 from tdcs.model.redaction import redact

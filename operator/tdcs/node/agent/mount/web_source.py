@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
+from tdcs.decide.error_document import LONGEST_ANSWER, read_answer
 from tdcs.decide.redirection import MOST_REDIRECTIONS, REDIRECTIONS, Hop, next_hop, refused_address
-from tdcs.decide.store_refusal import LONGEST_ANSWER, StoreKind, read_answer
+from tdcs.decide.store_refusal import StoreKind
 from tdcs.engine.tls_failures import trusting
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.web_address import authorization, web_address
