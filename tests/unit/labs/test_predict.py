@@ -243,8 +243,8 @@ def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) ->
     } <= set(found)
     assert found["bottleneck"] == "remote"
     shown = CliRunner().invoke(main, ["predict", "--file", str(path)])
-    assert "MB" in CliRunner().invoke(main, ["predict", "--file", str(small_scenario(tmp_path))]).stdout
-    assert "TB" in shown.stdout
+    assert "MiB" in CliRunner().invoke(main, ["predict", "--file", str(small_scenario(tmp_path))]).stdout
+    assert "TiB" in shown.stdout
     assert shown.stdout.rstrip().splitlines()[-1] == found["advice"]
     piped = CliRunner().invoke(main, ["predict", "--file", "-", "--json"], input=path.read_bytes())
     assert piped.exit_code == 0, piped.output

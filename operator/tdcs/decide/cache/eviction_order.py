@@ -1,8 +1,8 @@
-"""In which order idle datasets leave the cache when room is needed.
+"""What idle datasets are worth to the cache: when room is needed, the least worth leaves first.
 
-They leave in the order of their *worth*, the least worth first. A policy is a function that
-gives the worth of a dataset as a time: when it was last used, or as if it had been used then. So datasets with
-different policies can be compared. It must not depend on the present, so that an order holds until something is used:
+A policy is a function that gives the worth of a dataset as a time: when it was last used, or as if it had been used
+then. So datasets with different policies can be compared. It must not depend on the present, so that an order holds
+until something is used:
 
 - LRU: when the dataset was last used.
 - LRFU (Lee and others, "LRFU: a spectrum of policies", IEEE Trans. Computers 2001): combined recency and
@@ -35,7 +35,7 @@ class EvictionCandidate:
     """A dataset in the cache. Times are seconds on any one clock.
 
     Attributes:
-        name: a stable name; ties are broken by it.
+        name: for messages of a policy; ties are broken by the mount's path, in `mount_standing`.
         held_bytes: bytes that can be freed.
         last_used: when a job last read it.
         uses: when jobs started to read it, for LRFU; may be a recent part.

@@ -24,7 +24,7 @@ Sink = Callable[[memoryview, int], None]
 
 
 class WrongContentError(Exception):
-    """The bytes that came have another hash than the giver said, or the block another size than the manifest says."""
+    """The bytes that came have another hash than the giver said. Their number is compared by who asked for them."""
 
 
 class BlockClient:

@@ -15,7 +15,7 @@ from tdcs.model.nearness import (
     steps,
 )
 from tdcs.model.slots import SLOTS, bitmap
-from tdcs.node.reader.serving.holder_order import across_zones, slot_holders, slot_sources
+from tdcs.node.reader.serving.holder_order import across_zones, slot_holders, source_readers
 
 RACK = "example.com/rack"
 KEYS = (RACK, *TOPOLOGY_LABELS)
@@ -97,7 +97,7 @@ def test_only_the_agent_that_has_a_slot_is_asked_for_it(slot: int) -> None:
 
 
 def test_the_source_is_read_through_an_agent_of_the_same_zone() -> None:
-    found = {slot_sources(zoned("c0"), slot=slot, here="x")[0] for slot in range(0, SLOTS, 64)}
+    found = {source_readers(zoned("c0"), slot=slot, here="x")[0] for slot in range(0, SLOTS, 64)}
 
     assert found == {"c0:1", "c1:1", "c2:1"}
 
@@ -158,11 +158,17 @@ def test_the_source_is_read_through_this_node_while_it_keeps_then_others_that_do
         )
     )  # fmt: skip
     table = HolderTable(holders=holders, here=here, zone=level_of_zones(KEYS))
-    assert slot_sources(table, slot=0, here="own") == ("own", "far-keeps", "near-1", "near-2", "far")
+    assert source_readers(table, slot=0, here="own") == ("own", "far-keeps", "near-1", "near-2", "far")
     # Each fifth of the slots begins with another one of the five.
-    assert slot_sources(table, slot=SLOTS - 1, here="own") == ("own", "far-keeps", "near-2", "near-1", "far")
-    assert slot_sources(table, slot=SLOTS // 5, here="own")[2:4] == ("near-1", "near-2")
-    assert slot_sources(table, slot=SLOTS // 5 + 1, here="own")[2:4] == ("near-2", "near-1")
+    assert source_readers(table, slot=SLOTS - 1, here="own") == (
+        "own",
+        "far-keeps",
+        "near-2",
+        "near-1",
+        "far",
+    )
+    assert source_readers(table, slot=SLOTS // 5, here="own")[2:4] == ("near-1", "near-2")
+    assert source_readers(table, slot=SLOTS // 5 + 1, here="own")[2:4] == ("near-2", "near-1")
     # Where it keeps nothing itself, another one that does goes before, and it has no turn of its own.
-    assert slot_sources(table, slot=0, here="near-2") == ("own", "far-keeps", "near-1", "near-2", "far")
-    assert slot_sources(HolderTable(holders=()), slot=7, here="own") == ()
+    assert source_readers(table, slot=0, here="near-2") == ("own", "far-keeps", "near-1", "near-2", "far")
+    assert source_readers(HolderTable(holders=()), slot=7, here="own") == ()

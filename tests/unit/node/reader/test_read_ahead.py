@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tdcs.engine.holder_table import Holder, HolderTable, table_of
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.node.reader.serving.content_buffer import ContentBuffer
-from tdcs.node.reader.serving.holder_order import slot_holders, slot_sources
+from tdcs.node.reader.serving.holder_order import slot_holders, source_readers
 from tdcs.node.reader.serving.read import Key
 from tdcs.node.reader.serving.read_ahead import FILES_AHEAD, EpochOrder, FileOrder, OffsetOrder
 
@@ -164,7 +164,7 @@ def test_the_source_is_read_through_the_nodes_own_agent_while_it_keeps_what_it_r
             Holder(node=node, address=node, reads_source=node != "z", fills=node in filling)
             for node in "abcdz"
         ]
-        return "".join(slot_sources(HolderTable(journal="j", holders=tuple(holders)), slot=slot, here=here))
+        return "".join(source_readers(HolderTable(journal="j", holders=tuple(holders)), slot=slot, here=here))
 
     assert {readers("", slot=slot) for slot in range(4096)} == {"abcd", "bcda", "cdab", "dabc"}
     assert {readers("abcd", slot=slot)[0] for slot in range(4096)} == {"b"}

@@ -22,7 +22,7 @@ def slot_holders(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]
     return tuple(one.address for one in found)
 
 
-def slot_sources(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
+def source_readers(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
     """Addresses of the agents that can read the source, the nearest first, of those another one for each slot. Where
     reads fill the cache, this node's own is first while it keeps what it reads, then the others that do."""
     able = [holder for holder in table.holders if holder.reads_source]

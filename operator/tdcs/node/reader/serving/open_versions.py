@@ -18,7 +18,7 @@ from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.model.manifest_format import BadManifestError
 from tdcs.node.reader.registration import ReaderFolder, write_atomically
-from tdcs.node.reader.serving.holder_order import across_zones, slot_holders, slot_sources
+from tdcs.node.reader.serving.holder_order import across_zones, slot_holders, source_readers
 from tdcs.node.reader.serving.local_disks import LocalDisks
 from tdcs.node.reader.serving.version_tree import VersionTree
 
@@ -69,14 +69,14 @@ class OpenVersion:
         self.registered_at: tuple[int, int] | None = None
         self._node: Final = node
         self._slot_holders: dict[int, tuple[str, ...]] = {}
-        self._slot_sources: dict[int, tuple[str, ...]] = {}
+        self._slot_readers: dict[int, tuple[str, ...]] = {}
         self._here = ALL_SLOTS
 
     def set_table(self, table: HolderTable) -> None:
         self.table = table
         self.across_zones = across_zones(table)
         self._slot_holders.clear()
-        self._slot_sources.clear()
+        self._slot_readers.clear()
         own = next((holder for holder in table.holders if holder.node == self._node), None)
         self._here = own.present if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
         self.loads_here = own.address if own and own.reads_source and own.complete != ALL_SLOTS else ""
@@ -100,10 +100,10 @@ class OpenVersion:
         return found
 
     def source_readers(self, slot: int) -> tuple[str, ...]:
-        """Addresses of the agents that can read the source: see `slot_sources`."""
-        found = self._slot_sources.get(slot)
+        """Addresses of the agents that can read the source: see `source_readers`."""
+        found = self._slot_readers.get(slot)
         if found is None:
-            found = self._slot_sources[slot] = slot_sources(self.table, slot=slot, here=self._node)
+            found = self._slot_readers[slot] = source_readers(self.table, slot=slot, here=self._node)
         return found
 
 
