@@ -305,23 +305,25 @@ class TrainingJobController:
 
     async def _restart(self, obj: Object, seen: Observed, restart: JobRestart) -> None:
         """Say that all pods are restarted. The next pass, of whichever operator, finds Jobs of an earlier number, and
-        deletes them."""
-        now = self._context.now()
-        decision = replace(
-            decisions.decision_of(seen=seen, data=decisions.data(seen, now=now)),
-            copies={use.dataset: use.copy_id for use in seen.known.copies},
-            queue=seen.known.queue_name or "",
-            record=seen.known.queue,
-            restart=restart,
-        )
-        status = job_status.status_of(seen, decision=decision, outcome=None, now=now, stall=self._stall(obj))
+        deletes them. Of a job that is stopped nothing else changes: it waits as before."""
+        status, findings, now = seen.known, list[Finding](), self._context.now()
+        stopped = job_restart.is_stopped(seen)
+        if not stopped:
+            decision = replace(
+                decisions.decision_of(seen=seen, data=decisions.data(seen, now=now)),
+                copies={use.dataset: use.copy_id for use in seen.known.copies},
+                queue=seen.known.queue_name or "",
+                record=seen.known.queue,
+                restart=restart,
+            )
+            status = job_status.status_of(
+                seen, decision=decision, outcome=None, now=now, stall=self._stall(obj)
+            )
+            findings = job_status.findings_of(seen, decision=decision, outcome=None)
+        status = job_status.counting(status, restart)
         avoided = self._restarts.avoided_nodes(seen, status.node_failures)
-        await self._publish(
-            obj,
-            status.model_copy(update={"avoided_nodes": avoided}),
-            job_status.findings_of(seen, decision=decision, outcome=None),
-        )
-        if job_restart.is_restarting(seen):  # so no condition changes, which would make an event
+        await self._publish(obj, status.model_copy(update={"avoided_nodes": avoided}), findings)
+        if stopped or job_restart.is_restarting(seen):  # so no condition changes, which would make an event
             await self._context.recorder.record(
                 about=obj, reason=POD_FAILED, message=restart.message, type_="Warning"
             )

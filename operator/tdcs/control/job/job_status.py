@@ -28,6 +28,7 @@ from tdcs.decide.job.job_headline import (
     running,
 )
 from tdcs.decide.job.job_phase import Decision, JobOutcome, suspended_seconds
+from tdcs.decide.job.job_restart import JobRestart
 from tdcs.decide.job.node_failures import counted
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.data_location import held
@@ -101,7 +102,7 @@ def status_of(
         near, share = _nearness(seen, places.nodes)
     shown = headline(seen, decision=decision, outcome=outcome)
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
-    restart, ran = decision.restart, outcome is None and running(seen).status == "True"
+    ran = outcome is None and running(seen).status == "True"
     first_ran = known.running_time or (now if ran else None)
     start = known.start_time or min(starts, default=now if decision.admitted else None)
     completion = known.completion_time or (None if outcome is None else outcome.time or now)
@@ -130,17 +131,26 @@ def status_of(
         queue_name=decision.queue or None,
         passed=decision.passed or None,
         queue=decision.record,
-        restarts=(known.restarts or 0) + (restart is not None) or None,
-        restarts_count_towards_max=(known.restarts_count_towards_max or 0)
-        + (restart is not None and restart.counts)
-        or None,
-        node_failures=counted(known.node_failures, node=restart.failed_node if restart is not None else ""),
+        restarts=known.restarts,
+        restarts_count_towards_max=known.restarts_count_towards_max,
+        node_failures=known.node_failures,
         avoided_nodes=known.avoided_nodes,
         running_time=first_ran if decision.admitted else None,
         start_time=start,
         completion_time=completion,
         prediction=known.prediction or _prediction(seen, outcome=outcome, start=start, completion=completion),
         data_stall=status_of_stall(stall, known.data_stall, datasets=seen.datasets.values()),
+    )
+
+
+def counting(known: TrainingJobStatus, restart: JobRestart) -> TrainingJobStatus:
+    """The status with one more restart."""
+    return known.model_copy(
+        update={
+            "restarts": (known.restarts or 0) + 1,
+            "restarts_count_towards_max": (known.restarts_count_towards_max or 0) + restart.counts or None,
+            "node_failures": counted(known.node_failures, node=restart.failed_node),
+        }
     )
 
 

@@ -49,14 +49,20 @@ def is_whole(seen: Observed) -> bool:
 
 
 def restart_of(seen: Observed) -> JobRestart | None:
-    """Why all pods are to be restarted; None when they are not, or not any more."""
-    if not seen.was_admitted or seen.spec.run_policy.suspend or _has_succeeded(seen):
+    """Why all pods are to be restarted; None when they are not, or not any more.
+
+    Of a job that is stopped (suspended, or out of its place again) only a Job that has failed is of interest: it would
+    never run again, and pods that end now are ended by the stop.
+    """
+    if _has_succeeded(seen):
         return None
     if not _is_made_for_restarts(seen) or any(job.going for job in seen.jobs.values()):
         return None
     verdicts = [job.failure for job in seen.jobs.values() if job.failure]
     whole = restart_policy(seen.spec) == "All"
     if any(each.startswith(DEADLINE) for each in verdicts) or (verdicts and not whole):
+        return None
+    if is_stopped(seen) and not verdicts:
         return None
     failed = _failed(seen)
     if any(action_of(seen.spec, pod) == "FailJob" for pod in failed if not pod.disrupted):
@@ -67,6 +73,11 @@ def restart_of(seen: Observed) -> JobRestart | None:
         return _bounded(seen, "a pod failed that is gone", node="")
     lost = _lost(seen)
     return None if lost is None else JobRestart(message=_sentence(seen, lost), counts=False, failed=False)
+
+
+def is_stopped(seen: Observed) -> bool:
+    """Whether no pod of the job may exist now: it is suspended, or waits for its turn, be it once more."""
+    return not seen.was_admitted or seen.spec.run_policy.suspend
 
 
 def is_exhausted(seen: Observed) -> bool:
@@ -98,7 +109,8 @@ def _bounded(seen: Observed, why: str, *, node: str) -> JobRestart | None:
 
 def _sentence(seen: Observed, why: str) -> str:
     pods = sum(seen.replicas(role) for role in seen.spec.by_role())
-    return f"{why}; {'its pod is' if pods == 1 else f'all {pods} pods are'} restarted"
+    when = "made anew when it runs again" if is_stopped(seen) else "restarted"
+    return f"{why}; {'its pod is' if pods == 1 else f'all {pods} pods are'} {when}"
 
 
 def _failed(seen: Observed) -> list[PodView]:
@@ -172,7 +184,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 10.0, 360.0
 
 
 def restart_pause(seen: Observed, restart: JobRestart, *, now: str) -> float:
-    """Seconds until all pods may be restarted; 0: now.
+    """Seconds until all pods may be restarted; 0: now, as of a job that is stopped, whose pods wait anyway.
 
     The first restart is made at once, and so is one after a pod that the cluster took. Later ones are at least so far
     apart as a Job's retries are: a program that fails when it starts would else read its data and write its logs all
@@ -180,7 +192,7 @@ def restart_pause(seen: Observed, restart: JobRestart, *, now: str) -> float:
     """
     before = seen.known.restarts_count_towards_max or 0
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
-    if not restart.failed or before < 1 or not starts:
+    if not restart.failed or before < 1 or not starts or is_stopped(seen):
         return 0.0
     apart = min(FIRST_PAUSE * float(1 << min(before - 1, 16)), LONGEST_PAUSE)
     return max(apart - seconds_since(max(starts), now=now), 0.0)
