@@ -13,6 +13,7 @@ WAITING_AS_USUAL = frozenset({"ContainerCreating", "PodInitializing", ""})
 """Reasons of a waiting container that every start goes through."""
 
 QUOTE_LIMIT = 600
+"""Characters of a quoted message: a scheduler on many nodes can be talkative."""
 
 UNSCHEDULABLE = "Unschedulable"
 
@@ -23,7 +24,7 @@ VOLUME_NOT_BOUND = "VolumeNotBound"
 """Unschedulable for a claim: the scheduler hears of a bound one up to a second late, and then tries again soon."""
 
 _UNBOUND = "unbound immediate PersistentVolumeClaims"
-"""Characters of a quoted message: a scheduler on many nodes can be talkative."""
+"""The scheduler's words about a claim that is not bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,21 +224,31 @@ def _ended(containers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _failure(status: Mapping[str, Any]) -> PodProblem:
-    for container in _containers(status):
-        ended = (container.get("state") or {}).get("terminated") or {}
-        code = ended.get("exitCode", 0)
-        if code:
-            text = f"container {container.get('name', '')} ended with exit code {code}"
-            ending = quoted(ended.get("message"))
-            return PodProblem(
-                reason=str(ended.get("reason") or "Error"),
-                message=f"{text}: {ending}" if ending else text,
-                code=code,
-                container=str(container.get("name", "")),
-            )
+    if (container := _first_failed(status)) is not None:
+        ended = container["state"]["terminated"]
+        text = f"container {container.get('name', '')} ended with exit code {ended['exitCode']}"
+        ending = quoted(ended.get("message"))
+        return PodProblem(
+            reason=str(ended.get("reason") or "Error"),
+            message=f"{text}: {ending}" if ending else text,
+            code=ended["exitCode"],
+            container=str(container.get("name", "")),
+        )
     return PodProblem(
         reason=str(status.get("reason") or "Failed"), message=quoted_from_kubelet(status.get("message"))
     )
+
+
+def _first_failed(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The container by which a pod failed: of those of the program the one that failed first, as the others are ended
+    or fail by it. One of those that are started before them only where the program never failed: a sidecar among them
+    is ended with the pod, and often by force."""
+    for containers in (status.get("containerStatuses"), status.get("initContainerStatuses")):
+        ends = [((each.get("state") or {}).get("terminated") or {}, each) for each in containers or ()]
+        failed = [(ended, each) for ended, each in ends if ended.get("exitCode")]
+        if failed:
+            return min(failed, key=lambda one: str(one[0].get("finishedAt") or "~"))[1]
+    return None
 
 
 def _finished(status: Mapping[str, Any]) -> str:

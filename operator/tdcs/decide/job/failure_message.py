@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from tdcs.api import names
 from tdcs.api.conditions import NO_RETRY_LEFT, Condition
 from tdcs.api.trainingjob import Role
+from tdcs.decide.job.own_failures import failed_by_themselves
 from tdcs.model.job_pods import PodProblem, PodView
 
 DEADLINE = "DeadlineExceeded"
@@ -62,9 +63,9 @@ def failed(
 
 
 def _last_failure(pods: Iterable[PodView]) -> tuple[PodView | None, PodProblem | None]:
-    """The pod that failed last, by itself if there is one: when a Job fails, its other pods are ended."""
-    failed = [pod for pod in pods if pod.failure is not None]
-    own = [pod for pod in failed if not pod.going]
+    """The pod that failed last, rather than one that the cluster ended."""
+    failed = failed_by_themselves(pod for pod in pods if pod.failure is not None)
+    own = [pod for pod in failed if not pod.disrupted]
     last = max(own or failed, key=lambda pod: (pod.finished, pod.created, pod.name), default=None)
     return last, None if last is None else last.failure
 

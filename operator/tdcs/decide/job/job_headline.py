@@ -10,6 +10,7 @@ from tdcs.decide.job.failure_policy import max_restarts, restart_policy, restart
 from tdcs.decide.job.job_phase import Decision, JobOutcome
 from tdcs.decide.job.job_restart import is_restarting, is_whole
 from tdcs.decide.job.observed_job import Observed
+from tdcs.decide.job.own_failures import failed_by_themselves
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.model.job_pods import newest, problem_of
 
@@ -146,7 +147,8 @@ class PodFailure:
 def last_failure(seen: Observed) -> PodFailure | None:
     """The newest failed pod whose replacement does not run yet; None when there is none."""
     up = {(pod.role, pod.index) for pod in newest(seen.pods) if pod.ready or pod.phase == "Succeeded"}
-    failed = [pod for pod in seen.pods if pod.failure and (pod.role, pod.index) not in up]
+    without = [pod for pod in seen.pods if pod.failure and (pod.role, pod.index) not in up]
+    failed = failed_by_themselves(without)
     if not failed:
         return None
     pod = max(failed, key=lambda pod: (pod.finished, pod.created, pod.name))

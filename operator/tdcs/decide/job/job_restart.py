@@ -11,9 +11,10 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.durations import seconds_since
 from tdcs.api.trainingjob import Role
-from tdcs.decide.job.failure_message import DEADLINE, ending_of
+from tdcs.decide.job.failure_message import ending_of
 from tdcs.decide.job.failure_policy import action_of, max_restarts, restart_policy, restarts_all
 from tdcs.decide.job.observed_job import Observed
+from tdcs.decide.job.own_failures import failed_by_themselves
 from tdcs.model.job_pods import PodView, newest
 
 LEADERS: tuple[Role, ...] = ("Chief", "Launcher")
@@ -60,8 +61,8 @@ def restart_of(seen: Observed) -> JobRestart | None:
         return None
     verdicts = [job.failure for job in seen.jobs.values() if job.failure]
     whole = restart_policy(seen.spec) == "All"
-    if any(each.startswith(DEADLINE) for each in verdicts) or (verdicts and not whole):
-        return None
+    if not all(each.startswith(BACKOFF_LIMIT_EXCEEDED) for each in verdicts) or (verdicts and not whole):
+        return None  # it took too long, or its exit code says that no restart helps
     if is_stopped(seen) and not verdicts:
         return None
     failed = _failed(seen)
@@ -69,7 +70,7 @@ def restart_of(seen: Observed) -> JobRestart | None:
         return None  # their Job fails by the same rule
     if failed:
         return _after_failure(seen, failed[0])
-    if any(each.startswith(BACKOFF_LIMIT_EXCEEDED) for each in verdicts):
+    if verdicts:
         return _bounded(seen, "a pod failed that is gone", node="")
     lost = _lost(seen)
     return None if lost is None else JobRestart(message=_sentence(seen, lost), counts=False, failed=False)
@@ -114,15 +115,10 @@ def _sentence(seen: Observed, why: str) -> str:
 
 
 def _failed(seen: Observed) -> list[PodView]:
-    """The failed pods without which the others cannot go on, the one that failed first, and by itself, at the head:
-    what fails after it fails by it."""
-    failed = [
-        pod
-        for pod in seen.pods
-        if pod.phase == "Failed" and restarts_all(seen.spec, role=pod.role, index=pod.number)
-    ]
-    # A pod that is being deleted was ended by its Job, once another had failed.
-    return sorted(failed, key=lambda pod: (pod.going and not pod.disrupted, pod.finished or "~", pod.name))
+    """The failed pods without which the others cannot go on, the one that failed first at the head: what fails after it
+    fails by it."""
+    needed = [pod for pod in seen.pods if restarts_all(seen.spec, role=pod.role, index=pod.number)]
+    return sorted(failed_by_themselves(needed), key=lambda pod: (pod.finished or "~", pod.name))
 
 
 def _lost(seen: Observed) -> str | None:
