@@ -315,6 +315,9 @@ class TrainingJobStatus(StatusModel):
     """How often all pods of the job were restarted (runPolicy.failurePolicy)."""
     restarts_count_towards_max: int | None = None
     """How many of these count towards maxRestarts: those after failures of the job's own."""
+    restarts_after_failures: int | None = None
+    """How many of these followed a failure of the job's own, also one that does not count (onExitCodes): the pauses
+    between restarts grow with it."""
     node_failures: Annotated[
         list[NodeFailures], Field(max_length=NODE_FAILURES_LIMIT, json_schema_extra=list_map("node"))
     ] = Field(default=[])

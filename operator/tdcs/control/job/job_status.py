@@ -28,7 +28,7 @@ from tdcs.decide.job.job_headline import (
     running,
 )
 from tdcs.decide.job.job_phase import Decision, JobOutcome, suspended_seconds
-from tdcs.decide.job.job_restart import JobRestart
+from tdcs.decide.job.job_restart import JobRestart, own_failures
 from tdcs.decide.job.node_failures import counted
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.data_location import held
@@ -133,6 +133,7 @@ def status_of(
         queue=decision.record,
         restarts=known.restarts,
         restarts_count_towards_max=known.restarts_count_towards_max,
+        restarts_after_failures=known.restarts_after_failures,
         node_failures=known.node_failures,
         avoided_nodes=known.avoided_nodes,
         running_time=first_ran if decision.admitted else None,
@@ -149,6 +150,7 @@ def counting(known: TrainingJobStatus, restart: JobRestart) -> TrainingJobStatus
         update={
             "restarts": (known.restarts or 0) + 1,
             "restarts_count_towards_max": (known.restarts_count_towards_max or 0) + restart.counts or None,
+            "restarts_after_failures": own_failures(known) + restart.failed or None,
             "node_failures": counted(known.node_failures, node=restart.failed_node),
         }
     )

@@ -11,6 +11,7 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.durations import seconds_since
 from tdcs.api.trainingjob import Role
+from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.decide.job.failure_message import ending_of
 from tdcs.decide.job.failure_policy import action_of, max_restarts, restart_policy, restarts_all
 from tdcs.decide.job.observed_job import Observed
@@ -179,6 +180,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 10.0, 360.0
 """Seconds between the starts of a job that is restarted the second time, and at most; in between they double."""
 
 
+def own_failures(known: TrainingJobStatus) -> int:
+    """How many restarts followed a failure of the job's own; of a job that an earlier operator restarted, those that
+    count."""
+    return max(known.restarts_after_failures or 0, known.restarts_count_towards_max or 0)
+
+
 def restart_pause(seen: Observed, restart: JobRestart, *, now: str) -> float:
     """Seconds until all pods may be restarted; 0: now, as of a job that is stopped, whose pods wait anyway.
 
@@ -186,7 +193,7 @@ def restart_pause(seen: Observed, restart: JobRestart, *, now: str) -> float:
     apart as a Job's retries are: a program that fails when it starts would else read its data and write its logs all
     the time.
     """
-    before = seen.known.restarts_count_towards_max or 0
+    before = own_failures(seen.known)
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
     if not restart.failed or before < 1 or not starts or is_stopped(seen):
         return 0.0

@@ -260,6 +260,33 @@ async def test_a_job_that_fails_again_at_once_is_restarted_after_a_pause_that_gr
         await restarted(jobs, 3)  # what the cluster took is restarted at once
 
 
+async def test_a_failure_that_does_not_count_is_restarted_after_a_pause_that_grows_too() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        before = await runs(jobs, runPolicy={"failurePolicy": {"onExitCodes": RULES["Ignore"]}})
+        await jobs.end(worker(jobs, 2), code=42)
+        await restarted(jobs, 1)
+        before |= await again(jobs, before=before)
+        await jobs.end(worker(jobs, 2), code=42)
+        await jobs.until(lambda: "after a pause" in jobs.status()["message"])
+        jobs.advance(10)
+        await jobs.change(runPolicy={"ttlSecondsAfterFinished": 9})
+        await restarted(jobs, 2)
+        assert jobs.status()["restartsAfterFailures"] == 2
+        assert "restartsCountTowardsMax" not in jobs.status()
+
+
+async def test_what_the_cluster_took_makes_no_pause_longer() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        before = await runs(jobs)
+        for count in (1, 2, 3):
+            await jobs.evict(worker(jobs, 1))
+            await restarted(jobs, count)
+            before |= await again(jobs, before=before)
+        await jobs.end(worker(jobs, 2), code=3)
+        await restarted(jobs, 4)  # the program's first failure: at once
+        assert jobs.status()["restartsAfterFailures"] == 1
+
+
 async def test_in_kueue_a_job_that_does_not_run_in_time_gives_its_quota_back() -> None:
     async with Jobs(gpus={"a": 4}, kueue=True) as jobs:
         kueue = Kueue(jobs)
