@@ -225,7 +225,7 @@ def _ended(containers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 def _failure(status: Mapping[str, Any]) -> PodProblem:
     if (container := _first_failed(status)) is not None:
-        ended = container["state"]["terminated"]
+        ended = _end(container)
         text = f"container {container.get('name', '')} ended with exit code {ended['exitCode']}"
         ending = quoted(ended.get("message"))
         return PodProblem(
@@ -244,11 +244,15 @@ def _first_failed(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
     or fail by it. One of those that are started before them only where the program never failed: a sidecar among them
     is ended with the pod, and often by force."""
     for containers in (status.get("containerStatuses"), status.get("initContainerStatuses")):
-        ends = [((each.get("state") or {}).get("terminated") or {}, each) for each in containers or ()]
-        failed = [(ended, each) for ended, each in ends if ended.get("exitCode")]
+        failed: list[Mapping[str, Any]] = [each for each in containers or () if _end(each).get("exitCode")]
         if failed:
-            return min(failed, key=lambda one: str(one[0].get("finishedAt") or "~"))[1]
+            return min(failed, key=lambda each: str(_end(each).get("finishedAt") or "~"))
     return None
+
+
+def _end(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How a container ended; empty while it has not."""
+    return (container.get("state") or {}).get("terminated") or {}
 
 
 def _finished(status: Mapping[str, Any]) -> str:
