@@ -112,7 +112,9 @@ def status_of(
         message=shown.message,
         replica_statuses=_at_the_end(seen) if outcome is not None else replica_statuses(seen),
         replicas=seen.replicas("Worker"),
-        admitted_workers=seen.replicas("Worker") if decision.admitted and seen.spec.is_elastic_gang else None,
+        admitted_workers=seen.replicas("Worker")
+        if decision.admitted and (seen.spec.is_elastic_gang or seen.workers)
+        else None,
         suspended_seconds=_suspended_seconds(seen, now=now) or None,
         selector=selector_of(job=seen.name, role="Worker"),
         placement=places.listed,

@@ -34,6 +34,7 @@ from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (
     JOBS,
+    PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
     TRAINING_JOBS,
     WORKLOAD_PRIORITY_CLASSES,
@@ -70,8 +71,12 @@ class KueueAdmitter:
             seen = replace(seen, known=known)
         ready = decisions.data(seen, now=now).admitted
         short = self.gangs.missing_place(obj) if ready and not seen.was_admitted else ""
-        workload = await self._workload(obj, seen, is_ready=ready and not short, preferred=preferred)
+        workload, outdated = await self._workload(
+            obj, seen, is_ready=ready and not short, preferred=preferred
+        )
         standing = standing_of(workload)
+        if outdated and standing.holds and not standing.evicted:
+            standing = replace(standing, admitted=False, message=workload_standing.CHANGED)
         if workload is not None and standing.admitted and not seen.was_admitted:
             try:
                 await self.placements(standing, workload=workload)
@@ -80,7 +85,7 @@ class KueueAdmitter:
         answer = KueueAnswer(
             obj, seen, standing=standing, short=short, queue=queue, gangs=self.gangs, copies=self.copies
         )
-        return KueueTurn(answer, workload=workload, standing=standing, kueue=self)
+        return KueueTurn(answer, workload=workload, standing=standing, kueue=self, outdated=outdated)
 
     def withdraw(self, uid: str) -> None:
         """See `Admitter`."""
@@ -95,8 +100,9 @@ class KueueAdmitter:
 
     async def _workload(
         self, obj: Object, seen: Observed, *, is_ready: bool, preferred: list[Object] | None
-    ) -> Object | None:
-        """The job's Workload, made or brought up to date; None where there is no Kueue.
+    ) -> tuple[Object | None, bool]:
+        """The job's Workload, made or brought up to date, and whether it holds quota for other pods than the job asks
+        for, which must not start with it; None where there is no Kueue.
 
         Args:
             obj: the job.
@@ -115,16 +121,16 @@ class KueueAdmitter:
             obj,
             seen.spec,
             scheduler_name=self._context.settings.scheduler_name,
-            priority=await self._priority(obj, seen) if live is None else 0,
+            priority=await self._priority(obj, seen),
             gated=gated,
             preferred=preferred,
         )
         if live is None:
             try:
-                return await self._api.create(WORKLOADS, obj=made)
+                return await self._api.create(WORKLOADS, obj=made), False
             except KubeError as error:
                 if isinstance(error, NotFoundError) or error.code == KIND_GOING:
-                    return None
+                    return None, False
                 raise
         if not belongs(live, obj):
             raise foreign(resource=WORKLOADS, live=live, owner=obj)
@@ -138,10 +144,19 @@ class KueueAdmitter:
         )
         if changed:
             live = await self._api.merge(WORKLOADS, name=name, namespace=namespace, patch=changed)
-        return live
+        # What a job that runs asks for cannot change, but for the workers of an elastic one: it keeps those it has.
+        outdated = own_workload.is_outdated(live, wanted=made) or workload_standing.counts_differ(live)
+        return live, outdated and not seen.was_admitted
 
     async def follow(
-        self, workload: Object, seen: Observed, *, runs: bool, short: str, held: HeldUp | None
+        self,
+        workload: Object,
+        seen: Observed,
+        *,
+        runs: bool,
+        short: str,
+        held: HeldUp | None,
+        outdated: bool = False,
     ) -> None:
         """Say that all pods are ready; or give quota back that was taken, once no pod of the job runs any more.
 
@@ -151,6 +166,7 @@ class KueueAdmitter:
             runs: whether all pods are ready.
             short: why there is no place for it at its data; empty: there is, or it has one.
             held: what holds its pods up; None: nothing does.
+            outdated: whether its quota is for other pods than the job asks for.
         """
         found = workload_standing.standing_of(workload)
         now = self._context.now()
@@ -161,14 +177,12 @@ class KueueAdmitter:
         if not short and waits_for_place(workload):
             await self._write(workload, place_free_status(workload, now=now))
             return
-        if found.evicted:
-            stopped = all(
-                job.finished or (job.suspended and not job.active) for job in seen.jobs.values() if job.exists
-            )
-            if not stopped or any(pod.phase in {"Pending", "Running"} for pod in seen.pods):
-                return  # their end wakes the job
+        if found.evicted or (outdated and found.holds):
+            if not has_stopped(seen):
+                return  # the end of its pods wakes the job
             await self._renew(seen)
-            await self._write(workload, workload_standing.quota_returned(workload, now=now))
+            free = workload_standing.quota_returned if found.evicted else workload_standing.quota_outdated
+            await self._write(workload, free(workload, now=now))
         elif found.admitted and held is not None and held.left <= 0:
             # Its Jobs are suspended once that is written, as where Kueue evicts it.
             message = held.sentence(patience=0.0)
@@ -219,13 +233,20 @@ class KueueAdmitter:
             made[pods] = with_update(place, updates.get(pods))
         return made
 
-    async def _priority(self, obj: Object, seen: Observed) -> int:
-        """Of the WorkloadPriorityClass that the job's label names, else of its PriorityClass."""
+    async def _priority(self, obj: Object, seen: Observed) -> own_workload.WorkloadPriority:
+        """Of the WorkloadPriorityClass that the job's label names, else of its PriorityClass. A class that does not
+        exist counts as none, until it does."""
         named = (obj["metadata"].get("labels") or {}).get(own_workload.PRIORITY)
-        if not named:
-            return self._demands.priority(class_of(seen.spec))
-        found = await self._api.get(WORKLOAD_PRIORITY_CLASSES, name=named)
-        return int((found or {}).get("value") or 0)
+        if named:
+            found = await self._api.get(WORKLOAD_PRIORITY_CLASSES, name=named)
+            kind = WORKLOAD_PRIORITY_CLASSES
+        else:
+            named, kind = class_of(seen.spec), PRIORITY_CLASSES
+            found = self._context.stores.priority_classes.get(("", named))
+        if found is None:
+            return own_workload.WorkloadPriority(value=0 if named else self._demands.priority(""))
+        group = kind.api_version.partition("/")[0]
+        return own_workload.WorkloadPriority(value=int(found.get("value") or 0), group=group, name=named)
 
     async def _renew(self, seen: Observed) -> None:
         """Make the templates of suspended Jobs changeable again: the next admission may have other flavors, and the
@@ -251,17 +272,31 @@ class KueueAdmitter:
             _log.info("%s: Kueue has written to it meanwhile; its change wakes the job", error)
 
 
+def has_stopped(seen: Observed) -> bool:
+    """Whether no pod of a job runs, or is about to."""
+    return not any(pod.phase in {"Pending", "Running"} for pod in seen.pods) and all(
+        job.finished or (job.suspended and not job.active) for job in seen.jobs.values() if job.exists
+    )
+
+
 class KueueTurn:
     """One pass over a job in a queue of Kueue; see `Turn`."""
 
     def __init__(
-        self, answer: KueueAnswer, *, workload: Object | None, standing: QueueStanding, kueue: KueueAdmitter
+        self,
+        answer: KueueAnswer,
+        *,
+        workload: Object | None,
+        standing: QueueStanding,
+        kueue: KueueAdmitter,
+        outdated: bool,
     ) -> None:
         self.seen: Final = answer.seen
         self._answer: Final = answer
         self._workload: Final = workload
         self._standing: Final = standing
         self._kueue: Final = kueue
+        self._outdated: Final = outdated
 
     def decide(self, *, now: str, over: bool) -> Decision | None:
         """See `Turn`."""
@@ -280,7 +315,12 @@ class KueueTurn:
         if self._workload is not None:
             held = self._kueue.held_up(self.seen)
             await self._kueue.follow(
-                self._workload, self.seen, runs=runs, short=self._answer.short, held=held
+                self._workload,
+                self.seen,
+                runs=runs,
+                short=self._answer.short,
+                held=held,
+                outdated=self._outdated,
             )
 
     def due(self, *, now: str) -> float | None:

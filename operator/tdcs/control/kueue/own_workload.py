@@ -4,6 +4,7 @@ Kueue decides about it as about any other (KEP-2349); the operator makes it and 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tdcs.api import names
@@ -13,7 +14,7 @@ from tdcs.decide.kueue.kueue_nodes import pod_set_name, topology_request
 from tdcs.decide.kueue.workload_standing import local_queue
 from tdcs.kube.apply import digest_of, owner_reference
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import WORKLOADS
+from tdcs.model.kube_resources import PRIORITY_CLASSES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 
 PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 """Label of a job: a WorkloadPriorityClass."""
@@ -25,6 +26,30 @@ DEACTIVATED: Final = f"{names.GROUP}/suspended-by-user"
 (Kueue for a rejected check or one of its limits, an administrator), and it is not for the operator to undo that."""
 
 _LONGEST: Final = 63
+_KUEUE_GROUP: Final = WORKLOAD_PRIORITY_CLASSES.api_version.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadPriority:
+    """In which order Kueue admits a job.
+
+    Attributes:
+        value: larger is admitted first.
+        group: API group of the class that it is from; empty: there is no such class.
+        name: of the class.
+    """
+
+    value: int = 0
+    group: str = ""
+    name: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """Of the spec of a Workload."""
+        if not self.group:
+            return {"priority": self.value}
+        kind = WORKLOAD_PRIORITY_CLASSES if self.group == _KUEUE_GROUP else PRIORITY_CLASSES
+        ref = {"group": self.group, "kind": kind.kind, "name": self.name}
+        return {"priority": self.value, "priorityClassRef": ref}
 
 
 def workload_name(job: str) -> str:
@@ -36,7 +61,7 @@ def workload_of(
     spec: TrainingJobSpec,
     *,
     scheduler_name: str,
-    priority: int,
+    priority: "WorkloadPriority",
     gated: bool,
     preferred: list[Object] | None = None,
 ) -> Object:
@@ -45,7 +70,7 @@ def workload_of(
     Args:
         owner: the job.
         spec: its parsed spec.
-        priority: of the job; larger is admitted first.
+        priority: of the job.
         gated: whether its data is not there yet: Kueue does not look at it before.
         preferred: terms of preferred node affinity, in mode Affinity: Topology Aware Scheduling may follow them.
     """
@@ -70,7 +95,7 @@ def workload_of(
         },
         "spec": {
             "queueName": local_queue(owner, kueue=True),
-            "priority": priority,
+            **priority.fields(),
             "active": not spec.run_policy.suspend,
             "podSets": [
                 _pod_set(owner, spec, role=role, scheduler_name=scheduler_name, preferred=preferred)
@@ -80,11 +105,29 @@ def workload_of(
     }
 
 
+def is_outdated(live: Object, *, wanted: Object) -> bool:
+    """Whether a Workload asks for other pods, or in another queue, than the one that would be created now."""
+    known, spec, digest = live.get("spec") or {}, wanted["spec"], names.ANNOTATION_SPEC_DIGEST
+    made = wanted["metadata"]["annotations"][digest]
+    return (
+        known.get("queueName") != spec["queueName"]
+        or (live["metadata"].get("annotations") or {}).get(digest, made) != made
+        or _counts(known) != _counts(spec)
+    )
+
+
+def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
+    """The pods of each set. The digest leaves out the workers of an elastic job: it may change their number."""
+    return {str(each["name"]): int(each.get("count", 1)) for each in spec.get("podSets") or ()}
+
+
 def changes(
     live: Object, *, owner: Object, suspended: bool, gated: bool, wanted: Object, preferred: bool = False
 ) -> dict[str, Any]:
     """What to merge into a Workload that exists: the queue and its pods while it has no quota, whether it is active,
     its gate.
+
+    Its pods are changed only in the version that was read: Kueue may reserve quota for the old ones at any moment.
 
     `wanted`: as it would be created now. `preferred`: once its data is there, its pods know which nodes they prefer.
     """
@@ -98,21 +141,34 @@ def changes(
     elif not suspended and DEACTIVATED in present:
         spec["active"] = True
         annotations[DEACTIVATED] = None
-    queue, waits = local_queue(owner, kueue=True), not (live.get("status") or {}).get("admission")
-    if known.get("queueName") != queue and waits:
-        spec["queueName"] = queue
-    digest = wanted["metadata"]["annotations"][names.ANNOTATION_SPEC_DIGEST]
-    if waits and present.get(names.ANNOTATION_SPEC_DIGEST, digest) != digest:
-        annotations[names.ANNOTATION_SPEC_DIGEST] = digest
+    waits = not (live.get("status") or {}).get("admission")
+    spec |= _new_priority(known, wanted=wanted["spec"], waits=waits)
+    if waits and is_outdated(live, wanted=wanted):
+        spec["queueName"] = local_queue(owner, kueue=True)
+        annotations[names.ANNOTATION_SPEC_DIGEST] = wanted["metadata"]["annotations"][
+            names.ANNOTATION_SPEC_DIGEST
+        ]
         spec["podSets"] = wanted["spec"]["podSets"]
     if not gated and names.KUEUE_GATED_BY in present:
         annotations[names.KUEUE_GATED_BY] = None
         if preferred:
             spec["podSets"] = wanted["spec"]["podSets"]
-    return {
-        **({"spec": spec} if spec else {}),
-        **({"metadata": {"annotations": annotations}} if annotations else {}),
+    version = live["metadata"].get("resourceVersion") if "podSets" in spec else None
+    metadata: dict[str, Any] = {
+        **({"annotations": annotations} if annotations else {}),
+        **({"resourceVersion": version} if version else {}),
     }
+    return {**({"spec": spec} if spec else {}), **({"metadata": metadata} if metadata else {})}
+
+
+def _new_priority(known: Mapping[str, Any], *, wanted: Mapping[str, Any], waits: bool) -> dict[str, Any]:
+    """The priority of a job that has got another class; what somebody has written to the Workload of one that has not
+    stays. Kueue lets the class of a Workload with quota change only to another one of its own kind."""
+    before, after = (each.get("priorityClassRef") for each in (known, wanted))
+    own = all((each or {}).get("group") == _KUEUE_GROUP for each in (before, after))
+    if before == after or not (waits or own):
+        return {}
+    return {"priority": wanted["priority"], "priorityClassRef": after}
 
 
 def _pod_set(

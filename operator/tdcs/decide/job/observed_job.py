@@ -107,10 +107,11 @@ class Observed:
         return self.jobs.get(role) or JobView()
 
     def replicas(self, role: Role) -> int:
-        """How many pods a role is to have: of an elastic gang as many workers as the queue has admitted."""
+        """How many pods a role is to have: of an elastic job as many workers as its queue has admitted, where that
+        counts them (the own queue does for gangs, Kueue for all)."""
         asked = self.spec.by_role()[role].replicas
         elastic = self.spec.elastic
-        if role != "Worker" or elastic is None or not self.spec.scheduling.gang:
+        if role != "Worker" or elastic is None or not (self.spec.scheduling.gang or self.workers):
             return asked
         admitted = self.workers or (
             self.known.admitted_workers if self.was_admitted else elastic.min_replicas

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.decide.kueue.workload_standing import ADMITTED, QUOTA_RESERVED, REQUEUED, with_conditions
+from tdcs.decide.kueue.workload_standing import (
+    ADMITTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+    reset_check,
+    with_conditions,
+)
 from tdcs.model.kube_objects import Object
 
 RETRY = "Retry"
@@ -54,7 +60,7 @@ def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Obje
     """
     status = workload.get("status") or {}
     checks = [
-        check if each.get("name") == check["name"] else _reset(each, now=now)
+        check if each.get("name") == check["name"] else reset_check(each, now=now)
         for each in status.get("admissionChecks") or ()
     ]
     return {
@@ -67,7 +73,7 @@ def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Obje
 def place_hold_status(workload: Object, *, message: str, now: str) -> Object:
     """The status that gives back the quota of a TrainingJob that has not started, and finds no place at its data."""
     status = workload.get("status") or {}
-    checks = [_reset(each, now=now) for each in status.get("admissionChecks") or ()]
+    checks = [reset_check(each, now=now) for each in status.get("admissionChecks") or ()]
     why = {
         QUOTA_RESERVED: (False, _ON_HOLD, f"{_PLACE_MARK}{message}"),
         ADMITTED: (False, "NoReservation", "The workload has no reservation"),
@@ -112,14 +118,6 @@ def queue_status(
         {"requeueState": {"requeueAt": None}} if (workload.get("status") or {}).get("requeueState") else {}
     )
     return {"admissionChecks": checks, "conditions": [*others, again], **waits}
-
-
-def _reset(check: Mapping[str, Any], *, now: str) -> Mapping[str, Any]:
-    """The state of another check, which has judged quota that is given back: as after an eviction."""
-    if check.get("state") == "Pending":
-        return check
-    text = f"Reset to Pending: the quota was given back. Previously: {check.get('state')}"
-    return {"name": check.get("name"), "state": "Pending", "message": text, "lastTransitionTime": now}
 
 
 def _conditions(workload: Object, *, reason: str, message: str, now: str) -> list[Mapping[str, Any]]:

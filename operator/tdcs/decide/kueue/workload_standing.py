@@ -112,6 +112,48 @@ def evicted_for(workload: Object, *, message: str, now: str) -> Object:
     return {"conditions": with_conditions(workload, why, now=now)}
 
 
+CHANGED = "the job was changed: it gives back the quota that it has for what it was before, and queues again"
+"""Why a Workload that holds quota for other pods than its job asks for now does not start them."""
+
+
+def counts_differ(workload: Object) -> bool:
+    """Whether Kueue has assigned quota for another number of pods than the Workload asks for, or can do with."""
+    sets = {str(each["name"]): each for each in (workload.get("spec") or {}).get("podSets") or ()}
+    assigned = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
+    counts = {str(each["name"]): each.get("count") for each in assigned}
+    if not counts:
+        return False
+    return counts.keys() != sets.keys() or any(
+        count is not None and not _least(sets[name]) <= int(count) <= int(sets[name].get("count", 1))
+        for name, count in counts.items()
+    )
+
+
+def _least(pods: Mapping[str, Any]) -> int:
+    return int(pods.get("minCount") or pods.get("count", 1))
+
+
+def quota_outdated(workload: Object, *, now: str) -> Object:
+    """The status of a Workload that gives back quota that was reserved for other pods, and is queued again at once."""
+    checks = [
+        reset_check(each, now=now) for each in (workload.get("status") or {}).get("admissionChecks") or ()
+    ]
+    why = {
+        QUOTA_RESERVED: (False, "Pending", CHANGED),
+        ADMITTED: (False, "NoReservation", "The workload has no reservation"),
+    }
+    conditions = with_conditions(workload, why, now=now)
+    return {"admission": None, **({"admissionChecks": checks} if checks else {}), "conditions": conditions}
+
+
+def reset_check(check: Mapping[str, Any], *, now: str) -> Mapping[str, Any]:
+    """The state of a check, which has judged quota that is given back: as after an eviction."""
+    if check.get("state") == "Pending":
+        return check
+    text = f"Reset to Pending: the quota was given back. Previously: {check.get('state')}"
+    return {"name": check.get("name"), "state": "Pending", "message": text, "lastTransitionTime": now}
+
+
 def with_conditions(
     workload: Object, wanted: Mapping[str, tuple[bool, str, str]], *, now: str
 ) -> list[Mapping[str, Any]]:
@@ -181,9 +223,10 @@ def decided_by_kueue(
 
 
 def sized_by_kueue(seen: Observed, standing: QueueStanding) -> Observed:
-    """With the number of workers that Kueue has admitted of an elastic gang."""
+    """With the number of workers that Kueue has admitted of an elastic job: its quota is for these, whatever number was
+    asked for since."""
     count = standing.counts.get(pod_set_name("Worker"))
-    if count is None or not seen.spec.is_elastic_gang or not standing.admitted:
+    if count is None or seen.spec.elastic is None or not standing.admitted:
         return seen
     return replace(seen, workers=count)
 

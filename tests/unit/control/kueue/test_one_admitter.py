@@ -229,7 +229,7 @@ def test_a_workload_is_made_active_again_only_by_whom_it_was_made_inactive() -> 
 
     owner = {"metadata": {"name": "train", "labels": QUEUE}}
     live = {"metadata": {"name": "w"}, "spec": {"active": True, "queueName": "gpu"}}
-    wanted = {"metadata": {"annotations": {"tdcs.io/spec-digest": "x"}}}
+    wanted = {"metadata": {"annotations": {"tdcs.io/spec-digest": "x"}}, "spec": {"queueName": "gpu"}}
     patch = own_workload.changes(live, owner=owner, suspended=True, gated=False, wanted=wanted)
     mark = patch["metadata"]["annotations"]
     assert patch["spec"] == {"active": False}
