@@ -56,7 +56,6 @@ class Cluster:
             self._take_turns(used)
         schedule = gang_turn.schedule(
             waiting=self._waiting(),
-            reserved=(),
             nodes=Nodes(
                 free={node: {GPU_RESOURCE: gpus} for node, gpus in self.free.items()},
                 capacity=self._capacity,

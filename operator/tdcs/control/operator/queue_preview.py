@@ -68,7 +68,8 @@ def preview(
         gangs.turns.change(uid, asks=True)  # as the job's own pass does in the operator
     entries, found = gangs.look()
     free = NodeRoom(stores=stores).free()
-    place_most(groups=entries.reserved, free=free, scarce=names.GPU_RESOURCE)
+    for occupant in entries.occupants:
+        place_most(groups=occupant.reserved, free=free, scarce=names.GPU_RESOURCE)
     for job in found.admitted:
         if job.uid == uid:
             break

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.api import names
-from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.data_wait import DataOf, DataWaits, no_data
 from tdcs.decide.queue.fair_share import Shares
@@ -25,7 +24,7 @@ from tdcs.decide.queue.job_order import in_rank_order, in_turns
 from tdcs.decide.queue.kept_nodes import NodesLeft, NodesToLeave
 from tdcs.decide.queue.namespace_quota import Allowances
 from tdcs.decide.queue.nodes_aside import nodes_aside
-from tdcs.decide.queue.occupants import Occupant, seconds_until_room
+from tdcs.decide.queue.occupants import Occupant, seconds_until_room, with_reserved
 from tdcs.decide.queue.passes import KeptShares, Passes, shortage
 from tdcs.decide.queue.pod_admission import MAX_PASSES
 from tdcs.decide.queue.preemption import Preemption, goes_before, is_able, preemption
@@ -41,7 +40,6 @@ LOOKED_AT = 64
 def schedule(
     *,
     waiting: Sequence[QueuedJob],
-    reserved: Sequence[PodGroup],
     nodes: Nodes,
     holder: str = "",
     aside: Collection[str] = (),
@@ -58,7 +56,6 @@ def schedule(
 
     Args:
         waiting: the jobs that wait, in any order; `possible` is worked out here.
-        reserved: pods of jobs that were admitted which have no node yet.
         holder: the uid of the job that nodes were set aside for before.
         aside: these nodes.
         max_passes: how often a job may be passed before nodes are set aside for it.
@@ -66,15 +63,14 @@ def schedule(
         places: who reads which Dataset; jobs that are admitted are added here.
         running: the jobs that were admitted before and have not ended, with all their pods.
         shares: of the namespaces; None: jobs of all of them come by priority and age.
-        occupants: the jobs with pods on nodes, and when these are gone: jobs that end before may use nodes that are set
-            aside.
+        occupants: the jobs that were admitted or have pods on nodes, and when these are gone: jobs that end before may
+            use nodes that are set aside. What is reserved for them is nobody else's.
         preempts: whether jobs may take the place of running ones (`tdcs.decide.queue.preemption`), one in a pass: what
             its victims leave is set aside for it, and for no second job.
         data_of: where the data of a job lies that waits: it may wait for a place there.
     """
     return _Pass(
         waiting=waiting,
-        reserved=reserved,
         nodes=nodes,
         max_passes=max_passes,
         allowances=allowances or Allowances({}),
@@ -98,7 +94,6 @@ class _Pass:
         self,
         *,
         waiting: Sequence[QueuedJob],
-        reserved: Sequence[PodGroup],
         nodes: Nodes,
         max_passes: int,
         allowances: Allowances,
@@ -110,12 +105,12 @@ class _Pass:
         data_of: DataOf,
     ) -> None:
         self._nodes = nodes
-        self._data_waits = DataWaits(data_of=data_of, occupants=occupants, max_passes=max_passes)
         self._max_passes = max_passes
         self._allowances = allowances
         self._places = places
         self._room = RoomTable(nodes.free)
-        self._room.reserve(reserved, scarce=names.GPU_RESOURCE)
+        occupants = with_reserved(occupants, room=self._room, scarce=names.GPU_RESOURCE)
+        self._data_waits = DataWaits(data_of=data_of, occupants=occupants, max_passes=max_passes)
         self._fitted: dict[tuple[DemandKey, bool], bool] = {}
         empty = nodes.empty or EmptyNodes()
         jobs = [

@@ -3,12 +3,12 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model.kube_objects import Key
-from tdcs.model.pod_resources import Amounts
+from tdcs.model.pod_resources import Amounts, added
 
 END_GRACE = 30.0
 """Seconds that pods take to end after their time is over: the default of their terminationGracePeriodSeconds."""
@@ -21,12 +21,14 @@ for a checkpoint, or a year): what they take is waited for so long, and again wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupant:
-    """A job with pods on nodes, or pods that are being deleted.
+    """A job that was admitted or has pods on nodes, or pods that are being deleted.
 
     Attributes:
         key: (namespace, name).
         priority: larger is more important.
-        takes: what its pods take, by node.
+        takes: what its pods take, by node; in a pass over the queue also what is reserved there for those without one.
+        reserved: its pods that may start and have no node yet: of a job that was admitted a moment ago, that pauses
+            before it is restarted, or whose pods find no node.
         started: when its pods were let start, in seconds since 1970.
         ends_in: seconds until its pods are gone at the latest; infinite when nobody knows.
         leaves: whether its pods are being ended already.
@@ -44,6 +46,7 @@ class Occupant:
     uid: str
     priority: int
     takes: Mapping[str, Amounts] = field(default_factory=dict)
+    reserved: Sequence[PodGroup] = ()
     started: float = 0.0
     ends_in: float = math.inf
     leaves: bool = False
@@ -122,6 +125,28 @@ def measured_in(*, started: float | None, ran: float | None, grace: float = END_
         return math.inf
     left = (now if started is None else started) + ran - now
     return left + grace if left >= 0 else math.inf
+
+
+def with_reserved(occupants: Iterable[Occupant], *, room: RoomTable, scarce: str) -> list[Occupant]:
+    """The same, each with all that it takes: its room for pods without a node is taken of what nodes have left, and is
+    what it leaves, too, when it goes.
+
+    Args:
+        occupants: in the order in which their pods find room.
+        room: what nodes have left; less afterwards.
+        scarce: the resource of which is kept what pods may get that find no node as things lie now.
+    """
+    return [
+        replace(each, takes=both(each.takes, room.reserve(each.reserved, scarce=scarce)), reserved=())
+        if each.reserved
+        else each
+        for each in occupants
+    ]
+
+
+def both(some: Mapping[str, Amounts], others: Mapping[str, Amounts]) -> dict[str, Amounts]:
+    """What is taken of each node by either."""
+    return {node: added([some.get(node, {}), others.get(node, {})]) for node in (*some, *others)}
 
 
 def seconds_until_room(

@@ -23,7 +23,7 @@ _Rows = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
 
 Taken = Sequence[tuple[int, int]]
-"""Rows of nodes, and how many pods each takes."""
+"""Rows of nodes, and how much each takes: how many pods, or how much of a resource."""
 
 
 class RoomTable:
@@ -102,31 +102,48 @@ class RoomTable:
             taken.append((group, found or ()))
         return sum(count for _, rows in taken for _, count in rows), self._note(taken)
 
-    def reserve(self, groups: Iterable[PodGroup], *, scarce: str) -> None:
-        """Take the room of pods that may already start. Those that find none as things lie now keep what they may
-        get: of nodes that are theirs to use, parts of the scarce resource are nobody else's."""
+    def reserve(self, groups: Iterable[PodGroup], *, scarce: str) -> dict[str, Amounts]:
+        """Take the room of pods that may already start; gives what was taken, by node. Those that find none as things
+        lie now keep what they may get: of nodes that are theirs to use, parts of the scarce resource are nobody
+        else's."""
+        taken: dict[str, dict[str, int]] = {}
         for group in groups:
             found = self._fill(group, scarce=scarce, but=None, partly=True) or ()
             self._note([(group, found)])
-            self._hold(group, count=group.count - sum(count for _, count in found), scarce=scarce)
+            asked = {resource: amount for resource, amount in group.request.items() if amount > 0}
+            shares = [
+                (row, {resource: count * amount for resource, amount in asked.items()})
+                for row, count in found
+            ]
+            missing = group.count - sum(count for _, count in found)
+            held = self._hold(group, count=missing, scarce=scarce)
+            for row, amounts in (*shares, *((row, {scarce: amount}) for row, amount in held)):
+                mine = taken.setdefault(self.names[row], {})
+                for resource, amount in amounts.items():
+                    mine[resource] = mine.get(resource, 0) + amount
+        return dict(taken)
 
-    def _hold(self, group: PodGroup, *, count: int, scarce: str) -> None:
-        """Take as much of the scarce resource as so many pods ask for, of the nodes with most of it."""
+    def _hold(self, group: PodGroup, *, count: int, scarce: str) -> Taken:
+        """Take as much of the scarce resource as so many pods ask for, of the nodes with most of it; gives how much of
+        which row."""
         column, asked = self._column.get(scarce), group.request.get(scarce, 0)
         if count <= 0 or column is None or asked <= 0:
-            return
+            return ()
         free = np.maximum(self._free[column], 0)
         if group.nodes is not None:
             free = free * self._mask_of(group.nodes)
         rows = np.flatnonzero(free)
         missing = count * asked
+        held = []
         for row in rows[np.argsort(-free[rows], kind="stable")].tolist():
             taken = min(int(free[row]), missing)
             self._free[column, row] -= taken
             self._totals[scarce] -= taken
+            held.append((row, taken))
             missing -= taken
             if not missing:
-                return
+                break
+        return held
 
     def with_more(self, parts: Iterable[Mapping[str, Amounts]]) -> "RoomTable":
         """Another table, in which nodes have more left by these amounts; nodes that this one lacks do not count."""

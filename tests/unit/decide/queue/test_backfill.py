@@ -37,7 +37,6 @@ def admitted(*jobs: QueuedJob, ends_in: float, holder: str = "large") -> list[st
     runs = Occupant(key=("n", "runs"), uid="runs", priority=0, takes={"b": {GPU: 4}}, ends_in=ends_in)
     found = schedule(
         waiting=[LARGE, *jobs],
-        reserved=[],
         nodes=Nodes(free={"a": {GPU: 4}, "b": {GPU: 0}}, capacity={"a": {GPU: 4}, "b": {GPU: 4}}),
         holder=holder,
         aside=("a", "b") if holder else (),
@@ -71,7 +70,6 @@ def test_nothing_fills_the_nodes_that_victims_are_about_to_leave() -> None:
     ]
     found = schedule(
         waiting=[LARGE, job("short", pods=2, age=1, lasts=600)],
-        reserved=[],
         nodes=Nodes(
             free={"a": {GPU: 4}, "b": {GPU: 0}, "c": {GPU: 0}}, capacity={name: {GPU: 4} for name in "abc"}
         ),

@@ -66,7 +66,6 @@ def turns(
     datas = {one.uid: data(one) for one in jobs} if known is None else known
     return schedule(
         waiting=jobs,
-        reserved=[],
         nodes=Nodes(free=amounts, capacity={node: {GPU: 4} for node in "abc"}),
         occupants=[runs],
         max_passes=5,
@@ -184,7 +183,6 @@ def test_a_node_that_is_set_aside_for_another_is_no_place_to_wait_for() -> None:
     small = job("small", age=1)
     found = schedule(
         waiting=[large, small],
-        reserved=[],
         nodes=Nodes(
             free={"a": {GPU: 0}, "b": {GPU: 4}, "c": {GPU: 1}},
             capacity={"a": {GPU: 4}, "b": {GPU: 4}, "c": {GPU: 1}},

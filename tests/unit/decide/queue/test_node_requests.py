@@ -41,7 +41,7 @@ def usable(pods: PodGroup) -> list[str]:
 
 def asking(*jobs: QueuedJob, free: int = 1, resting: set[str] | None = None) -> list[str]:
     nodes = {"x": {GPU: free}} if free else {}
-    found = schedule(waiting=jobs, reserved=[], nodes=Nodes(free=nodes, capacity=nodes))
+    found = schedule(waiting=jobs, nodes=Nodes(free=nodes, capacity=nodes))
     return [job.uid for job in askers(found, resting=resting or set())]
 
 

@@ -50,7 +50,6 @@ def queue(*jobs: QueuedJob, nodes: dict[str, int], occupants: list[Occupant], **
     taken = {node: sum(each.takes.get(node, {}).get(GPU, 0) for each in occupants) for node in nodes}
     return schedule(
         waiting=jobs,
-        reserved=[],
         nodes=Nodes(
             free={node: {GPU: gpus - taken[node]} for node, gpus in nodes.items()},
             capacity={node: {GPU: gpus} for node, gpus in nodes.items()},
@@ -322,3 +321,23 @@ def test_none_comes_before_one_that_would_end_it_and_the_rest_keep_their_order(
         assert not any(can_end(later, job) for later in found[place:])
     unable = [job for job in jobs if not job.may_preempt]
     assert [job for job in found if not job.may_preempt] == unable
+
+
+def test_what_is_kept_for_pods_without_a_node_is_left_with_what_the_others_take() -> None:
+    pods = (PodGroup(count=2, request={GPU: 1}, nodes=frozenset("x")),)
+    partly, whole = runs("partly", on={"x": 2}, reserved=pods), runs("none", on={}, reserved=pods)
+    assert victims(waits(pods=4), nodes={"x": 4}, occupants=[partly]) == ["partly"]
+    assert victims(waits(pods=2), nodes={"x": 2}, occupants=[whole]) == ["none"]
+    # Pods that fit no node as things lie keep the GPUs that they may get, and leave just these.
+    large = (PodGroup(count=1, request={GPU: 8}, nodes=None),)
+    assert victims(
+        waits(pods=4), nodes={"x": 2, "y": 2}, occupants=[runs("large", on={}, reserved=large)]
+    ) == ["large"]
+    found = queue(waits(pods=4), nodes={"x": 4}, occupants=[replace(partly, leaves=True)])
+    assert not found.victims
+    assert found.holder == "urgent"
+
+
+def test_a_job_that_holds_nothing_does_not_give_way() -> None:
+    none = runs("none", on={}, reserved=(PodGroup(count=2, request={GPU: 1}, nodes=frozenset("y")),))
+    assert victims(waits(pods=2), nodes={"x": 2}, occupants=[runs("a", on={"x": 2}), none]) == ["a"]

@@ -92,7 +92,6 @@ def run_pass(
 ) -> Schedule:
     return schedule(
         waiting=jobs,
-        reserved=(),
         nodes=Nodes(
             free={name: {GPU_RESOURCE: gpus} for name, gpus in free.items()},
             capacity={name: {GPU_RESOURCE: 8} for name in free},

@@ -1,9 +1,8 @@
-"""The jobs of one pass over the queue: those that wait, and what is reserved for those that were admitted."""
+"""The jobs of one pass over the queue: those that wait, and what those take that were admitted."""
 
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from tdcs.api import names
 from tdcs.api.durations import seconds_between
@@ -24,8 +23,8 @@ from tdcs.decide.queue.data_wait import DataOf, JobData, no_data
 from tdcs.decide.queue.fair_share import Shares
 from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.job_order import aged
-from tdcs.decide.queue.job_turn import bounded_wait
-from tdcs.decide.queue.namespace_quota import Allowances
+from tdcs.decide.queue.job_turn import JobTurn, bounded_wait
+from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge
 from tdcs.decide.queue.node_requests import without_nodes_of_others
 from tdcs.decide.queue.occupants import Occupant, deleted_pods, ends_in, measured_in
 from tdcs.decide.queue.pod_admission import MAX_PASSES
@@ -55,7 +54,6 @@ class Entries:
         self.places = CopyPlaces()
         self.waiting: list[QueuedJob] = []
         self.running: list[QueuedJob] = []
-        self.reserved: list[PodGroup] = []
         self.taken = queue_snapshot.taken_by_jobs(stores, owners)
         self.started = queue_snapshot.started_at(stores, owners)
         self.occupants = [
@@ -105,7 +103,6 @@ class Entries:
         return schedule(
             waiting=aged(waiting, period=aging),
             occupants=self.occupants,
-            reserved=self.reserved,
             nodes=nodes,
             holder=self.holder,
             aside=self.aside,
@@ -117,6 +114,15 @@ class Entries:
             preempts=preempts,
             data_of=data_of,
         )
+
+    def occupy(self, occupant: Occupant) -> None:
+        """Note what a job takes of nodes, if it takes something."""
+        if occupant.takes or occupant.reserved:
+            self.occupants.append(occupant)
+
+    def leaves(self, key: Key, uid: str) -> None:
+        """Note what pods take of nodes whose job was not admitted, or is no more: they are being ended."""
+        self.occupy(Occupant(key=key, uid=uid, priority=0, takes=self.taken.get(uid, {}), leaves=True))
 
     def _used(self) -> dict[str, Amounts]:
         """What the jobs of each namespace that run take."""
@@ -242,100 +248,130 @@ class Collector:
         return entries
 
     def _enter(self, entries: "Entries", key: Key, obj: Object, uid: str) -> None:
-        """Put a job into the pass: as one that waits, one with reserved pods, or not at all."""
-        demand, turns, facts = self._demands.of(obj), self._turns, self.facts.of(uid, obj)
-        turn = turns.learn(uid, obj)
+        """Put a job into the pass: as one that waits, as one that was admitted, or as pods that leave."""
+        demand, turn, facts = self._demands.of(obj), self._turns.learn(uid, obj), self.facts.of(uid, obj)
         if turn.data_wait is not None and turn.data_wait != (
-            wait := bounded_wait(turn.data_wait, now=turns.now())
+            wait := bounded_wait(turn.data_wait, now=self._turns.now())
         ):
-            turn = turns.change(uid, data_wait=wait)
-        if demand is None or facts.going or demand.spec.run_policy.suspend:
-            if demand is not None or facts.going:
-                self._occupies(entries, key, uid, leaves=True)
+            turn = self._turns.change(uid, data_wait=wait)
+        if demand is None and not facts.going:
             return
-        priority = self._demands.priority(demand.priority_class)
-        missing_class = self._demands.missing_class(demand.priority_class)
-        spec, quotas = demand.spec, entries.quotas.get(key[0], ())
-        admitted = facts.admitted
-        if admitted and turn.admitted is not None:
-            turn = turns.change(uid, admitted=None)  # from now on its status says so
-        if admitted and turn.workers is not None and turn.workers <= (facts.admitted_workers or 0):
-            turn = turns.change(uid, workers=None)
-        replicas = self.replicas(obj, demand)
-        places = self.requests_of(obj)
-        by_kueue = bool(local_queue(obj, kueue=self._kueue))
-        if key[0] not in entries.stopped:
-            policy = stop_policy(self._stores.namespaces, key[0])
-            entries.stopped[key[0]] = policy is not StopPolicy.NONE
-        is_stopped = entries.stopped[key[0]]
-        runs = admitted or turn.admitted is not None
-        pauses = bool(turn.until) and turns.pause_left(uid) is not None
+        if demand is None or facts.going or demand.spec.run_policy.suspend:
+            entries.leaves(key, uid)
+            return
+        if facts.admitted and turn.admitted is not None:
+            turn = self._turns.change(uid, admitted=None)  # from now on its status says so
+        if facts.admitted and turn.workers is not None and turn.workers <= (facts.admitted_workers or 0):
+            turn = self._turns.change(uid, workers=None)
+        if facts.admitted or turn.admitted is not None:
+            job = self._job(entries, key, obj, demand, runs=True)
+            self._enter_admitted(entries, obj, demand, job)
+        elif self._waits(entries, obj, demand, turn):
+            entries.leaves(key, uid)
+            job = self._job(entries, key, obj, demand, runs=False)
+            entries.waiting.append(job)
+            if turn.nodes_since:
+                entries.asking[uid] = turn.nodes_since
+        else:
+            entries.leaves(key, uid)
+            return
+        if turn.aside_since:
+            entries.holder, entries.aside = uid, turn.aside
+
+    def _waits(self, entries: "Entries", obj: Object, demand: PodDemand, turn: JobTurn) -> bool:
+        """Whether a job that was not admitted is one of those of this queue that wait."""
+        if self._is_kueues(obj) or self._is_stopped(entries, obj["metadata"].get("namespace", "")):
+            return False
         # One that lost its turn by no fault of its own keeps the nodes that are set aside for it, a few times.
         keeps_turn = turn.passed >= self._max_passes and turn.attempts <= KEPT_TURNS
-        if runs:
-            placed, made = entries.placed.get(uid, {}), entries.made.get(uid, {})
-            reserved = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present=placed)
-            taken = queue_snapshot.quota_charges(quotas, demand, replicas=replicas, present=made)
-            entries.reserved += reserved
-            entries.allowances.take(key[0], taken)
-            entries.places.take(key, places)
-            # With all its pods: that is what the job takes while it runs.
-            groups = queue_snapshot.pod_groups(demand, replicas=replicas, room=self._room, present={})
-            ready = True
-        elif by_kueue or is_stopped:
-            self._occupies(entries, key, uid, leaves=True)
-            return
-        elif queues(spec, places) and (not pauses or keeps_turn):
-            gang = replicas if spec.scheduling.gang else {}  # without one its pods come as they find room
-            groups = queue_snapshot.pod_groups(demand, replicas=gang, room=self._room, present={})
-            ready = turn.asks or pauses or facts.data_ready
-            ready = ready and not missing_class
-        else:
-            self._occupies(entries, key, uid, leaves=True)
-            return
-        if uid in entries.taken:
-            self._occupies(
-                entries,
-                key,
-                uid,
-                leaves=not runs or bool(turn.yields),
+        pauses = self._turns.pause_left(str(obj["metadata"].get("uid", ""))) is not None
+        return queues(demand.spec, self.requests_of(obj)) and (not pauses or keeps_turn)
+
+    def _is_kueues(self, obj: Object) -> bool:
+        return bool(local_queue(obj, kueue=self._kueue))
+
+    def _is_stopped(self, entries: "Entries", namespace: str) -> bool:
+        if namespace not in entries.stopped:
+            policy = stop_policy(self._stores.namespaces, namespace)
+            entries.stopped[namespace] = policy is not StopPolicy.NONE
+        return entries.stopped[namespace]
+
+    def _enter_admitted(self, entries: "Entries", obj: Object, demand: PodDemand, job: QueuedJob) -> None:
+        """What a job takes that was admitted, of nodes also for its pods that have none yet, and what it asks for
+        beside that."""
+        key, uid, spec = job.key, job.uid, demand.spec
+        replicas, quotas = self.replicas(obj, demand), entries.quotas.get(key[0], ())
+        entries.allowances.take(
+            key[0],
+            queue_snapshot.quota_charges(
+                quotas, demand, replicas=replicas, present=entries.made.get(uid, {})
+            ),
+        )
+        entries.places.take(key, job.access)
+        started = entries.started.get(uid)
+        entries.occupy(
+            Occupant(
+                key=key,
+                uid=uid,
+                priority=job.priority,
+                takes=entries.taken.get(uid, {}),
+                reserved=queue_snapshot.pod_groups(
+                    demand, replicas=replicas, room=self._room, present=entries.placed.get(uid, {})
+                ),
+                started=entries.now if started is None else started,
+                leaves=bool(self._turns.of(uid).yields),
                 grace=demand.grace,
-                priority=priority,
                 # One without a gang would have its pods made again at once.
-                may_yield=runs
-                and spec.scheduling.gang
-                and not missing_class  # nobody knows how important it is
-                and not by_kueue
+                may_yield=spec.scheduling.gang
+                and self.facts.of(uid, obj).admitted
+                and not self._demands.missing_class(demand.priority_class)  # nobody knows how important it is
+                and not self._is_kueues(obj)
                 and not (obj.get("status") or {}).get("queueName"),
                 reload_seconds=self._reload_seconds(obj),
                 ends_in=ends_in(
-                    started=entries.started.get(uid),
+                    started=started,
                     deadline=spec.run_policy.active_deadline_seconds,
                     grace=demand.grace,
                     now=entries.now,
                 ),
                 measured_in=measured_in(
-                    started=entries.started.get(uid),
-                    ran=self._ran(key[0], demand),
-                    grace=demand.grace,
-                    now=entries.now,
+                    started=started, ran=self._ran(key[0], demand), grace=demand.grace, now=entries.now
                 ),
             )
-        if turn.aside_since:
-            entries.holder, entries.aside = uid, turn.aside
-        job = QueuedJob(
+        )
+        entries.running.append(job)
+        if (growing := job.growing()) is not None:
+            entries.waiting.append(growing)
+
+    def _job(self, entries: "Entries", key: Key, obj: Object, demand: PodDemand, *, runs: bool) -> QueuedJob:
+        """A job as the queue sees it; `runs`: it was admitted."""
+        spec, uid = demand.spec, str(obj["metadata"].get("uid", ""))
+        turn, facts, replicas = self._turns.of(uid), self.facts.of(uid, obj), self.replicas(obj, demand)
+        pauses = self._turns.pause_left(uid) is not None
+        ready = runs or (
+            (turn.asks or pauses or facts.data_ready)
+            and not self._demands.missing_class(demand.priority_class)
+        )
+        charges: tuple[QuotaCharge, ...] = ()
+        if spec.scheduling.gang and not runs:
+            quotas = entries.quotas.get(key[0], ())
+            charges = queue_snapshot.quota_charges(quotas, demand, replicas=replicas, present={})
+        growth = None
+        if not (pauses or self._is_kueues(obj) or self._is_stopped(entries, key[0])):
+            growth = self._growth(demand, replicas["Worker"], entries, key)
+        # Without a gang its pods come as they find room. One that was admitted takes all of its pods while it runs.
+        pods = replicas if runs or spec.scheduling.gang else {}
+        return QueuedJob(
             key=key,
             uid=uid,
-            priority=priority,
+            priority=self._demands.priority(demand.priority_class),
             submitted=facts.submitted,
             data_ready=ready,
             passed=turn.passed,
             pauses=pauses,
-            groups=tuple(groups),
-            charges=queue_snapshot.quota_charges(quotas, demand, replicas=replicas, present={})
-            if spec.scheduling.gang and not runs
-            else (),
-            access=places,
+            groups=tuple(queue_snapshot.pod_groups(demand, replicas=pods, room=self._room, present={})),
+            charges=charges,
+            access=self.requests_of(obj),
             rank=spec.scheduling.rank,
             waited=max(entries.now - facts.waits_since, 0.0) if facts.waits_since is not None else 0.0,
             lasts=ends_in(
@@ -345,28 +381,8 @@ class Collector:
             may_preempt=spec.scheduling.gang
             and not turn.attempts
             and self._demands.may_preempt(demand.priority_class),
-            growth=None
-            if pauses or by_kueue or is_stopped
-            else self._growth(demand, replicas["Worker"], entries, key),
+            growth=growth,
         )
-        if not runs:
-            entries.waiting.append(job)
-            if turn.nodes_since:
-                entries.asking[uid] = turn.nodes_since
-            return
-        entries.running.append(job)
-        if (growing := job.growing()) is not None:
-            entries.waiting.append(growing)
-
-    def _occupies(self, entries: "Entries", key: Key, uid: str, *, leaves: bool, **what: Any) -> None:
-        """Note what the pods of a job take of nodes, if it has some there."""
-        if takes := entries.taken.get(uid):
-            started = entries.started.get(uid, 0.0)
-            entries.occupants.append(
-                Occupant(
-                    key=key, uid=uid, takes=takes, started=started, leaves=leaves, **{"priority": 0, **what}
-                )
-            )
 
     def _reload_seconds(self, obj: Object) -> float:
         """How long the last load of a job's data took, of the dataset that took longest."""

@@ -29,9 +29,7 @@ def request(name: str = "m", *, limit: int = 1, copies: int = 1) -> PlaceRequest
 
 def queue(*waiting: QueuedJob, places: CopyPlaces | None = None, gpus: int = 8, **more: Any) -> Schedule:
     free = nodes(gpus)
-    return schedule(
-        waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=nodes(8)), places=places, **more
-    )
+    return schedule(waiting=waiting, nodes=Nodes(free=free, capacity=nodes(8)), places=places, **more)
 
 
 def test_of_jobs_at_one_copy_as_many_enter_as_it_has_places() -> None:
@@ -126,7 +124,6 @@ def test_a_job_that_waits_for_gpus_for_long_keeps_one_place_and_not_all(readers:
     busy = CopyPlaces({"team/m": [("team", str(number)) for number in range(readers)]})
     found = schedule(
         waiting=(big, small),
-        reserved=(),
         nodes=Nodes(free=nodes(4, 4), capacity=nodes(8, 8)),
         places=busy,
         max_passes=3,
@@ -154,7 +151,7 @@ def test_never_more_jobs_than_places_and_no_place_is_left_empty(
         for i, (names, gpus, priority) in enumerate(jobs)
     ]
     free = nodes(100)
-    found = schedule(waiting=waiting, reserved=(), nodes=Nodes(free=free, capacity=free), places=CopyPlaces())
+    found = schedule(waiting=waiting, nodes=Nodes(free=free, capacity=free), places=CopyPlaces())
     for name in "mk":
         readers = [
             one for one in found.admitted if any(each.dataset == f"team/{name}" for each in one.access)

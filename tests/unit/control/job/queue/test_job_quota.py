@@ -116,7 +116,6 @@ def line(*members: QueuedJob, used: int, max_passes: int = 64) -> Schedule:
     allowances = Allowances({("n", "team"): quota({GPUS: "8"}, used={GPUS: str(used)})})
     return schedule(
         waiting=members,
-        reserved=[],
         nodes=Nodes(free=node, capacity=node),
         max_passes=max_passes,
         allowances=allowances,

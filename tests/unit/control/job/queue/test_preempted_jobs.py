@@ -1,6 +1,6 @@
 """A more important job takes the place of running ones, where its PriorityClass and the chart say so."""
 
-from tests.unit.control.jobs import Jobs, role
+from tests.unit.control.jobs import Jobs, phase_of, role
 
 from tdcs.api import names
 from tdcs.model.kube_objects import Object
@@ -198,3 +198,58 @@ async def test_a_job_whose_pods_take_an_hour_to_end_gives_way_with_its_grace_per
         assert jobs.status("hour")["queue"]["preemptedBy"] == "n/urgent"
         kept = jobs.job("hour-worker")["spec"]["template"]["spec"]
         assert kept["terminationGracePeriodSeconds"] == 3600
+
+
+async def test_a_job_one_of_whose_pods_finds_no_node_gives_way_with_all_that_is_kept_for_it() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True, patience=3600) as jobs:
+        await with_classes(jobs)
+        jobs.refuses = lambda pod: pod["metadata"]["name"].startswith("victim-worker-3")
+        await jobs.create("victim", workers=4)
+        await jobs.until(lambda: jobs.bound("victim") == 3)
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert jobs.status("victim")["queue"]["preemptedBy"] == "n/urgent"
+
+
+async def test_a_job_none_of_whose_pods_finds_a_node_gives_way() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True, patience=3600) as jobs:
+        await with_classes(jobs)
+        jobs.refuses = lambda pod: pod["metadata"]["name"].startswith("victim-")
+        await jobs.create("victim", workers=4)
+        await jobs.until(lambda: len(jobs.pods("victim")) == 4)
+        assert jobs.bound("victim") == 0
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert jobs.status("victim")["queue"]["preemptedBy"] == "n/urgent"
+
+
+async def test_a_job_that_pauses_before_it_is_restarted_gives_way() -> None:
+    async with Jobs(gpus={"a": 4}, preempts=True) as jobs:
+        await with_classes(jobs)
+        await jobs.create(
+            "victim",
+            framework="TensorFlow",
+            roles={"Chief": role(1, gpus=1), "Worker": role(3, gpus=1)},
+            runPolicy={"failurePolicy": {"restart": "All"}},
+        )
+
+        def pauses() -> bool:
+            return "after a pause" in str(jobs.status("victim").get("message"))
+
+        while not pauses():
+            await jobs.until(
+                lambda: pauses() or len([pod for pod in jobs.pods("victim") if starts(pod)]) == 4
+            )
+            if pauses():
+                break
+            await jobs.run("victim")
+            failed = next(pod for pod in jobs.pods("victim") if "worker" in pod["metadata"]["name"])
+            await jobs.end(failed, code=1)
+            await jobs.until(lambda: "are restarted" in str(jobs.status("victim").get("message")))
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert jobs.status("victim")["queue"]["preemptedBy"] == "n/urgent"
+
+
+def starts(pod: Object) -> bool:
+    return phase_of(pod) == "Pending" and bool(pod["spec"].get("nodeName"))

@@ -91,7 +91,7 @@ def test_whatever_a_job_asks_for_the_queue_admits_the_one_beside_it(seed: int) -
     entries = collector.collect()
     found = schedule(
         waiting=entries.waiting,
-        reserved=entries.reserved,
+        occupants=entries.occupants,
         nodes=Nodes(free=room.free(), capacity=room.capacity(), lasting=room.lasting()),
         allowances=entries.allowances,
     )

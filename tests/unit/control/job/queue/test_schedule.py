@@ -11,6 +11,7 @@ from tdcs.decide.queue.fair_share import Shares
 from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.kept_nodes import LEAVE_MOST
 from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge
+from tdcs.decide.queue.occupants import Occupant
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queue_schedule import Schedule
@@ -47,7 +48,8 @@ def line(
 ) -> Schedule:
     """The queue on nodes that are empty unless `capacity` says otherwise."""
     there = Nodes(free=free, capacity=capacity or free, lasting=lasting)
-    return schedule(waiting=waiting, reserved=reserved, nodes=there, **more)
+    admitted = [Occupant(key=("team", "admitted"), uid="admitted", priority=0, reserved=reserved)]
+    return schedule(waiting=waiting, occupants=admitted, nodes=there, **more)
 
 
 def enters(found: Schedule) -> str:
