@@ -188,10 +188,13 @@ class KueueAdmitter:
             message = held.sentence(patience=0.0)
             await self._write(workload, workload_standing.evicted_for(workload, message=message, now=now))
         elif found.admitted and runs and not found.ready:
-            ready = {workload_standing.PODS_READY: (True, "Started", "all pods of the TrainingJob are ready")}
-            await self._write(
-                workload, {"conditions": workload_standing.with_conditions(workload, ready, now=now)}
-            )
+            await self._write(workload, workload_standing.ready_status(workload, now=now))
+        elif (left := workload_standing.requeue_left(workload, now=now)) is not None and left <= 0:
+            await self._write(workload, workload_standing.requeued(workload, now=now))
+
+    def requeue_left(self, workload: Object) -> float | None:
+        """Seconds until a job queues again that did not run in time."""
+        return workload_standing.requeue_left(workload, now=self._context.now())
 
     def held_up(self, seen: Observed) -> HeldUp | None:
         """What holds up the pods of a gang, and how long it still may."""
@@ -324,7 +327,10 @@ class KueueTurn:
             )
 
     def due(self, *, now: str) -> float | None:
-        """See `Turn`: its time to start, or to run again, is over. What Kueue decides changes its Workload, which wakes
-        the job."""
+        """See `Turn`: its time to start, or to run again, is over, or its pause is. What Kueue decides
+        changes its Workload, which wakes the job."""
         held = self._kueue.held_up(self.seen) if self._standing.admitted else None
-        return None if held is None else max(held.left, 0.0)
+        left = None if held is None else held.left
+        if left is None and self._workload is not None:
+            left = self._kueue.requeue_left(self._workload)
+        return None if left is None else max(left, 0.0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tdcs.api import names
+from tdcs.api.durations import seconds_between, time_after
 from tdcs.api.names import KUEUE_GATED_BY, KUEUE_QUEUE
 from tdcs.decide.job import job_phase as decisions
 from tdcs.decide.job.job_phase import Decision
@@ -16,6 +17,12 @@ from tdcs.model.kube_resources import WORKLOADS
 
 QUOTA_RESERVED, ADMITTED, EVICTED = "QuotaReserved", "Admitted", "Evicted"
 PODS_READY, REQUEUED, FINISHED = "PodsReady", "Requeued", "Finished"
+
+PODS_READY_TIMEOUT = "PodsReadyTimeout"
+"""Reason of an eviction: the pods were not all ready in time."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 60, 900
+"""Seconds: Kueue's own first pause, and the longest one of the operator's own queue."""
 
 NO_KUEUE = f"there is no Kueue with {WORKLOADS.api_version} (0.19 or later): install it"
 
@@ -90,7 +97,8 @@ def quota_returned(workload: Object, *, now: str) -> Object:
     found = {each.get("type"): each for each in (workload.get("status") or {}).get("conditions") or ()}
     evicted = found.get(EVICTED, {})
     why = str(evicted.get("message") or "evicted")
-    again = evicted.get("reason") != "Deactivated"
+    left = _seconds_until_requeued(workload, now=now)
+    again = evicted.get("reason") != "Deactivated" and (left is None or left <= 0)
     return {
         "admission": None,
         "conditions": with_conditions(
@@ -106,10 +114,54 @@ def quota_returned(workload: Object, *, now: str) -> Object:
     }
 
 
+def requeue_pause(count: int) -> int:
+    """Seconds that a job waits that did not run in time for the `count`-th time in a row, before Kueue looks at it
+    again: else it would take the same quota from the others for ever."""
+    return int(min(FIRST_PAUSE * 2 ** min(count - 1, 32), LONGEST_PAUSE))
+
+
 def evicted_for(workload: Object, *, message: str, now: str) -> Object:
-    """The status of a Workload whose job holds quota and does not run in time, as where Kueue itself waits for pods."""
-    why = {EVICTED: (True, "PodsReadyTimeout", message)}
-    return {"conditions": with_conditions(workload, why, now=now)}
+    """The status of a Workload whose job holds quota and does not run in time, as where Kueue itself waits for pods:
+    how often it has happened, and when the job is queued again, are part of it."""
+    state = (workload.get("status") or {}).get("requeueState") or {}
+    count = int(state.get("count") or 0) + 1
+    at = max(time_after(now, seconds=requeue_pause(count)), str(state.get("requeueAt") or ""))
+    often = f", as that has happened {count} times in a row" if count > 1 else ""
+    why = (True, PODS_READY_TIMEOUT, f"{message}; it queues again at {at}{often}")
+    return {
+        "conditions": with_conditions(workload, {EVICTED: why}, now=now),
+        "requeueState": {"count": count, "requeueAt": at},
+    }
+
+
+def requeue_left(workload: Object, *, now: str) -> float | None:
+    """Seconds until a job that did not run in time queues again; None: it does not wait for that."""
+    conditions = {each.get("type"): each for each in (workload.get("status") or {}).get("conditions") or ()}
+    requeued = conditions.get(REQUEUED, {})
+    waits = requeued.get("status") == "False" and requeued.get("reason") == PODS_READY_TIMEOUT
+    return _seconds_until_requeued(workload, now=now) if waits else None
+
+
+def requeued(workload: Object, *, now: str) -> Object:
+    """The status with which Kueue queues a Workload again whose pause is over. Kueue writes the same; where the time
+    was written by another than itself it cannot always remove it."""
+    why = {REQUEUED: (True, "BackoffFinished", "The workload backoff was finished")}
+    return {
+        "conditions": with_conditions(workload, why, now=now),
+        "requeueState": {"requeueAt": None},
+    }
+
+
+def ready_status(workload: Object, *, now: str) -> Object:
+    """The status of a Workload all of whose pods are ready: how often it was not in time is forgotten."""
+    why = {PODS_READY: (True, "Started", "all pods of the TrainingJob are ready")}
+    again = {"requeueState": None} if (workload.get("status") or {}).get("requeueState") else {}
+    return {"conditions": with_conditions(workload, why, now=now), **again}
+
+
+def _seconds_until_requeued(workload: Object, *, now: str) -> float | None:
+    at = ((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt")
+    return seconds_between(now, str(at)) if at else None
 
 
 CHANGED = "the job was changed: it gives back the quota that it has for what it was before, and queues again"

@@ -8,6 +8,7 @@ from tests.unit.control.job.queue.test_job_requeue import READS, annotated, pict
 from tests.unit.control.jobs import Jobs, index_of, phase_of
 from tests.unit.control.kueue.test_kueue_jobs import QUEUE, Kueue
 
+from tdcs.api.durations import seconds_between
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import PODS, RESOURCE_FLAVORS
 
@@ -287,21 +288,50 @@ async def test_what_the_cluster_took_makes_no_pause_longer() -> None:
         assert jobs.status()["restartsAfterFailures"] == 1
 
 
-async def test_in_kueue_a_job_that_does_not_run_in_time_gives_its_quota_back() -> None:
+async def not_in_time(jobs: Jobs, kueue: Kueue, *, changed: int) -> None:
+    """Kueue admits the job, and its pods do not run in time."""
+    await kueue.admit()
+    await jobs.until(lambda: jobs.bound("train") == 2)
+    jobs.advance(61)
+    await jobs.change(runPolicy={"ttlSecondsAfterFinished": changed})  # has the job looked at
+    await jobs.until(lambda: kueue.condition("QuotaReserved") == "False")
+
+
+async def test_in_kueue_a_job_that_does_not_run_in_time_gives_its_quota_back_and_pauses_longer_and_longer() -> (
+    None
+):
     async with Jobs(gpus={"a": 4}, kueue=True) as jobs:
         kueue = Kueue(jobs)
         await jobs.create(labels=QUEUE, runPolicy={"startTimeoutSeconds": 60})
         await jobs.until(kueue.there)
-        await kueue.admit()
-        await jobs.until(lambda: jobs.bound("train") == 2)
-        jobs.advance(61)
-        await jobs.change(runPolicy={"ttlSecondsAfterFinished": 9})
-        await jobs.until(lambda: kueue.condition("QuotaReserved") == "False")
-        evicted = next(each for each in kueue.workload()["status"]["conditions"] if each["type"] == "Evicted")
-        assert evicted["reason"] == "PodsReadyTimeout"
-        assert "it did not run within 60 s (runPolicy.startTimeoutSeconds)" in evicted["message"]
-        assert jobs.status()["state"] == "Queued"
+        for count, pause in ((1, 60), (2, 120), (3, 240)):
+            await not_in_time(jobs, kueue, changed=1000 + count)
+            status = kueue.workload()["status"]
+            evicted = next(each for each in status["conditions"] if each["type"] == "Evicted")
+            assert evicted["reason"] == "PodsReadyTimeout"
+            assert "it did not run within 60 s (runPolicy.startTimeoutSeconds)" in evicted["message"]
+            state = status["requeueState"]
+            assert state["count"] == count
+            assert f"it queues again at {state['requeueAt']}" in jobs.status()["message"]
+            assert count == 1 or f"that has happened {count} times in a row" in jobs.status()["message"]
+            assert jobs.status()["state"] == "Queued"
+            # Kueue does not look at it meanwhile, nor is that forgotten when another operator begins.
+            assert kueue.condition("Requeued") == "False"
+            await jobs.stop()
+            await jobs.start()
+            left = seconds_between(jobs.now(), state["requeueAt"])
+            assert pause - 60 < left <= pause
+            jobs.advance(left - 20)
+            await jobs.change(runPolicy={"ttlSecondsAfterFinished": 2000 + count})
+            await jobs.until(lambda: len(jobs.context.queue) == 0)
+            assert kueue.condition("Requeued") == "False"
+            jobs.advance(30)
+            await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3000 + count})
+            await jobs.until(lambda: kueue.condition("Requeued") == "True")
+            assert "requeueAt" not in kueue.workload()["status"]["requeueState"]
         await kueue.admit()
         await jobs.until(lambda: jobs.bound("train") == 2)
         await jobs.run()
         await jobs.until_state("Running")
+        # It has run: the next time counts as the first.
+        await jobs.until(lambda: "requeueState" not in kueue.workload()["status"])
