@@ -31,6 +31,9 @@ Framework = Literal["TensorFlow", "PyTorch", "Horovod", "None"]
 Role = Literal["Chief", "Launcher", "PS", "Worker"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
+MOST_RANK = 1_000_000
+"""The largest rank of a job among those of its namespace, and with a minus the smallest."""
+
 READING_ROLES: frozenset[Role] = frozenset({"Chief", "Worker"})
 """The roles that read data. Parameter servers and launchers get the volumes, but no place near the data: that is
 left to the pods that gain from it."""
@@ -144,7 +147,7 @@ class Scheduling(Model):
         | None
     ) = None
     """The PriorityClass of the pods; jobs with the larger value enter first."""
-    rank: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+    rank: Annotated[int, Field(ge=-MOST_RANK, le=MOST_RANK)] = 0
     """The place among the waiting jobs of its namespace with the same priority: those of smaller rank come first, of
     one rank the older. It puts the job before none of another namespace. `tdcs queue move` sets it, at any time. Not in
     a queue of Kueue."""

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tdcs.api import names
+from tdcs.api.trainingjob import MOST_RANK
 from tdcs.cli.api_client import api_client, connection_options, list_known
 from tdcs.control.job_index import has_ended
 from tdcs.decide.queue.job_order import rank_of_move
@@ -152,8 +153,25 @@ async def move_job(api: KubeApi, *, namespace: str, name: str, first: bool) -> l
     state = (job.get("status") or {}).get("state", "Waiting")
     if state not in {"Waiting", "Queued", "Suspended"}:
         raise click.ClickException(f"TrainingJob {namespace}/{name} is {state}: it waits for no turn")
-    others = [other for other in await _waiting(api, namespace) if other["metadata"]["name"] != name]
+    if queue := _kueue_queue(job):
+        raise click.ClickException(
+            f"TrainingJob {namespace}/{name} waits in LocalQueue {queue} of Kueue, which orders its jobs by priority, "
+            f"then by age; no rank counts there. Give it another priority: kubectl label trainingjob {name} -n "
+            f"{namespace} --overwrite kueue.x-k8s.io/priority-class=CLASS (kubectl get workloadpriorityclasses)"
+        )
+    others = [
+        other
+        for other in await _waiting(api, namespace)
+        if other["metadata"]["name"] != name and not _kueue_queue(other)
+    ]
     rank = rank_of_move(_rank(job), others=map(_rank, others), first=first)
+    if abs(rank) > MOST_RANK:
+        furthest = max(others, key=lambda other: abs(_rank(other)))
+        found = furthest["metadata"]["name"]
+        raise click.ClickException(
+            f"TrainingJob {namespace}/{name} cannot have rank {rank}: ranks go from -{MOST_RANK} to {MOST_RANK}, and "
+            f"TrainingJob {namespace}/{found} has {_rank(furthest)}. Set its spec.scheduling.rank nearer to 0 first"
+        )
     if rank != _rank(job):
         patch = {"spec": {"scheduling": {"rank": rank}}}
         await api.merge(TRAINING_JOBS, name=name, namespace=namespace, patch=patch)
@@ -181,6 +199,11 @@ async def _waiting(api: KubeApi, namespace: str) -> list[Object]:
 def _is_admitted(job: Object) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
     return any(one.get("type") == names.ADMITTED and one.get("status") == "True" for one in conditions)
+
+
+def _kueue_queue(job: Object) -> str:
+    """The LocalQueue that decides about a job; empty: the operator's own queue does, whatever label the job has."""
+    return str((job.get("status") or {}).get("queueName") or "")
 
 
 def _labels(job: Object) -> Object:
