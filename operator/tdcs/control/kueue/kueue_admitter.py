@@ -25,12 +25,12 @@ from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.start_timeout import HeldUp, held_up
 from tdcs.decide.kueue import workload_standing
-from tdcs.decide.kueue.kueue_nodes import PodSetPlacement, pod_set_name
+from tdcs.decide.kueue.kueue_nodes import PodSetPlacement, pod_set_name, template_changes
 from tdcs.decide.kueue.pod_set_updates import PodSetConflictError, updates_of, with_update
 from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
 from tdcs.decide.kueue.workload_standing import QueueStanding, local_queue, standing_of
 from tdcs.kube.apply import belongs, foreign
-from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
+from tdcs.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (
     JOBS,
@@ -61,7 +61,9 @@ class KueueAdmitter:
         self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None
     ) -> "KueueTurn":
         """See `Admitter`."""
-        queue = local_queue(obj, kueue=True)
+        name, namespace = own_workload.workload_name(seen.name), seen.namespace
+        live = await self._api.get(WORKLOADS, name=name, namespace=namespace)
+        queue = _deciding_queue(obj, live)
         if seen.known.queue_name != queue:
             # The word is kept first: should the job lose its label, its Workload is known and goes.
             known = seen.known.model_copy(update={"queue_name": queue})
@@ -72,7 +74,7 @@ class KueueAdmitter:
         ready = decisions.data(seen, now=now).admitted
         short = self.gangs.missing_place(obj) if ready and not seen.was_admitted else ""
         workload, outdated = await self._workload(
-            obj, seen, is_ready=ready and not short, preferred=preferred
+            obj, seen, live, is_ready=ready and not short, preferred=preferred
         )
         standing = standing_of(workload)
         if outdated and standing.holds and not standing.evicted:
@@ -91,15 +93,71 @@ class KueueAdmitter:
         """See `Admitter`."""
         self.gangs.withdraw(uid)
 
-    async def let_go(self, obj: Object, seen: Observed) -> None:
-        """The job is in no queue of Kueue any more: its Workload goes, with the quota that it holds."""
-        name, namespace = own_workload.workload_name(seen.name), seen.namespace
-        live = await self._api.get(WORKLOADS, name=name, namespace=namespace)
-        if live is not None and belongs(live, obj):
-            await self._api.delete(WORKLOADS, name=name, namespace=namespace, uid=live["metadata"]["uid"])
+    async def let_go(self, obj: Object, seen: Observed) -> "LeavingTurn | None":
+        """The job is in no queue of Kueue any more: its Workload goes, with the quota that it holds. One that runs by
+        this quota is stopped before: it would run on GPUs that Kueue gives to others.
+
+        Returns:
+            The turn that stops it; None: Kueue has nothing of it any more.
+        """
+        live = await self._own(obj, seen)
+        if live is None:
+            return None
+        standing = standing_of(live)
+        by_kueue = standing.holds and (standing.admitted or standing.evicted or not seen.was_admitted)
+        if not seen.was_admitted:
+            self.gangs.withdraw(obj["metadata"]["uid"])  # it has taken places at its data as one of Kueue's
+        if by_kueue and (seen.was_admitted or not has_stopped(seen)):
+            return LeavingTurn(seen, queue=str(live["spec"].get("queueName") or ""))
+        if by_kueue:
+            await self._renew(seen)
+            await self._clear_placement(seen)
+        await self._delete(live)
+        return None
+
+    async def drop(self, obj: Object, seen: Observed) -> None:
+        """The operator does not follow Kueue any more: the Workload of the job goes, where the operator may still
+        delete it."""
+        try:
+            if (live := await self._own(obj, seen)) is not None:
+                await self._delete(live)
+        except (ForbiddenError, NotFoundError) as error:
+            _log.warning("%s; docs/how-to/kueue.md says how to delete what is left of Kueue", error)
+
+    async def _own(self, obj: Object, seen: Observed) -> Object | None:
+        """The Workload of the job as it is; None: there is none."""
+        name = own_workload.workload_name(seen.name)
+        live = await self._api.get(WORKLOADS, name=name, namespace=seen.namespace)
+        return live if live is not None and belongs(live, obj) else None
+
+    async def _delete(self, live: Object) -> None:
+        found = live["metadata"]
+        await self._api.delete(WORKLOADS, name=found["name"], namespace=found["namespace"], uid=found["uid"])
+
+    async def _clear_placement(self, seen: Observed) -> None:
+        """Take from the templates of suspended Jobs what Kueue has given them: its flavors and gates are for it."""
+        for role in seen.jobs:
+            name = names.role_job_name(job=seen.name, role=role)
+            job = await self._api.get(JOBS, name=name, namespace=seen.namespace)
+            if job is None:
+                continue
+            given = seen.spec.by_role()[role].template
+            change = template_changes(
+                job["spec"]["template"], given=given, place=PodSetPlacement(node_labels={})
+            )
+            if change:
+                await self._api.merge(
+                    JOBS, name=name, namespace=seen.namespace, patch={"spec": {"template": change}}
+                )
 
     async def _workload(
-        self, obj: Object, seen: Observed, *, is_ready: bool, preferred: list[Object] | None
+        self,
+        obj: Object,
+        seen: Observed,
+        live: Object | None,
+        *,
+        is_ready: bool,
+        preferred: list[Object] | None,
     ) -> tuple[Object | None, bool]:
         """The job's Workload, made or brought up to date, and whether it holds quota for other pods than the job asks
         for, which must not start with it; None where there is no Kueue.
@@ -107,6 +165,7 @@ class KueueAdmitter:
         Args:
             obj: the job.
             seen: the same.
+            live: the Workload as it is.
             is_ready: whether its data lets it start, and has a place for it.
             preferred: terms of preferred node affinity of its pods; None: not in mode Affinity.
 
@@ -114,7 +173,6 @@ class KueueAdmitter:
             ForeignObjectError: an object of another owner has its name.
         """
         name, namespace = own_workload.workload_name(seen.name), seen.namespace
-        live = await self._api.get(WORKLOADS, name=name, namespace=namespace)
         # A job that runs keeps what it has, whatever becomes of its data.
         gated = not is_ready and not seen.was_admitted
         made = own_workload.workload_of(
@@ -202,9 +260,8 @@ class KueueAdmitter:
 
     async def end(self, obj: Object, seen: Observed) -> None:
         """See `Admitter`: its quota is free."""
-        name, namespace = own_workload.workload_name(seen.name), seen.namespace
-        live = await self._api.get(WORKLOADS, name=name, namespace=namespace)
-        if live is None or not belongs(live, obj) or workload_standing.standing_of(live).finished:
+        live = await self._own(obj, seen)
+        if live is None or workload_standing.standing_of(live).finished:
             return
         how = (True, seen.known.state or "Succeeded", seen.known.message)
         done = workload_standing.with_conditions(
@@ -280,6 +337,41 @@ def has_stopped(seen: Observed) -> bool:
     return not any(pod.phase in {"Pending", "Running"} for pod in seen.pods) and all(
         job.finished or (job.suspended and not job.active) for job in seen.jobs.values() if job.exists
     )
+
+
+def _deciding_queue(obj: Object, live: Object | None) -> str:
+    """The LocalQueue that decides about a job: as long as its Workload holds quota, the one that it has this from."""
+    queue = local_queue(obj, kueue=True)
+    if live is not None and belongs(live, obj) and standing_of(live).holds:
+        return str(live["spec"].get("queueName") or queue)
+    return queue
+
+
+class LeavingTurn:
+    """A pass over a job that has lost its queue's label while it holds quota: it stops; see `Turn`."""
+
+    def __init__(self, seen: Observed, *, queue: str) -> None:
+        self.seen: Final = seen
+        self._queue: Final = queue
+
+    def decide(self, *, now: str, over: bool) -> Decision | None:
+        """See `Turn`."""
+        data = decisions.data(self.seen, now=now)
+        decision = decisions.decision_of(seen=self.seen, data=data)
+        if not self.seen.spec.run_policy.suspend and not over:
+            decision = decisions.taken_back(admission=workload_standing.leaves(self._queue), data=data)
+        return replace(decision, queue=self._queue)
+
+    async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
+        """See `Turn`."""
+        return {}
+
+    async def applied(self, *, runs: bool) -> None:
+        """See `Turn`: the end of its pods wakes the job."""
+
+    def due(self, *, now: str) -> float | None:
+        """See `Turn`."""
+        return None
 
 
 class KueueTurn:

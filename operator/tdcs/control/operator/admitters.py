@@ -33,8 +33,11 @@ class Admitters:
     async def turn(self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None) -> Turn:
         """See `Admitter`."""
         admitter = self._of(obj)
-        if admitter is self._own and self._kueue and seen.known.queue_name:
-            await self._by_kueue.let_go(obj, seen)
+        if admitter is self._own and seen.known.queue_name:
+            if not self._kueue:
+                await self._by_kueue.drop(obj, seen)
+            elif (leaving := await self._by_kueue.let_go(obj, seen)) is not None:
+                return leaving
         if admitter is not self._own:
             await self._own.end(obj, seen)
         return await admitter.turn(obj, seen, now=now, preferred=preferred)
@@ -47,4 +50,6 @@ class Admitters:
         """See `Admitter`: of the one that decided about the job last."""
         if self._kueue and (seen.known.queue_name or local_queue(obj, kueue=True)):
             await self._by_kueue.end(obj, seen)
+        elif seen.known.queue_name:
+            await self._by_kueue.drop(obj, seen)
         await self._own.end(obj, seen)

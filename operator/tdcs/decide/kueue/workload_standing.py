@@ -92,6 +92,15 @@ def admission_of(standing: QueueStanding, *, queue: str) -> Admission:
     return Admission(admitted=False, data_ready=True, reason=Reason.IN_KUEUE, message=text)
 
 
+def leaves(queue: str) -> Admission:
+    """The answer for a job that lost its queue's label while it holds quota."""
+    text = (
+        f"it has lost the label {KUEUE_QUEUE}, by which it had quota of LocalQueue {queue}: it is stopped, gives this "
+        "quota back, and then waits in the operator's own queue"
+    )
+    return Admission(admitted=False, data_ready=True, reason=Reason.IN_KUEUE, message=text)
+
+
 def quota_returned(workload: Object, *, now: str) -> Object:
     """The status of an evicted Workload once none of its pods runs any more: what it held is free."""
     found = {each.get("type"): each for each in (workload.get("status") or {}).get("conditions") or ()}

@@ -64,3 +64,19 @@ def test_only_with_kueue_the_policies_let_the_operator_create_preloads(helm: Hel
         f"r.apiVersion.startsWith('{WORKLOADS.group}/') && r.kind == '{WORKLOADS.kind}'))"
     )
     assert message.endswith("but Preloads that Workloads of Kueue own")
+
+
+def test_only_with_kueue_and_policies_a_running_job_cannot_leave_its_queue(
+    helm: Helm, default: Rendered
+) -> None:
+    def policies(rendered: Rendered) -> set[str]:
+        return {each["metadata"]["name"] for each in rendered.all("ValidatingAdmissionPolicy")}
+
+    name = "tdcs-queue-labels"
+    asked = {"kueue.enabled": "true"}
+    assert name not in policies(default)
+    assert name not in policies(helm.template({**asked, "admissionPolicies.enabled": "false"}))
+    rendered = helm.template(asked)
+    assert name in policies(rendered)
+    binding = rendered.one("ValidatingAdmissionPolicyBinding", name)
+    assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}

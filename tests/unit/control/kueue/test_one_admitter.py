@@ -7,9 +7,19 @@ import pytest
 from tests.unit.control.builders import dataset, dataset_object
 from tests.unit.control.jobs import Jobs
 from tests.unit.control.kueue.test_kueue_jobs import GATE, QUEUE, Kueue, suspended
+from tests.unit.kube.fake import error
 
 from tdcs.control.kueue import own_workload
-from tdcs.model.kube_resources import DATASETS, TRAINING_JOBS, WORKLOADS
+from tdcs.kube.errors import ForbiddenError
+from tdcs.model.kube_resources import (
+    DATASETS,
+    NODES,
+    PODS,
+    RESOURCE_FLAVORS,
+    TRAINING_JOBS,
+    WORKLOADS,
+    Resource,
+)
 
 QUEUE_LABEL = next(iter(QUEUE))
 READS = [{"name": "pictures", "mountPath": "/data"}]
@@ -117,16 +127,124 @@ async def test_a_workload_that_was_deactivated_before_its_job_was_suspended_stay
         assert kueue.workload()["spec"]["active"] is False
 
 
-async def test_a_job_that_loses_its_queues_label_gives_its_quota_back_and_runs_on() -> None:
-    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
-        kueue = await waiting_in_kueue(jobs)
-        await kueue.admit()
+async def running_by_quota(jobs: Jobs, name: str = "train", **spec: Any) -> Kueue:
+    kueue = await waiting_in_kueue(jobs, name, **spec)
+    await kueue.admit(name)
+    await jobs.until(lambda: jobs.bound(name) == 2)
+    await jobs.run(name)
+    await jobs.until_state("Running", name)
+    return kueue
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_job_that_loses_its_queues_label_stops_before_its_quota_is_free_and_queues_in_the_own_queue(
+    restarted: bool,
+) -> None:
+    async with Jobs(gpus={"a": 2}, kueue=True) as jobs:
+        kueue = await running_by_quota(jobs)
+        # The garbage of its pods stays for a while: a pod that ends slowly has its GPU until then.
+        await label(jobs, None)
+        await jobs.until(lambda: suspended(jobs), play=False)
+        await jobs.until(lambda: jobs.condition("Admitted").get("status") == "False", play=False)
+        assert kueue.there()
+        assert jobs.bound("train") == 2
+        assert jobs.status()["queueName"] == "gpu"
+        assert "it has lost the label kueue.x-k8s.io/queue-name" in jobs.status()["message"]
+        if restarted:
+            await jobs.stop()
+            await jobs.start()
+        await jobs.stranger("other", node="a", gpus=2)  # as soon as there is room somebody takes it
+        await jobs.until(lambda: not kueue.there())
+        await jobs.until(lambda: "queueName" not in jobs.status())
+        await settle(jobs, 0.3)
+        assert jobs.condition("Admitted")["reason"] == "NotEnoughRoom"
+        assert not jobs.pods("train")
+        await jobs.server.delete(PODS, name="other", namespace="else")
         await jobs.until(lambda: jobs.bound("train") == 2)
-        await jobs.run()
-        await jobs.until_state("Running")
+        assert jobs.condition("Admitted")["reason"] == "AllPodsFit"
+
+
+async def test_a_job_that_leaves_kueue_takes_nothing_along_of_its_flavor_and_topology() -> None:
+    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
+        jobs.server.store(RESOURCE_FLAVORS)["", "old"] = {
+            "metadata": {"name": "old"},
+            "spec": {"nodeLabels": {"old": "yes"}, "tolerations": [{"key": "old", "operator": "Exists"}]},
+        }
+        for node in jobs.server.store(NODES).values():
+            node["metadata"]["labels"]["old"] = "yes"
+        kueue = await waiting_in_kueue(jobs)
+        await kueue.admit(flavor="old", topology={"levels": ["rack"], "slices": []})
+        await jobs.until(lambda: not suspended(jobs))
+        assert jobs.job("train-worker")["spec"]["template"]["spec"]["nodeSelector"] == {"old": "yes"}
         await label(jobs, None)
         await jobs.until(lambda: not kueue.there())
-        assert not suspended(jobs)
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        pod = jobs.job("train-worker")["spec"]["template"]["spec"]
+        assert not pod.get("nodeSelector")
+        assert not pod.get("tolerations")
+        assert not pod.get("schedulingGates")
+
+
+async def test_a_running_job_that_gets_another_queues_label_stays_with_the_queue_that_has_admitted_it() -> (
+    None
+):
+    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
+        kueue = await running_by_quota(jobs)
+        await label(jobs, "other")
+        await settle(jobs, 0.3)
+        assert kueue.workload()["spec"]["queueName"] == "gpu"
+        assert jobs.status()["queueName"] == "gpu"
+        assert "from LocalQueue gpu" in jobs.condition("Admitted")["message"]
+        # With the next admission it goes there.
+        await kueue.evict()
+        await jobs.until(lambda: kueue.workload()["spec"]["queueName"] == "other")
+        await jobs.until(lambda: jobs.status()["queueName"] == "other")
+
+
+async def test_a_job_that_lost_its_label_and_is_suspended_meanwhile_is_suspended() -> None:
+    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
+        kueue = await running_by_quota(jobs)
+        await jobs.stop()
+        await jobs.change(runPolicy={"suspend": True})
+        await label(jobs, None)
+        await jobs.start()
+        await jobs.until(lambda: not kueue.there())
+        await jobs.until_state("Suspended")
+        assert not jobs.pods("train")
+
+
+@pytest.mark.parametrize("ends", ["before", "after"])
+async def test_an_operator_that_follows_kueue_no_more_leaves_no_quota_behind(ends: str) -> None:
+    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
+        kueue = await running_by_quota(jobs)
+        await jobs.stop()
+        jobs._kueue = False
+        if ends == "before":
+            for pod in jobs.pods("train"):
+                await jobs.end(pod)
+            await jobs.play()
+        await jobs.start()
+        await jobs.until(lambda: not kueue.there())
+        assert not suspended(jobs)  # the own queue counts it as one that runs
+        for pod in jobs.pods("train") if ends == "after" else ():
+            await jobs.end(pod)
+        await jobs.until_state("Succeeded")
+        await jobs.until(lambda: "queueName" not in jobs.status())
+
+
+async def test_an_operator_that_follows_kueue_no_more_and_has_no_right_on_workloads_goes_on() -> None:
+    async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
+        await running_by_quota(jobs)
+        await jobs.stop()
+        jobs._kueue = False
+
+        def refuse(verb: str, resource: Resource) -> None:
+            if resource is WORKLOADS:
+                raise error(ForbiddenError)
+
+        jobs.server.refuse = refuse
+        await jobs.start()
+        await jobs.until(lambda: "queueName" not in jobs.status())
         for pod in jobs.pods("train"):
             await jobs.end(pod)
         await jobs.until_state("Succeeded")
