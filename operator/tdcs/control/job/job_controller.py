@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -76,10 +76,27 @@ class _End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Hold:
+    """No Job is made and no pod begins: those of an earlier try are still there, or the restart has a pause before it.
+    What takes its place from the job, or stops it, does so at once.
+
+    Attributes:
+        again: seconds until it is looked again.
+        restart: what the pause is before; None when earlier Jobs are waited for.
+        going: the roles of these Jobs.
+    """
+
+    again: float
+    restart: JobRestart | None = None
+    going: Collection[Role] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Acted:
     """What a pass has done for a job that has not ended before.
 
     Attributes:
+        hold: what its Jobs wait for; None: nothing.
         workers_made: how many workers its Job makes.
         look_at_pods: seconds until events may say more of its pods; None when nothing is awaited.
     """
@@ -92,6 +109,7 @@ class _Acted:
     workers_made: int
     look_at_pods: float | None
     now: str
+    hold: _Hold | None
 
 
 class TrainingJobController:
@@ -130,9 +148,10 @@ class TrainingJobController:
         self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
         if seen.ended:
             return await self._clean_up(obj, seen, live)
-        if (end := await self._before_its_turn(obj, seen, live)) is not None:
-            return end.again
-        acted = await self._act(obj, seen, live)
+        before = await self._before_its_turn(obj, seen, live)
+        if isinstance(before, _End):
+            return before.again
+        acted = await self._act(obj, seen, live, hold=before)
         return acted.again if isinstance(acted, _End) else await self._finish(acted)
 
     async def _open(self, key: WorkKey) -> "tuple[Object, TrainingJob] | _End":
@@ -179,21 +198,20 @@ class TrainingJobController:
 
     async def _before_its_turn(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
-    ) -> "_End | None":
-        """What comes before a job is given its turn, and ends the pass; None when nothing does: it has ended before a
-        backup, Jobs of earlier tries end, all pods are restarted, or it asks for what cannot be made."""
+    ) -> "_End | _Hold | None":
+        """What comes before a job is given its turn, and ends the pass: it has ended before a backup, all pods are
+        restarted, or it asks for what cannot be made; or what its Jobs wait for. None when there is neither."""
         if (end := earlier_end(obj, seen.known)) is not None:
             await self._publish(obj, *ended_before(end, seen.known, now=self._context.now()))
             return _End(0.0)
         try:
-            if await self._restarts.end_earlier(seen, live):
-                return _End(EARLIER_JOBS_CHECK)
+            if going := await self._restarts.end_earlier(seen, live):
+                return _Hold(again=EARLIER_JOBS_CHECK, going=going)
         except UnavailableError as error:
             return await self._held_up(obj, seen, error)
         if (restart := restart_of(seen)) is not None:
             if (pause := restart_pause(seen, restart, now=self._context.now())) > 0:
-                await self._pause_restart(obj, seen, restart)
-                return _End(pause)
+                return _Hold(again=pause, restart=restart)
             await self._restart(obj, seen, restart)
             return _End(0.0)
         refusal = ""
@@ -210,17 +228,27 @@ class TrainingJobController:
             )
         return None
 
-    async def _act(self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]) -> "_Acted | _End":
+    async def _act(
+        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None], *, hold: _Hold | None
+    ) -> "_Acted | _End":
         """Have the Jobs made, ask the admitter whether they may run, and let them run or stop by its decision."""
         try:
-            own = await self._children.ensure(obj, seen, live)
+            if hold is None:
+                own = await self._children.ensure(obj, seen, live)
+            else:
+                # Those that go are nobody's business any more: they may be gone at any moment.
+                jobs = {role: job for role, job in seen.jobs.items() if role not in hold.going}
+                seen = replace(seen, jobs=jobs)
+                own = {role: found for role, found in live.items() if found is not None and role in jobs}
             seen = await self._with_claims(seen)
             seen, look_at_pods = await self._pod_events.complete(seen, namespace=seen.namespace)
             now = self._context.now()
             turn = await self._admitter.turn(obj, seen, now=now, preferred=self._children.preferred(seen, {}))
             seen = turn.seen
-            outcome = decisions.outcome(seen, now=now)
+            outcome = decisions.outcome(seen, now=now) if hold is None else None
             decision = turn.decide(now=now, over=outcome is not None)
+            if hold is not None and (decision is None or decision.admitted):
+                return await self._keep_holding(obj, seen, turn, hold)
             if decision is None:
                 return _End()  # its admitter has not looked at it yet, and wakes it when it has
             decision = replace(
@@ -252,7 +280,16 @@ class TrainingJobController:
             workers_made=_made(own.get("Worker", {})),
             look_at_pods=look_at_pods,
             now=now,
+            hold=hold,
         )
+
+    async def _keep_holding(self, obj: Object, seen: Observed, turn: Turn, hold: _Hold) -> _End:
+        """Nothing takes the job's place: it waits until its Jobs may be made. One that is admitted only now is told so
+        then."""
+        if hold.restart is not None:
+            await self._pause_restart(obj, seen, hold.restart)
+        await turn.applied(runs=False)
+        return _End(_soonest(hold.again, turn.due(now=self._context.now())))
 
     async def _finish(self, acted: "_Acted") -> float | None:
         """Report what was done; gives the seconds until the next pass."""
@@ -269,6 +306,7 @@ class TrainingJobController:
         return _soonest(
             acted.look_at_pods,
             held or None,
+            acted.hold.again if acted.hold is not None else None,
             LOOK_SECONDS if grows else None,
             data_meetings.due(decision.meetings, now=now),
             acted.turn.due(now=now),

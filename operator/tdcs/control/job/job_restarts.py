@@ -27,20 +27,21 @@ class JobRestarts:
     def __init__(self, *, context: Context) -> None:
         self._context = context
 
-    async def end_earlier(self, seen: Observed, live: Mapping[Role, Object | None]) -> bool:
+    async def end_earlier(self, seen: Observed, live: Mapping[Role, Object | None]) -> set[Role]:
         """Delete the Jobs that were made before the last restart, and those of a job that waits and asks for something
-        else now; whether one of them is still there.
+        else now; gives the roles of which one of them, or one that somebody else deleted, is still there.
 
         A Job goes when its pods have: the new ones have their names, and are found by their peers by these.
         """
-        attempt, waits = seen.known.restarts or 0, False
+        attempt, waits = seen.known.restarts or 0, set[Role]()
         for role, job in seen.jobs.items():
             found = live.get(role)
             if not job.exists or found is None or job.attempt is None:
                 continue
-            if job.attempt >= attempt and not _is_outdated(seen, role):
+            if job.attempt >= attempt and not _is_outdated(seen, role) and (job.complete or not job.going):
                 continue
-            waits, metadata = True, found["metadata"]
+            waits.add(role)
+            metadata = found["metadata"]
             if not job.going:
                 await self._context.api.delete(
                     JOBS,
