@@ -30,7 +30,7 @@ from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
 from tdcs.control.job.status_pace import PROGRESS, StatusPace
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
-from tdcs.decide.job import job_restart, role_order
+from tdcs.decide.job import job_restart, node_failures, role_order
 from tdcs.decide.job.ended_mark import (
     earlier_end,
     ended_before,
@@ -44,7 +44,7 @@ from tdcs.decide.job.job_headline import running
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.job_restart import JobRestart, restart_of, restart_pause
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
-from tdcs.decide.job.node_failures import avoiding
+from tdcs.decide.job.node_failures import AVOIDED_NODES_NEEDED, avoiding
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.template_mounts import mount_problem
 from tdcs.decide.kueue.pod_set_updates import PodSetConflictError
@@ -214,6 +214,9 @@ class TrainingJobController:
                 return _Hold(again=pause, restart=restart)
             await self._restart(obj, seen, restart)
             return _End(0.0)
+        if self._restarts.needs_avoided(seen):
+            await self._give_up_avoiding(obj, seen)
+            return _End(0.0)
         refusal = ""
         if not seen.was_admitted:
             too_large = too_long(job=seen.name, namespace=seen.namespace, spec=seen.spec)
@@ -253,6 +256,7 @@ class TrainingJobController:
                 return _End()  # its admitter has not looked at it yet, and wakes it when it has
             decision = replace(
                 decision,
+                message=f"{decision.message}{node_failures.left_out(seen, decision.reason)}",
                 meetings=self._meetings.of(obj, seen, decision, now=now),
                 considered=considered_nodes.after(seen, decision, stores=self._context.stores, now=now),
             )
@@ -365,6 +369,17 @@ class TrainingJobController:
             await self._context.recorder.record(
                 about=obj, reason=POD_FAILED, message=restart.message, type_="Warning"
             )
+
+    async def _give_up_avoiding(self, obj: Object, seen: Observed) -> None:
+        """Let a job that queues run on the nodes that it avoids, as it has room nowhere else: the next passes make its
+        Jobs anew."""
+        await self._context.recorder.record(
+            about=obj,
+            reason=AVOIDED_NODES_NEEDED,
+            message=node_failures.needed(seen.known.avoided_nodes),
+            type_="Warning",
+        )
+        await self._publish(obj, seen.known.model_copy(update={"avoided_nodes": []}), [])
 
     def _settled(self, key: WorkKey) -> _End | None:
         """The end of the pass over a job that has ended, and for which nothing is left to do until it is deleted. A

@@ -59,6 +59,12 @@ class JobRestarts:
             failures, used=len(used), fits_without=lambda nodes: self._fits_without(seen, nodes)
         )
 
+    def needs_avoided(self, seen: Observed) -> bool:
+        """Whether a job that queues has no room any more but on nodes that it avoids: the others are gone, say."""
+        avoided = seen.known.avoided_nodes
+        queues = not seen.was_admitted and not seen.spec.run_policy.suspend
+        return queues and bool(avoided) and not self._fits_without(seen, avoided)
+
     def _fits_without(self, seen: Observed, nodes: Collection[str]) -> bool:
         """Whether all pods of a job would fit on other nodes than these, beside pods of nobody's job."""
         stores = self._context.stores

@@ -9,9 +9,14 @@ from typing import Any
 
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import NODE_FAILURES_LIMIT, NodeFailures
+from tdcs.decide.job.observed_job import Observed
+from tdcs.decide.queue.pod_admission import Reason
 
 REPEATEDLY = 2
 """Failures of a job on a node after which its pods avoid it."""
+
+AVOIDED_NODES_NEEDED = "AvoidedNodesNeeded"
+"""Reason of the event that a job runs on nodes again which it avoided."""
 
 SHARE = 4
 """One of so many of a job's nodes may be avoided, but at least one: where more fail it, it is the program."""
@@ -40,6 +45,28 @@ def avoided_nodes(
     if not blamed or len(blamed) > max(used // SHARE, 1) or not fits_without(blamed):
         return []
     return blamed
+
+
+def needed(nodes: Sequence[str]) -> str:
+    """That a job does not avoid these nodes any more, and what to do."""
+    those = _named(nodes)
+    return (
+        f"the job has no room without {those}, where it failed repeatedly (status.nodeFailures), so it avoids "
+        f"{'it' if len(nodes) == 1 else 'them'} no longer: examine {those}, or add nodes that the job may use"
+    )
+
+
+def left_out(seen: Observed, reason: Reason) -> str:
+    """What to add to the word that a job waits for room: which nodes do not count, and what to do."""
+    nodes = seen.known.avoided_nodes
+    if not nodes or reason not in {Reason.NO_ROOM, Reason.NEVER, Reason.NO_MATCH}:
+        return ""
+    why = "where the job failed repeatedly (status.nodeFailures)"
+    return f"; without {_named(nodes)}, {why}: it waits for the other nodes"
+
+
+def _named(nodes: Sequence[str]) -> str:
+    return f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
 
 
 def avoiding(spec: TrainingJobSpec, nodes: Collection[str]) -> TrainingJobSpec:
