@@ -302,6 +302,19 @@ def _has_path(root: str, owner: str, name: str) -> str:
     return f"has({root}.{owner}.{name})"
 
 
+_ENDS_BY = f"({_ADMITTED} && has(oldSelf.status.queue) && has(oldSelf.status.queue.endsBy))"
+"""CEL: the job runs on nodes that are set aside for another one, as it is over before that can use them."""
+
+_DEADLINE = "spec.runPolicy.activeDeadlineSeconds"
+
+KEPT_DEADLINE = rule(
+    f"!{_ENDS_BY} || !has(oldSelf.{_DEADLINE}) || "
+    f"(has(self.{_DEADLINE}) && self.{_DEADLINE} <= oldSelf.{_DEADLINE})",
+    "cannot be raised or removed: the job runs on nodes that are set aside for another job, because it ends in time "
+    "(status.queue.endsBy); suspend it first (spec.runPolicy.suspend), and it waits for a turn that needs no end",
+    field=f".{_DEADLINE}",
+)
+
 WHILE_WAITING = (
     _while_waiting("workers", unless="has(self.spec.elastic)"),
     _while_waiting("replicaSpecs"),
@@ -310,6 +323,7 @@ WHILE_WAITING = (
     _while_waiting("scheduling.priorityClassName", optional=True),
     _while_waiting("runPolicy.failurePolicy.restart", optional=True),
     _while_waiting("runPolicy.failurePolicy.onExitCodes", optional=True),
+    KEPT_DEADLINE,
 )
 """What may change of a job that waits or is suspended: its children are then made anew. It keeps its age."""
 

@@ -248,6 +248,9 @@ class QueueRecord(StatusModel):
     """The nodes that it asks for; the condition NodesRequested says what came of it."""
     data_wait: DataWait | None = None
     """Its wait for room on the nodes of its data, until it runs; copies[].meeting says what came of it."""
+    ends_by: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When its pods are ended at the latest, restarts included: it was let onto nodes set aside for another job because
+    its runPolicy.activeDeadlineSeconds showed that it ends in time. That cannot be raised meanwhile."""
 
 
 class TrainingJobStatus(StatusModel):

@@ -85,6 +85,41 @@ def test_what_a_waiting_job_may_change_an_admitted_one_may_not(
     installed.patch("TrainingJob", name, patch, namespace=namespace)
 
 
+def test_a_job_that_has_promised_its_end_cannot_raise_its_deadline(installed: Kube, namespace: str) -> None:
+    wanted = training_job(namespace=namespace)
+    wanted["spec"]["runPolicy"] = {"activeDeadlineSeconds": 60}
+    made = installed.create(wanted)
+    name, moment = made["metadata"]["name"], "2026-01-01T00:00:00Z"
+    entered = {
+        "type": "Admitted",
+        "status": "True",
+        "reason": "AllPodsFit",
+        "message": "",
+        "lastTransitionTime": moment,
+    }
+
+    def status(**queue: str) -> None:
+        said = {"status": {"conditions": [entered], "queue": queue}}
+        installed.patch("TrainingJob", name, said, namespace=namespace, subresource="status")
+
+    def ask(deadline: int | None) -> None:
+        patch = {"spec": {"runPolicy": {"activeDeadlineSeconds": deadline}}}
+        installed.patch("TrainingJob", name, patch, namespace=namespace)
+
+    status(lack="none")
+    ask(90)
+    status(endsBy=moment)
+    for longer in (91, None):
+        with pytest.raises(
+            KubeRequestError, match="the job runs on nodes that are set aside for another job"
+        ):
+            ask(longer)
+    ask(30)
+    entered["status"] = "False"
+    status(endsBy=moment)
+    ask(10_000)
+
+
 @pytest.mark.parametrize(("kind", "path", "value", "sentence"), FROZEN)
 def test_what_children_are_made_from_cannot_be_changed(
     installed: Kube, namespace: str, kind: str, path: str, value: Any, sentence: str

@@ -130,6 +130,7 @@ class _Pass:
         self._limited: dict[str, dict[PlaceRequest, list[QueuedJob]]] = {}
         self._admitted: list[QueuedJob] = []
         self._workers: dict[str, int] = {}
+        self._promised: set[str] = set()
         self._leave: dict[str, NodesToLeave] = {}
         self._running = running
         self._occupants = occupants
@@ -175,6 +176,7 @@ class _Pass:
             waiting=waiting,
             admitted=tuple(self._admitted),
             workers=self._workers,
+            promised=frozenset(self._promised),
             room=self._room,
             capacity=self._nodes.capacity,
             passed={
@@ -207,8 +209,9 @@ class _Pass:
             self._preempt(job)
             return
         job = self._with_shortage(job)
-        urgent = holder is not None and (self._goes_before(job, holder) or self._ends_in_time(job, holder))
-        off_aside = holder is not None and not urgent
+        urgent = holder is not None and self._goes_before(job, holder)
+        in_time = holder is not None and not urgent and self._ends_in_time(job, holder)
+        off_aside = holder is not None and not (urgent or in_time)
         if job.ready and job.runs and self._fits(job, off_aside=off_aside):
             self._grow(job, off_aside=off_aside)
             return
@@ -333,10 +336,14 @@ class _Pass:
         key = (job.demand_key, off_aside)
         if not self._fitted.get(key, True):
             return False
+        by_time = not (off_aside or urgent) and self._aside_rows is not None
         nodes_left = self._nodes_left = self._nodes_left or self._follow_nodes()
         changed = self._room.take(job.groups, scarce=job.scarce, but=self._aside_rows)
         if changed is None and not off_aside and self._aside_rows is not None:
             changed = self._room.take(job.groups, scarce=job.scarce)
+            if changed is not None and by_time:
+                self._promised.add(job.uid)
+                urgent = True  # its pods may go there
         if changed is None:
             self._fitted[key] = False
             return False

@@ -1,11 +1,13 @@
 """All that the own queue knows of one job: what it has decided about it, and what it has counted.
 
 There is one such value for each job. The pass that decides replaces it, the job's next status says it, and a new
-operator reads it there (`known_turn`): nothing else about a job is remembered anywhere.
+operator reads it there (`known_turn`). Beside it memory has only what may be forgotten: since when a gang that was
+admitted is short of places (`Requeues`), so that it waits once more for its whole patience, and which of the elastic
+ones are held back from growing (`GrowthHold`).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -30,6 +32,9 @@ TOLD_PASSES = 8
 
 LONGEST_PAUSE = 1800.0
 """Seconds that a job pauses at most before it is tried again, or asks for nodes again."""
+
+START_SECONDS = 30
+"""Seconds from the admission of a job until its Jobs are started, at most, for one that has promised its end."""
 
 OTHER_WAYS: Mapping[Way, Literal["Near", "Grow", "Remote"]] = {
     Way.NEAR: "Near",
@@ -67,6 +72,8 @@ class JobTurn:
         nodes_tries: how often nothing came of that since it last ran.
         nodes_reason, nodes_message: why nothing came of it last; until it asks again.
         data_wait: its wait for a place at its data, if it began one since it last ran; it begins none besides.
+        ends_by: when its pods are ended at the latest, restarts included, as it was let onto nodes set aside for
+            another job (RFC 3339); empty: it has made no such promise. Until it gives its room back.
         nodes_until: when it asks again, in seconds of the operator's clock; `nodes_next`: as a time of the API.
     """
 
@@ -96,6 +103,7 @@ class JobTurn:
     nodes_reason: str = ""
     nodes_message: str = ""
     data_wait: DataWait | None = None
+    ends_by: str = ""
 
     @property
     def awaits_nodes(self) -> bool:
@@ -115,6 +123,7 @@ class JobTurn:
             yields="",
             nodes_since="",
             nodes_came="",
+            ends_by="",
         )
 
     def is_news(self, after: "JobTurn", *, max_passes: int) -> bool:
@@ -150,6 +159,7 @@ def record_of(turn: JobTurn) -> QueueRecord | None:
         set_aside=SetAside(nodes=nodes, since=turn.aside_since) if turn.aside_since else None,
         nodes_asked=_nodes_asked(turn),
         data_wait=turn.data_wait,
+        ends_by=turn.ends_by or None,
     )
     return None if found == QueueRecord() else found
 
@@ -205,7 +215,29 @@ def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
         nodes_until=clock + rest if ask_again else 0.0,
         nodes_next=ask_again,
         data_wait=_data_wait(record.get("dataWait")),
+        ends_by=_time(record.get("endsBy")),
     )
+
+
+def ends_by(*, now: str, deadline: int) -> str:
+    """When a job ends that begins now, and was let onto nodes that are set aside as it ends in time."""
+    return time_after(now, seconds=START_SECONDS + deadline)
+
+
+def kept_deadline(deadline: int | None, *, ends_by: str, starts: Iterable[str], now: str) -> int | None:
+    """The activeDeadlineSeconds that the Jobs of a job get: what it asks for, and no longer than it has promised. So
+    restarts, each of which begins the time of a Job anew, and a deadline that is raised give it no more.
+
+    Args:
+        deadline: what it asks for.
+        ends_by: what it has promised; empty: nothing.
+        starts: when those of its Jobs were started that have been.
+        now: the time.
+    """
+    if not ends_by:
+        return deadline
+    left = max(math.floor(seconds_between(max(starts, default=now), ends_by)), 1)
+    return left if deadline is None else min(deadline, left)
 
 
 def data_wait_of(choice: WaitChoice, *, now: str) -> DataWait:

@@ -18,6 +18,7 @@ class Schedule:
         waiting: the jobs that still wait, first first; elastic ones that wait for more workers among them.
         admitted: the jobs that may start, in this order; each found room beside those before it.
         workers: by uid, how many workers an elastic job may have that was admitted or grows now.
+        promised: the uids of those of them that use nodes which are set aside for another job, as they end in time.
         room: what each node has left for those that wait; None: there are no nodes.
         capacity: what each node has when it is empty.
         passed: by uid, how many were admitted before a job that stood before them.
@@ -39,6 +40,7 @@ class Schedule:
     waiting: tuple[QueuedJob, ...] = ()
     admitted: tuple[QueuedJob, ...] = ()
     workers: Mapping[str, int] = field(default_factory=dict)
+    promised: frozenset[str] = frozenset()
     room: RoomTable | None = None
     capacity: Mapping[str, Amounts] = field(default_factory=dict)
     passed: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,9 @@
 """The queue of the whole cluster: admits every job that fits, and remembers which until the API server says so.
 
 Everything it decides from is observed anew each time: which jobs wait, which were admitted and how often a job was
-passed is in the jobs' own statuses, so a restart loses nothing.
+passed is in the jobs' own statuses. A restart loses what the last pass has admitted that no status says yet, and
+decides that anew; since when gangs are short of places, so that they wait for their whole patience again; and which
+nodes pods leave to larger ones.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from tdcs.control.job.queue.queue_passes import QueuePasses
 from tdcs.control.job.queue.turns import Turns
 from tdcs.control.operator_metrics import OperatorMetrics
 from tdcs.decide.queue import copy_places, node_requests
-from tdcs.decide.queue.job_turn import data_wait_of
+from tdcs.decide.queue.job_turn import data_wait_of, ends_by
 from tdcs.decide.queue.node_requests import NodeProvisioning
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
 from tdcs.decide.queue.queue_schedule import Schedule
@@ -396,6 +398,7 @@ class GangQueue:
                     workers=found.workers.get(job.uid),
                     leave=found.leave.get(job.uid, {}),
                     asks=False,
+                    ends_by=self._end_of(job) if job.uid in found.promised else "",
                 )
                 self._wake(job.key, urgent=True)
         entered = {job.uid for job in found.admitted}
@@ -408,6 +411,13 @@ class GangQueue:
             asks = job.runs or self.turns.of(job.uid).asks
             if moved or (asks and job.uid not in before):
                 self._wake(job.key)
+
+    def _end_of(self, job: QueuedJob) -> str:
+        """When a job ends that begins now as its deadline shows that it ends in time; empty: it has none any more."""
+        obj = self._stores.training_jobs.get(job.key)
+        demand = self._demands.of(obj) if obj is not None else None
+        deadline = demand.spec.run_policy.active_deadline_seconds if demand is not None else None
+        return ends_by(now=self.turns.now(), deadline=deadline) if deadline is not None else ""
 
     def _ask_for_nodes(
         self,

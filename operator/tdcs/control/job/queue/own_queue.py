@@ -1,5 +1,6 @@
 """The own queue as the admitter of a TrainingJob."""
 
+from dataclasses import replace
 from typing import Final
 
 from tdcs.api import names
@@ -11,6 +12,7 @@ from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job.queue.own_turn import OwnTurn
 from tdcs.control.job.queue.provisioning_requests import ProvisioningRequests
 from tdcs.decide.job.observed_job import Observed
+from tdcs.decide.queue.job_turn import kept_deadline
 from tdcs.model.kube_objects import Object
 
 
@@ -29,7 +31,7 @@ class OwnQueue:
     async def turn(self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None) -> OwnTurn:
         """See `Admitter`."""
         self._gangs.turns.learn(obj["metadata"]["uid"], obj)
-        seen = self._places.sized(obj, seen)
+        seen = self._kept_to_its_end(self._places.sized(obj, seen), uid=obj["metadata"]["uid"], now=now)
         asked = is_true(seen.known.conditions, names.NODES_REQUESTED)
         follows = self._provisioning == "ProvisioningRequest" or (asked and self._provisioning == "Off")
         return OwnTurn(
@@ -40,6 +42,17 @@ class OwnQueue:
             copies=self._copies,
             nodes=await self._requests.follow(obj, seen) if follows else None,
         )
+
+    def _kept_to_its_end(self, seen: Observed, *, uid: str, now: str) -> Observed:
+        """A job that was let onto nodes that are set aside asks for no longer than it has promised."""
+        run = seen.spec.run_policy
+        starts = [job.start_time for job in seen.jobs.values() if job.start_time and not job.suspended]
+        promised = self._gangs.turns.of(uid).ends_by
+        deadline = kept_deadline(run.active_deadline_seconds, ends_by=promised, starts=starts, now=now)
+        if deadline == run.active_deadline_seconds:
+            return seen
+        run = run.model_copy(update={"active_deadline_seconds": deadline})
+        return replace(seen, spec=seen.spec.model_copy(update={"run_policy": run}))
 
     def withdraw(self, uid: str) -> None:
         """See `Admitter`."""

@@ -23,7 +23,7 @@ from tdcs.decide.queue.data_wait import DataOf, JobData, no_data
 from tdcs.decide.queue.fair_share import Shares
 from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.job_order import aged
-from tdcs.decide.queue.job_turn import JobTurn, bounded_wait
+from tdcs.decide.queue.job_turn import START_SECONDS, JobTurn, bounded_wait
 from tdcs.decide.queue.namespace_quota import Allowances, QuotaCharge
 from tdcs.decide.queue.node_requests import without_nodes_of_others
 from tdcs.decide.queue.occupants import Occupant, deleted_pods, ends_in, measured_in
@@ -308,7 +308,15 @@ class Collector:
             ),
         )
         entries.places.take(key, job.access)
-        started = entries.started.get(uid)
+        started, turn = entries.started.get(uid), self._turns.of(uid)
+        latest = ends_in(
+            started=started,
+            deadline=spec.run_policy.active_deadline_seconds,
+            grace=demand.grace,
+            now=entries.now,
+        )
+        if turn.ends_by:
+            latest = min(latest, max(seconds_between(self._turns.now(), turn.ends_by), 0.0) + demand.grace)
         entries.occupy(
             Occupant(
                 key=key,
@@ -319,7 +327,7 @@ class Collector:
                     demand, replicas=replicas, room=self._room, present=entries.placed.get(uid, {})
                 ),
                 started=entries.now if started is None else started,
-                leaves=bool(self._turns.of(uid).yields),
+                leaves=bool(turn.yields),
                 grace=demand.grace,
                 # One without a gang would have its pods made again at once.
                 may_yield=spec.scheduling.gang
@@ -328,12 +336,7 @@ class Collector:
                 and not self._is_kueues(obj)
                 and not (obj.get("status") or {}).get("queueName"),
                 reload_seconds=self._reload_seconds(obj),
-                ends_in=ends_in(
-                    started=started,
-                    deadline=spec.run_policy.active_deadline_seconds,
-                    grace=demand.grace,
-                    now=entries.now,
-                ),
+                ends_in=latest,
                 measured_in=measured_in(
                     started=started, ran=self._ran(key[0], demand), grace=demand.grace, now=entries.now
                 ),
@@ -374,7 +377,8 @@ class Collector:
             access=self.requests_of(obj),
             rank=spec.scheduling.rank,
             waited=max(entries.now - facts.waits_since, 0.0) if facts.waits_since is not None else 0.0,
-            lasts=ends_in(
+            lasts=START_SECONDS
+            + ends_in(
                 started=None, deadline=spec.run_policy.active_deadline_seconds, grace=demand.grace, now=0.0
             ),
             # One whose pods found no place in what others left ends nobody's work again before it has run.
