@@ -205,3 +205,55 @@ def test_pods_carry_what_a_check_of_their_queue_asks_for_also_after_it_was_suspe
         for pod in jobs.run_pods("train", count=4):
             assert pod["metadata"]["annotations"][CONSUME] == "train-2"
             assert "nodes" not in pod["metadata"]["labels"]
+
+
+def test_a_job_that_is_changed_while_a_check_is_pending_runs_by_quota_for_what_it_is_then(
+    jobs: JobWorld, unmade_queues: Queues, check: str
+) -> None:
+    queues = unmade_queues
+    with jobs.operator(kueue=True):
+        queued(jobs, "train", workers=1)
+        jobs.wait(lambda: queues.used() == 1)
+        jobs.change_job("train", workers=4)
+        jobs.wait(lambda: queues.used() == 4)
+        (assigned,) = queues.workload("train")["status"]["admission"]["podSetAssignments"]
+        assert assigned["count"] == 4
+        answer(jobs, queues, "train", check)
+        jobs.run_pods("train", count=4)
+        jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
+        assert queues.used() == 4
+
+
+def test_a_job_that_does_not_run_in_time_pauses_and_is_admitted_again_after_its_pause(
+    jobs: JobWorld, queues: Queues
+) -> None:
+    def state(count: int) -> bool:
+        found = (queues.workload("train").get("status") or {}).get("requeueState") or {}
+        return bool(found.get("count") == count and found.get("requeueAt"))
+
+    with jobs.operator(kueue=True):
+        queued(jobs, "train", workers=2, runPolicy={"startTimeoutSeconds": 1})
+        for count in (1, 2):
+            jobs.wait(lambda count=count: state(count) and not holds(queues.workload("train")))  # type: ignore[misc]
+            assert condition(queues.workload("train"), "Requeued") == "False"
+            jobs.wait(lambda: queues.used() == 0)
+            # Its pause is over.
+            over = {"status": {"requeueState": {"requeueAt": now()}}}
+            jobs.kube.patch(
+                "Workload", "trainingjob-train", over, namespace=jobs.namespace, subresource="status"
+            )
+        jobs.wait(lambda: state(3))
+        jobs.wait(lambda: "that has happened 3 times in a row" in jobs.status_of("train")["message"])
+
+
+def test_a_job_that_waits_gets_the_priority_of_another_class(jobs: JobWorld, queues: Queues) -> None:
+    with jobs.operator(kueue=True):
+        plain(jobs, "other", pods=8, gpus=1)
+        jobs.wait(lambda: queues.used() == QUOTA)
+        queued(jobs, "train", workers=2)
+        jobs.wait(lambda: jobs.status_of("train").get("reason") == "WaitsInKueue")
+        label = {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": queues.urgent}}}
+        jobs.kube.patch("TrainingJob", "train", label, namespace=jobs.namespace)
+        jobs.wait(lambda: queues.workload("train")["spec"]["priority"] == 1000)
+        # It comes before what is less urgent, which is preempted for it.
+        jobs.run_pods("train", count=2)

@@ -23,7 +23,7 @@ from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, world
 from tests.support.controlplane.audit import service_account
 from tests.support.controlplane.fixtures import TEST_LABEL
 from tests.support.ecosystem.kueue import KUEUE_API, kueue_definitions
-from tests.support.kube import Object, condition
+from tests.support.kube import KubeRequestError, Object, condition
 from tests.support.waiting import eventually
 
 __all__ = ["world"]
@@ -222,6 +222,11 @@ def preempted_and_admitted_again(world: World) -> None:
     assert template()["template"]["spec"]["nodeSelector"]["no"] == "node"
     selector = {"tdcs.io/training-job": "queued"}
     world.wait(lambda: len(kube.list("Pod", namespace=world.namespace, labels=selector)) == 2)
+    # It runs by the quota of this queue, and stays in it.
+    for other in (None, "other"):
+        change = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": other}}}
+        with pytest.raises(KubeRequestError, match="runs by the quota of LocalQueue gpu, and stays in it"):
+            kube.patch("TrainingJob", "queued", change, namespace=world.namespace)
     put_conditions(world, name, {"Evicted": "True"})
     world.wait(lambda: not is_true(world, name, "QuotaReserved"))
     assert template()["suspend"] is True

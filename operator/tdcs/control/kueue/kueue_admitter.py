@@ -27,7 +27,14 @@ from tdcs.decide.job.start_timeout import HeldUp, held_up
 from tdcs.decide.kueue import workload_standing
 from tdcs.decide.kueue.kueue_nodes import PodSetPlacement, pod_set_name, template_changes
 from tdcs.decide.kueue.pod_set_updates import PodSetConflictError, updates_of, with_update
-from tdcs.decide.kueue.workload_hold import place_free_status, place_hold_status, waits_for_place
+from tdcs.decide.kueue.workload_hold import (
+    change_free_status,
+    change_hold_status,
+    place_free_status,
+    place_hold_status,
+    waits_for_change,
+    waits_for_place,
+)
 from tdcs.decide.kueue.workload_standing import QueueStanding, local_queue, standing_of
 from tdcs.kube.apply import belongs, foreign
 from tdcs.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError
@@ -235,11 +242,14 @@ class KueueAdmitter:
         if not short and waits_for_place(workload):
             await self._write(workload, place_free_status(workload, now=now))
             return
+        if not outdated and waits_for_change(workload):
+            await self._write(workload, change_free_status(workload, now=now))
+            return
         if found.evicted or (outdated and found.holds):
             if not has_stopped(seen):
                 return  # the end of its pods wakes the job
             await self._renew(seen)
-            free = workload_standing.quota_returned if found.evicted else workload_standing.quota_outdated
+            free = workload_standing.quota_returned if found.evicted else change_hold_status
             await self._write(workload, free(workload, now=now))
         elif found.admitted and held is not None and held.left <= 0:
             # Its Jobs are suspended once that is written, as where Kueue evicts it.

@@ -12,6 +12,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.decide.kueue.workload_standing import (
     ADMITTED,
+    CHANGED,
     QUOTA_RESERVED,
     REQUEUED,
     reset_check,
@@ -30,6 +31,10 @@ _PLACE_MARK = f"{names.GROUP}/places: "
 """Tells those of a TrainingJob that has no place at its data."""
 
 
+_CHANGE_MARK = f"{names.GROUP}/changed: "
+"""Tells those of a TrainingJob whose quota was reserved for what it was before it was changed."""
+
+
 def is_on_hold(workload: Object) -> bool:
     """Whether it waits for its data."""
     return _is_held(workload, mark=_MARK)
@@ -38,6 +43,11 @@ def is_on_hold(workload: Object) -> bool:
 def waits_for_place(workload: Object) -> bool:
     """Whether it waits for a place at its data (`access.maxConcurrentJobs`)."""
     return _is_held(workload, mark=_PLACE_MARK)
+
+
+def waits_for_change(workload: Object) -> bool:
+    """Whether it has given quota back, and is to ask for what its job is now."""
+    return _is_held(workload, mark=_CHANGE_MARK)
 
 
 def _is_held(workload: Object, *, mark: str) -> bool:
@@ -72,10 +82,26 @@ def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Obje
 
 def place_hold_status(workload: Object, *, message: str, now: str) -> Object:
     """The status that gives back the quota of a TrainingJob that has not started, and finds no place at its data."""
+    return _given_back(workload, message=f"{_PLACE_MARK}{message}", now=now)
+
+
+def change_hold_status(workload: Object, *, now: str) -> Object:
+    """The status that gives back quota for other pods than the job asks for now. The pods of a Workload can be changed
+    without quota only, and Kueue would reserve some for the old ones again at once: so it is on hold until then."""
+    return _given_back(workload, message=f"{_CHANGE_MARK}{CHANGED}", now=now)
+
+
+def change_free_status(workload: Object, *, now: str) -> Object:
+    """The status with which Kueue queues it again, once it asks for what its job is now."""
+    why = {QUOTA_RESERVED: (False, _PENDING, f"{_CHANGE_MARK}it asks for what the job is now")}
+    return {"conditions": with_conditions(workload, why, now=now)}
+
+
+def _given_back(workload: Object, *, message: str, now: str) -> Object:
     status = workload.get("status") or {}
     checks = [reset_check(each, now=now) for each in status.get("admissionChecks") or ()]
     why = {
-        QUOTA_RESERVED: (False, _ON_HOLD, f"{_PLACE_MARK}{message}"),
+        QUOTA_RESERVED: (False, _ON_HOLD, message),
         ADMITTED: (False, "NoReservation", "The workload has no reservation"),
     }
     conditions = with_conditions(workload, why, now=now)

@@ -194,19 +194,6 @@ def _least(pods: Mapping[str, Any]) -> int:
     return int(pods.get("minCount") or pods.get("count", 1))
 
 
-def quota_outdated(workload: Object, *, now: str) -> Object:
-    """The status of a Workload that gives back quota that was reserved for other pods, and is queued again at once."""
-    checks = [
-        reset_check(each, now=now) for each in (workload.get("status") or {}).get("admissionChecks") or ()
-    ]
-    why = {
-        QUOTA_RESERVED: (False, "Pending", CHANGED),
-        ADMITTED: (False, "NoReservation", "The workload has no reservation"),
-    }
-    conditions = with_conditions(workload, why, now=now)
-    return {"admission": None, **({"admissionChecks": checks} if checks else {}), "conditions": conditions}
-
-
 def reset_check(check: Mapping[str, Any], *, now: str) -> Mapping[str, Any]:
     """The state of a check, which has judged quota that is given back: as after an eviction."""
     if check.get("state") == "Pending":
