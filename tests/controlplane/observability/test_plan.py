@@ -58,7 +58,7 @@ def planned(world: World, file: Path, *options: str) -> Any:
     return json.loads(found.output)
 
 
-def misspelt(job: Any, pod: dict[str, str], container: dict[str, str]) -> dict[str, Any]:
+def misspelt(job: Any, pod: dict[str, str], container: dict[str, Any]) -> dict[str, Any]:
     """The roles of a job, with more fields in the first pod and its first container."""
     roles = copy.deepcopy(job["spec"]["replicaSpecs"])
     template = roles[0]["template"]["spec"]
@@ -78,6 +78,7 @@ def test_what_kubectl_apply_refuses_is_not_planned(world: World, tmp_path: Path)
             'unknown field "spec.replicaSpecs[0].template.spec.nodeNaem"',
         ),
         (misspelt(good, {}, {"imagge": "x"}), 'template.spec.containers[0].imagge"'),
+        (misspelt(good, {}, {"resources": {"limits": {"nvidia.com/gpu": "-1"}}}), "'-1' is not a quantity"),
     ):
         file.write_text(yaml.safe_dump({**good, "spec": {**good["spec"], **spec}}), encoding="utf-8")
         found = run_plan(world, file)
@@ -86,7 +87,11 @@ def test_what_kubectl_apply_refuses_is_not_planned(world: World, tmp_path: Path)
 
 
 FAULTS: dict[str, tuple[Any, Any, str]] = {
-    "a negative amount": ({}, {"resources": {"limits": {"nvidia.com/gpu": "-1"}}}, "limits[nvidia.com/gpu]"),
+    "a request of GPUs alone": (
+        {},
+        {"resources": {"requests": {"nvidia.com/gpu": "1"}}},
+        "Limit must be set for non overcommitable resources",
+    ),
     "a mount without a volume": (
         {},
         {"volumeMounts": [{"name": "absent", "mountPath": "/x"}]},
