@@ -184,7 +184,7 @@ def _declare(declared: Field[Any], *, hint: Any) -> Callable[[Callable[..., None
     attributes["type"] = attributes["type"] or _type(kind)
     if default is not MISSING:
         shown = attributes["type"]
-        attributes["default"] = shown.show(default) if isinstance(shown, Parsed) else default
+        attributes["default"] = shown.show(default) if isinstance(shown, Parsed) and not multiple else default
     return click.option(
         flag,
         name,

@@ -60,7 +60,7 @@ seccompProfile: {type: RuntimeDefault}
 about its pod or the objects around it is no option. An option that users set is a field of the process's settings (tdcs.options) and
 a key of these values, no more. */}}
 {{- define "tdcs.options" -}}
-{{- range $key, $value := omit . "enabled" "replicas" "resources" "nodeSelector" "tolerations" "affinity" "manifestsSize" "weight" "holder" }}
+{{- range $key, $value := omit . "enabled" "fairShare" "replicas" "resources" "nodeSelector" "tolerations" "affinity" "manifestsSize" "weight" "holder" }}
 {{- if kindIs "bool" $value }}
 {{- if $value }}
 - --{{ kebabcase $key }}

@@ -13,6 +13,7 @@ from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage
 from tdcs.control.release_certificates import Certificates
 from tdcs.decide.queue.node_requests import NodeProvisioning
+from tdcs.decide.queue.share_owners import checked_weight
 from tdcs.decide.source_loss import CONFIRM_SECONDS
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import Applier
@@ -22,7 +23,7 @@ from tdcs.kube.scope import Scope
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, Resource
 from tdcs.model.nearness import TOPOLOGY_LABELS
-from tdcs.options import option
+from tdcs.options import Parsed, option
 
 Place = tuple[str, str]
 """Cache cluster and engine path."""
@@ -209,6 +210,20 @@ class Settings:
         "have, Priority goes by priority and age alone.",
         default="FairShare",
         chart="operator.queueOrder",
+    )
+    fair_share_label: str = option(
+        "Label of namespaces: those with one value of it have one share together, and take turns as one. A namespace "
+        "without it has its own. Default: each namespace has its own.",
+        default="",
+        chart="operator.fairShare.label",
+    )
+    fair_share_weights: tuple[str, ...] = option(
+        "Weight of a share, as NAME=WEIGHT: the value of the label, or a namespace where there is no label; may be "
+        "repeated. 2 has twice the share of 1, which is the default, and 0 comes after all others.",
+        default=(),
+        type=Parsed("name=weight", checked_weight),
+        flag="--fair-share-weight",
+        chart="operator.fairShare.weights",
     )
     queue_aging_seconds: int = option(
         "Seconds of waiting after which a TrainingJob counts as one of the next higher priority that waits, at most "

@@ -97,6 +97,19 @@ def test_a_part_that_is_off_leaves_nothing_behind(helm: Helm, value: str, gone: 
     assert not [o["metadata"]["name"] for o in rendered.objects if o["metadata"]["name"].startswith(gone)]
 
 
+def test_shares_and_their_weights_are_values_of_the_chart(helm: Helm) -> None:
+    shares = '{"label": "example.com/team", "weights": {"vision": 2, "speech": 0.5, "namespace/guests": 0}}'
+    arguments = helm.template({"operator.fairShare": shares}).containers()["tdcs-operator/operator"]["args"]
+    assert [each for each in arguments if each.startswith("--fair-share")] == [
+        "--fair-share-label=example.com/team",
+        "--fair-share-weight=namespace/guests=0",
+        "--fair-share-weight=speech=0.5",
+        "--fair-share-weight=vision=2",
+    ]
+    with pytest.raises(RefusedError):
+        helm.template({"operator.fairShare": '{"weights": {"vision": -1}}'})
+
+
 def test_each_container_is_started_with_options_that_the_command_has(rendered: Rendered) -> None:
     (script,) = entry_points(group="console_scripts", name="tdcs")
     main = script.load()

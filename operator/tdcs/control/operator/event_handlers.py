@@ -3,6 +3,7 @@
 Nothing is worked on here. A change that no decision depends on adds no key.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +16,12 @@ from tdcs.control.node_usage import PodAddresses, Usage, trimmed
 from tdcs.decide.cache.dataset_demand import datasets_of, nodes_beside, stage_of, waits_for_data
 from tdcs.decide.node_departure import departure
 from tdcs.decide.queue.copy_places import readable_copies
+from tdcs.decide.queue.share_owners import wrong_weight
 from tdcs.kube.queue import KeyedQueue
 from tdcs.model.kube_objects import Key, Object, pod_has_ended
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, PODS, PRELOADS, TRAINING_JOBS, Resource
+
+_log = logging.getLogger(__name__)
 
 
 def asked(obj: Object) -> tuple[Any, ...]:
@@ -243,8 +247,11 @@ class EventHandlers:
         share = names.ANNOTATION_SHARE_WEIGHT
         if annotations_before.get(share) != annotations.get(share):
             self._gangs.touch()
+            if after is not None and (wrong := wrong_weight(after)):
+                _log.warning("%s", wrong)
         if _labels(before) == _labels(after):
             return
+        self._gangs.touch()  # a label may say whose share its jobs take
         for dataset in indexed_datasets(self._views[DATASETS]).touching(name):
             self._add(DATASETS, dataset)
 

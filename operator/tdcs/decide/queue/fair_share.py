@@ -22,7 +22,7 @@ class WaitingJob(Protocol):
 
     @property
     def owner(self) -> str:
-        """Whose share it takes of: its namespace."""
+        """Whose share it takes of."""
 
     @property
     def asks(self) -> Amounts:
@@ -34,8 +34,8 @@ class Shares:
     """Between whom turns are shared out (:func:`turns`).
 
     Attributes:
-        used: what the jobs of each namespace that run take.
-        weights: of each namespace; 1 where none is named.
+        used: what the jobs of each namespace that run take, or of all namespaces that have one share.
+        weights: of each; 1 where none is named.
     """
 
     used: Mapping[str, Amounts]

@@ -57,7 +57,7 @@ def in_rank_order(waiting: Sequence[QueuedJob]) -> list[QueuedJob]:
         if not (job.data_ready and job.possible) or job.pauses:
             others.append(job)
             continue
-        groups.setdefault((job.owner, job.priority, job.runs), []).append(job)
+        groups.setdefault((job.key[0], job.priority, job.runs), []).append(job)
     if all(len({job.rank for job in group}) == 1 for group in groups.values()):
         return list(waiting)
     return [*others, *(job for group in groups.values() for job in _dealt(group))]

@@ -73,6 +73,7 @@ class QueuedJob:
         turn: the place that its namespace's share gives it; 0 where shares do not count.
         rank: its place among those of its namespace and priority, as its owner wishes: smaller is first.
         stands_as: the age and the name that it is sorted by, where that place is another than its age gives it.
+        share: whose share of the cluster it takes of, where that is not its namespace's own.
         growth_turn: the same as `turn` of the workers that an elastic job asks for beyond those that it enters with.
     """
 
@@ -98,11 +99,12 @@ class QueuedJob:
     rank: int = 0
     stands_as: tuple[float, str] | None = None
     growth_turn: int = 0
+    share: str = ""
 
     @property
     def owner(self) -> str:
-        """Whose share it takes of: its namespace."""
-        return self.key[0]
+        """Whose share it takes of: its namespace's, or that of several namespaces with one value of a label."""
+        return self.share or self.key[0]
 
     @property
     def class_priority(self) -> int:

@@ -77,7 +77,7 @@ def wait_sentence(wait: DataWait) -> str:
 
 def _as_seen_by(job: QueuedJob, other: QueuedJob) -> str:
     """A job in a message to another one: a namespace hears no name of another namespace's."""
-    return "/".join(other.key) if other.owner == job.owner else "a job of another namespace"
+    return "/".join(other.key) if other.key[0] == job.key[0] else "a job of another namespace"
 
 
 def _more_workers(job: QueuedJob) -> str:

@@ -31,6 +31,7 @@ from tdcs.decide.queue.pod_admission import MAX_PASSES, Admission, Reason
 from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import QueuedJob
+from tdcs.decide.queue.share_owners import ShareOwners, parsed_weights
 from tdcs.decide.queue.wait_message import admission_of, released_admission, waiting_admission
 from tdcs.kube.events import utc_now
 from tdcs.kube.queue import KeyedQueue
@@ -52,6 +53,7 @@ class GangQueue:
         max_passes: how often a job may be passed by later ones before nodes are set aside for it.
         patience: seconds that the pods of a job that was admitted have to get their nodes.
         fair: whether namespaces take turns by their shares.
+        share_owners: whose shares these are; None: each namespace has its own.
         preempts: whether jobs may take the place of running ones of lower priority.
         aging: seconds of waiting after which a job counts as of the next higher priority; 0: never.
         kueue: whether jobs with the label of a queue are Kueue's: then they are not in this one.
@@ -72,6 +74,7 @@ class GangQueue:
         max_passes: int = MAX_PASSES,
         patience: float = PLACEMENT_SECONDS,
         fair: bool = True,
+        share_owners: ShareOwners | None = None,
         preempts: bool = False,
         aging: float = 0.0,
         kueue: bool = False,
@@ -99,6 +102,7 @@ class GangQueue:
             turns=self.turns,
             max_passes=max_passes,
             kueue=kueue,
+            share_owners=share_owners,
         )
         self.job_room = JobRoom(
             stores=stores, demands=self._demands, nodes=self._room, collector=self._collector
@@ -118,6 +122,9 @@ class GangQueue:
             queue=queue,
             patience=settings.gang_patience_seconds,
             fair=settings.queue_order == "FairShare",
+            share_owners=ShareOwners(
+                label=settings.fair_share_label, weights=parsed_weights(settings.fair_share_weights)
+            ),
             preempts=settings.preemption,
             aging=settings.queue_aging_seconds,
             kueue=settings.kueue,

@@ -1,10 +1,8 @@
 """The jobs of one pass over the queue: those that wait, and what those take that were admitted."""
 
 import logging
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from tdcs.api import names
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.control.context import Stores
@@ -32,6 +30,7 @@ from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queue_stop import StopPolicy, stop_policy
 from tdcs.decide.queue.queued_job import Growth, QueuedJob
+from tdcs.decide.queue.share_owners import ShareOwners
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.pod_resources import Amounts
 
@@ -45,7 +44,7 @@ pauses grow, and in longer ones others use the nodes."""
 class Entries:
     """What one pass over the queue collects."""
 
-    def __init__(self, stores: Stores, *, now: str) -> None:
+    def __init__(self, stores: Stores, *, now: str, share_owners: ShareOwners) -> None:
         owners = queue_snapshot.owners(stores)
         self.placed = queue_snapshot.placed_pods(stores, owners)
         self.made = queue_snapshot.existing_pods(stores, owners)
@@ -63,7 +62,7 @@ class Entries:
         self.news: list[Key] = []
         self.now = seconds_between(EPOCH, now)
         self.holder, self.aside = "", frozenset[str]()
-        self.weights = share_weights(stores.namespaces)
+        self.weights = share_owners.weights_in(stores.namespaces)
         self.asking: dict[str, str] = {}
         self.stopped: dict[str, bool] = {}
         self._nodes = stores.nodes
@@ -152,7 +151,9 @@ class Collector:
         max_passes: int = MAX_PASSES,
         kueue: bool = False,
         facts: KnownFacts | None = None,
+        share_owners: ShareOwners | None = None,
     ) -> None:
+        self._share_owners = share_owners or ShareOwners()
         self.facts = facts or KnownFacts()
         self._stores = stores
         self._demands = demands
@@ -173,6 +174,7 @@ class Collector:
             max_passes=self._max_passes,
             kueue=self._kueue,
             facts=self.facts,
+            share_owners=self._share_owners,
         )
 
     def requests_of(self, obj: Object) -> tuple[PlaceRequest, ...]:
@@ -230,7 +232,7 @@ class Collector:
     def collect(self) -> "Entries":
         """All jobs of the cluster that have not ended. One that cannot be understood stops no other."""
         now, turns = self._turns.now(), self._turns
-        entries = Entries(self._stores, now=now)
+        entries = Entries(self._stores, now=now, share_owners=self._share_owners)
         for key, obj in self._stores.live_jobs().items():
             uid = str(obj["metadata"].get("uid", ""))
             try:
@@ -386,6 +388,7 @@ class Collector:
             and not turn.attempts
             and self._demands.may_preempt(demand.priority_class),
             growth=growth,
+            share=self._share_owners.of(self._stores.namespaces, key[0]),
         )
 
     def _reload_seconds(self, obj: Object) -> float:
@@ -422,22 +425,6 @@ class Collector:
             )
             found["Worker"] = min(found["Worker"], max(granted or 0, known))
         return found
-
-
-def share_weights(namespaces: Mapping[Key, Object]) -> dict[str, float]:
-    """The weights that namespaces have by their annotation; one that is no number, or below 0, does not count."""
-    found = {}
-    for (_, name), namespace in namespaces.items():
-        text = (namespace["metadata"].get("annotations") or {}).get(names.ANNOTATION_SHARE_WEIGHT)
-        if text is None:
-            continue
-        try:
-            weight = float(text)
-        except ValueError:
-            continue
-        if math.isfinite(weight) and weight >= 0:
-            found[name] = weight
-    return found
 
 
 def queues(spec: TrainingJobSpec, places: Iterable[PlaceRequest]) -> bool:
