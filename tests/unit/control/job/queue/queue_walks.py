@@ -7,6 +7,7 @@ that fails prints its seed, its steps, and all statuses.
 import argparse
 import asyncio
 import contextlib
+import copy
 import datetime
 import logging
 import random
@@ -92,6 +93,7 @@ class Walk(Jobs):
         for node in self.server.store(NODES).values():
             node["metadata"]["generation"] = 1
         self.draw = random.Random(seed)
+        self._kueues_mind = random.Random(f"Kueue of {seed}")
         self.steps: list[str] = []
         self.met: Counter[str] = Counter()
         self._number = 0
@@ -119,33 +121,57 @@ class Walk(Jobs):
                     await self.server.delete(resource, name=name, namespace=namespace)
 
     async def _kueue_round(self) -> None:
-        """Kueue: admits what it has quota for, and evicts what is inactive."""
+        """Kueue: reserves quota, at times with a check that is pending for a while; and evicts what is inactive."""
         held = 0
         waiting = []
-        for key, obj in sorted(self.server.store(WORKLOADS).items()):
-            asked = sum(each["count"] * _gpus_of(each["template"]["spec"]) for each in obj["spec"]["podSets"])
+        for _, obj in sorted(self.server.store(WORKLOADS).items()):
             if self.workload_is(obj, "Finished"):
                 continue
             if self.workload_is(obj, "QuotaReserved"):
-                held += asked
+                held += assigned_gpus(obj)
                 if obj["spec"].get("active") is False and not self.workload_is(obj, "Evicted"):
                     await self._workload(obj, {"Evicted": "True"}, reason="Deactivated")
-            elif obj["spec"].get("active", True) and names.KUEUE_GATED_BY not in (
-                obj["metadata"].get("annotations") or {}
-            ):
-                waiting.append((key, obj, asked))
-        for _, obj, asked in waiting:
-            if held + asked <= KUEUE_QUOTA and all(
-                each["state"] == "Ready" for each in (obj.get("status") or {}).get("admissionChecks") or ()
-            ):
-                held += asked
-                sets = [
-                    {"name": each["name"], "count": each["count"], "flavors": {}}
-                    for each in obj["spec"]["podSets"]
-                ]
-                admission = {"clusterQueue": "q", "podSetAssignments": sets}
-                wanted = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
-                await self._workload(obj, wanted, admission=admission)
+                elif not self.workload_is(obj, "Admitted") and self._kueues_mind.random() < 0.4:
+                    # It admits what it has reserved, whatever has become of the job.
+                    ready = {"name": "check", "state": "Ready", "message": ""}
+                    await self._workload(obj, {"Admitted": "True"}, admissionChecks=[ready])
+            elif obj["spec"].get("active", True) and not self._passed_over(obj):
+                waiting.append(obj)
+        for obj in sorted(waiting, key=lambda each: -each["spec"]["priority"]):
+            sets = self._fitting(obj, free=KUEUE_QUOTA - held)
+            if sets is None:
+                continue
+            waits = self._kueues_mind.random() < 0.5
+            check = {"name": "check", "state": "Pending" if waits else "Ready", "message": ""}
+            admission = {"clusterQueue": "q", "podSetAssignments": sets}
+            admitted = "False" if waits else "True"
+            wanted = {"QuotaReserved": "True", "Admitted": admitted, "Evicted": "False"}
+            made = {**obj, "status": {"admission": admission}}
+            held += assigned_gpus(made)
+            await self._workload(obj, wanted, admission=admission, admissionChecks=[check])
+
+    def _passed_over(self, obj: Object) -> bool:
+        """Whether Kueue does not look at a Workload: it is gated, on hold, or pauses."""
+        found = {each["type"]: (each["status"], each["reason"]) for each in conditions_of(obj)}
+        return (
+            names.KUEUE_GATED_BY in (obj["metadata"].get("annotations") or {})
+            or found.get("QuotaReserved") == ("False", "OnHold")
+            or found.get("Requeued") == ("False", "PodsReadyTimeout")
+        )
+
+    def _fitting(self, obj: Object, *, free: int) -> list[Object] | None:
+        """What Kueue assigns to the pod sets: all pods, or of an elastic gang as many as fit; None: it waits."""
+        sets = obj["spec"]["podSets"]
+        counts = {each["name"]: each["count"] for each in sets}
+        gpus = {each["name"]: _gpus_of(each["template"]["spec"]) for each in sets}
+        while sum(count * gpus[name] for name, count in counts.items()) > free:
+            smaller = [
+                each["name"] for each in sets if counts[each["name"]] > each.get("minCount", each["count"])
+            ]
+            if not smaller:
+                return None
+            counts[smaller[0]] -= 1
+        return [{"name": name, "count": count, "flavors": {}} for name, count in counts.items()]
 
     def workload_is(self, obj: Object, kind: str) -> bool:
         return any(each["type"] == kind and each["status"] == "True" for each in conditions_of(obj))
@@ -193,6 +219,8 @@ class Walk(Jobs):
             self.leave: 2,
             self.resize: 2,
             self.move: 1,
+            self.change_waiting: 5,
+            self.change_queue: 1,
             self.nodes_come: 3,
             self.answer_request: 4,
             self.node_goes: 1,
@@ -409,6 +437,49 @@ class Walk(Jobs):
         await self.change(job["metadata"]["name"], scheduling={"rank": rank})
         return f"{job['metadata']['name']} gets rank {rank}"
 
+    def _in_kueue(self, *, admitted: bool | None = None) -> list[Object]:
+        """The jobs that Kueue decides about; `admitted`: only those that are, or are not."""
+        return [
+            job
+            for job in self.live()
+            if (job["metadata"].get("labels") or {}).get(names.KUEUE_QUEUE)
+            and admitted
+            in (None, self.condition("Admitted", job["metadata"]["name"]).get("status") == "True")
+        ]
+
+    async def change_waiting(self) -> str:
+        """A job that waits in Kueue, or holds quota while a check is pending, gets other pods or another priority."""
+        job = self._one(self._in_kueue(admitted=False))
+        if job is None:
+            return ""
+        name, spec = job["metadata"]["name"], job["spec"]
+        if self.draw.random() < 0.3:
+            priority = self.draw.choice(["low", "urgent"])
+            await self.change(name, scheduling={"priorityClassName": priority})
+            return f"{name}, which waits in Kueue, gets priority {priority}"
+        sizes = [(1, 1), (2, 1), (4, 1), (1, 4), (2, 2), (3, 2), (6, 1)]
+        if spec.get("elastic"):
+            bounds = spec["elastic"]
+            sizes = [
+                (n, 1) for n in range(bounds["minReplicas"], min(bounds["maxReplicas"], KUEUE_QUOTA) + 1)
+            ]
+        workers, gpus = self.draw.choice(sizes)
+        roles = copy.deepcopy(spec["replicaSpecs"])
+        for each in roles:
+            each["template"]["spec"]["containers"][0]["resources"]["limits"][GPU] = str(gpus)
+        await self.change(name, workers=workers, replicaSpecs=roles)
+        return f"{name}, which waits in Kueue, shall have {workers} x {gpus}"
+
+    async def change_queue(self) -> str:
+        """A job leaves Kueue, or goes to another of its queues, whether it runs or not: there is no policy here."""
+        job = self._one(self._in_kueue())
+        if job is None:
+            return ""
+        name, queue = job["metadata"]["name"], self.draw.choice([None, "gpu", "other"])
+        patch_ = {"metadata": {"labels": {names.KUEUE_QUEUE: queue}}}
+        await self.server.merge(TRAINING_JOBS, name=name, namespace="n", patch=patch_)
+        return f"{name} goes to the queue {queue}"
+
     def _came(self) -> list[str]:
         return sorted(name for _, name in self.server.store(NODES) if name not in NODES_GPUS)
 
@@ -511,6 +582,22 @@ class Walk(Jobs):
             gpus = int(obj["status"]["allocatable"][GPU])
             if taken[node] > gpus:
                 raise WrongError(f"pods on node {node} have {taken[node]} GPUs of {gpus}")
+        self._check_quota()
+
+    def _check_quota(self) -> None:
+        """Pods of jobs in Kueue take no more GPUs than their Workload has quota for."""
+        taken: Counter[str] = Counter()
+        for pod in self.pods():
+            if phase_of(pod) not in ENDED_PODS:
+                taken[pod["metadata"]["labels"][names.LABEL_TRAINING_JOB]] += _gpus_of(pod["spec"])
+        for job in self._in_kueue():
+            name = job["metadata"]["name"]
+            obj = self.server.store(WORKLOADS).get(("n", f"trainingjob-{name}"))
+            if obj is not None and self.workload_is(obj, "Finished"):
+                continue
+            held = 0 if obj is None or not self.workload_is(obj, "QuotaReserved") else assigned_gpus(obj)
+            if taken[name] > held:
+                raise WrongError(f"pods of {name} take {taken[name]} GPUs, and Kueue has given it {held}")
 
     def check_at_rest(self) -> None:
         """Once nothing changes: pods are those of admitted jobs, gangs are whole, quota is held for what was admitted,
@@ -536,10 +623,23 @@ class Walk(Jobs):
             owner = name.removeprefix("trainingjob-")
             admitted = self.condition("Admitted", owner).get("status") == "True"
             holds = self.workload_is(obj, "QuotaReserved") and not self.workload_is(obj, "Finished")
-            if holds and not admitted:
+            if ("n", owner) not in self.server.store(TRAINING_JOBS):
+                raise WrongError(f"Workload {name} is there, and its job is gone")
+            labels = self.training_job(owner)["metadata"].get("labels") or {}
+            if not labels.get(names.KUEUE_QUEUE) and not has_ended(self.training_job(owner)):
+                raise WrongError(f"Workload {name} is there, and its job has left Kueue")
+            if holds and self.workload_is(obj, "Admitted") and not admitted:
                 raise WrongError(f"Workload {name} holds quota for a job that is not admitted")
-            if admitted and not holds and not has_ended(self.training_job(owner)):
+            if has_ended(self.training_job(owner)):
+                continue
+            if admitted and not holds:
                 raise WrongError(f"{owner} is admitted without quota of its Workload")
+            if admitted and self.training_job(owner)["spec"].get("elastic") is None:
+                (pods,) = obj["spec"]["podSets"]
+                wanted = self.job(f"{owner}-worker")["spec"]
+                here = wanted["completions"] * _gpus_of(wanted["template"]["spec"])
+                if (pods["count"], here) != (wanted["completions"], assigned_gpus(obj)):
+                    raise WrongError(f"{owner} asks for {here} GPUs, and has quota for {assigned_gpus(obj)}")
         self._check_starving()
 
     def _check_starving(self) -> None:
@@ -600,6 +700,13 @@ class Walk(Jobs):
 def names_suspended(obj: Object) -> bool:
     """Whether the operator made a Workload inactive: it makes it active again."""
     return "tdcs.io/suspended-by-user" in (obj["metadata"].get("annotations") or {})
+
+
+def assigned_gpus(obj: Object) -> int:
+    """GPUs for which a Workload has quota: so many pods of each set as were assigned, by the set's template."""
+    gpus = {each["name"]: _gpus_of(each["template"]["spec"]) for each in obj["spec"]["podSets"]}
+    sets = ((obj.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
+    return sum(each["count"] * gpus[each["name"]] for each in sets)
 
 
 def _gpus_of(pod: Object) -> int:
