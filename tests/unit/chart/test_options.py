@@ -57,8 +57,15 @@ def schema_of(key: str) -> Mapping[str, Any]:
     return found
 
 
+def as_given(option: FieldOption, value: Any) -> Any:
+    """A value as the command has it: a table is given as one NAME=VALUE after the other."""
+    return tuple(f"{name}={each}" for name, each in value.items()) if option.multiple else value
+
+
 def another(option: FieldOption) -> Any:
     """Another value than the chart's."""
+    if option.multiple:
+        return {"another": 2}
     match option.type:
         case click.Choice(choices=choices):
             return next(choice for choice in choices if choice != value_of(option.chart))
@@ -91,7 +98,7 @@ def test_the_processes_of_the_chart_have_options_that_users_set(default: Rendere
 def test_a_value_has_the_options_default_and_limits(default: Rendered) -> None:
     for (_, key), option in charted(default).items():
         expected = str(option.default) if isinstance(option.type, click.Path) else option.default
-        assert key in ANOTHER_DEFAULT or value_of(key) == expected, key
+        assert key in ANOTHER_DEFAULT or as_given(option, value_of(key)) == expected, key
         schema = schema_of(key)
         match option.type:
             case click.Choice(choices=choices):
@@ -111,7 +118,8 @@ def test_a_value_reaches_its_process(helm: Helm, default: Rendered) -> None:
         given = command.make_context(name, words, resilient_parsing=True).params
         for option in command.params:
             if isinstance(option, FieldOption) and option.chart:
-                expected = option.type_cast_value(click.Context(command), wanted[option.chart])
+                value = as_given(option, wanted[option.chart])
+                expected = option.type_cast_value(click.Context(command), value)
                 assert given[option.name] == expected, option.chart
                 reached.add((name, option.chart))
     assert reached == found.keys()
