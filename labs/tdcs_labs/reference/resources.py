@@ -44,7 +44,7 @@ def _kind(kind: crd_documents.DocumentedKind) -> str:
         f"## {name}\n",
         f"{_prose(schema['description'])}\n",
         f"Short name {short}.\n",
-        *(f"- {found['message']}" for found in schema.get("x-kubernetes-validations", [])),
+        *(_rule(found) for found in schema.get("x-kubernetes-validations", [])),
         "\n`kubectl get` shows:\n",
         *columns,
     ]
@@ -101,3 +101,9 @@ def _default(schema: dict[str, Any]) -> str:
 
 def _prose(text: str) -> str:
     return " ".join(text.split())
+
+
+def _rule(found: dict[str, Any]) -> str:
+    """A rule of the whole object, with the field of which it speaks."""
+    field = found.get("fieldPath", "").removeprefix(".")
+    return f"- `{field}`: {found['message']}" if field else f"- {found['message']}"

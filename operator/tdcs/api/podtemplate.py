@@ -460,3 +460,14 @@ PodTemplate = Annotated[
     Field(json_schema_extra=POD_TEMPLATE),
 ]
 """A pod template as in a Job, with at least one container."""
+
+
+def container_names(template: Mapping[str, Any]) -> list[str]:
+    """Of the containers and init containers of a template."""
+    spec = template["spec"]
+    return [
+        each["name"]
+        for kind in ("initContainers", "containers")
+        for each in spec.get(kind) or ()
+        if "name" in each
+    ]

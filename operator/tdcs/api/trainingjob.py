@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tdcs.api.base import Model, defaulted, list_map, object_name_rule, own_namespace_rule, rule, rules
 from tdcs.api.durations import Duration
-from tdcs.api.podtemplate import PodTemplate
+from tdcs.api.podtemplate import PodTemplate, container_names
 from tdcs.api.readers import READERS_PATTERN, is_reader, parse_readers
 from tdcs.api.run_policy import RUN_POLICY_RULES, RunPolicy
 from tdcs.api.trainingjob_rules import (
@@ -266,6 +266,18 @@ class TrainingJobSpec(Model):
             raise ValueError(RESTART_NEEDS_NEVER)
         if policy is not None and policy.on_exit_codes and not never:
             raise ValueError(EXIT_CODES_NEED_NEVER)
+        return self
+
+    @model_validator(mode="after")
+    def _exit_codes_are_of_containers_that_exist(self) -> "TrainingJobSpec":
+        policy = self.run_policy.failure_policy
+        known = {name for each in self.replica_specs for name in container_names(each.template)}
+        for index, each in enumerate(policy.on_exit_codes if policy is not None else ()):
+            if each.container_name is not None and each.container_name not in known:
+                raise ValueError(
+                    f"runPolicy.failurePolicy.onExitCodes[{index}].containerName: no template has a container "
+                    f"{each.container_name!r}: name one of {', '.join(sorted(known))}, or leave it out"
+                )
         return self
 
     @model_validator(mode="after")

@@ -279,8 +279,8 @@ _ADMITTED = (
 """CEL: the pods of the job may exist."""
 
 RUNS = (
-    "cannot be changed while the job is admitted: suspend it first (spec.runPolicy.suspend), or delete it and create "
-    "it anew"
+    "cannot be changed while the job is admitted: suspend it (spec.runPolicy.suspend) and wait until its state is "
+    "Suspended, or delete it and create it anew"
 )
 
 

@@ -410,6 +410,7 @@ class TrainingJobController:
         if refusal.lasts:
             message = f"{message}; correct it in the TrainingJob, which may change as long as it waits"
         if refusal.lasts and decisions.is_refused_for_good(seen, message=message, now=now):
+            message = f"{refusal.message}; correct it, and create the job anew"
             decision = decisions.refused(message=message, data=decisions.data(seen, now=now))
             outcome = JobOutcome(succeeded=False, reason=decision.reason.value, message=message)
             await self._report(obj, seen, decision, outcome, now=now)

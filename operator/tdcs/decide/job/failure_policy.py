@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tdcs.api.podtemplate import container_names
 from tdcs.api.run_policy import ExitCodeRule, Restart
 from tdcs.api.trainingjob import Role, RolePods, TrainingJobSpec
 from tdcs.decide.job.observed_job import BACKOFF_LIMIT
@@ -85,7 +86,11 @@ def pod_failure_policy(spec: TrainingJobSpec, template: Mapping[str, Any]) -> di
     restart = restart_policy(spec)
     first = {"action": "FailJob" if restart == "None" else "Ignore", "onPodConditions": [dict(DISRUPTED)]}
     policy = spec.run_policy.failure_policy
-    rules = policy.on_exit_codes if policy is not None else []
+    # The API server takes no rule about a container that only another role has.
+    known = (None, *container_names(template))
+    rules = [
+        each for each in (policy.on_exit_codes if policy is not None else ()) if each.container_name in known
+    ]
     # Of a job that is restarted as a whole the Job replaces no pod: what does not count is the operator's business.
     return {"rules": [first, *(_job_rule(each, counts=restart != "Pod") for each in rules)]}
 

@@ -164,13 +164,27 @@ def _never(job: QueuedJob, schedule: Schedule) -> str:
         if not usable:
             return "none of the nodes that its pods may use is there any more"
         if most_that_fit(group=_one(group), free={name: schedule.capacity[name] for name in usable}) == 0:
-            short = _short_everywhere(group, [schedule.capacity[name] for name in usable])
-            return f"a pod asks for {short}: ask for less, or add nodes"
+            nodes = [schedule.capacity[name] for name in usable]
+            return _unknown_resource(group, nodes) or (
+                f"a pod asks for {_short_everywhere(group, nodes)}: ask for less, or add nodes"
+            )
     room = sum(most_that_fit(group=group, free=schedule.capacity) for group in job.groups)
     return (
         f"even with all nodes empty only {room} of its {_count(job)} would fit: "
         "ask for fewer or smaller pods, or add nodes"
     )
+
+
+def _unknown_resource(group: PodGroup, nodes: Sequence[Amounts]) -> str:
+    """That no node has a device of the name asked for, where nodes have others; empty: not so."""
+    offered = sorted({name for node in nodes for name, amount in node.items() if "/" in name and amount > 0})
+    for resource in sorted(group.request):
+        if "/" in resource and resource not in offered and offered:
+            return (
+                f"a pod asks for {resource}, which no node that it may use has; they have {', '.join(offered)}: "
+                "correct the name, or add nodes that have it"
+            )
+    return ""
 
 
 def _short_everywhere(group: PodGroup, nodes: Sequence[Amounts]) -> str:

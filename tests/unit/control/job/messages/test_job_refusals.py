@@ -137,8 +137,7 @@ async def test_a_job_with_a_template_that_makes_no_valid_job_for_ten_minutes_fai
         status = jobs.status()
         assert status["reason"] == "ChildRefused"
         assert status["message"] == (
-            f"{REFUSED}template.spec.nodeNaem: no such field; correct it in the TrainingJob, which may change as long "
-            "as it waits"
+            f"{REFUSED}template.spec.nodeNaem: no such field; correct it, and create the job anew"
         )
         assert status["completionTime"]
         assert "startTime" not in status
@@ -147,7 +146,7 @@ async def test_a_job_with_a_template_that_makes_no_valid_job_for_ten_minutes_fai
             "Admitted": "False",
             "Running": "False",
         }
-        assert jobs.events().count("ChildRefused") == 1
+        assert jobs.events().count("ChildRefused") == 2  # when it is refused, and when it fails
         # It is over, whatever the API server would take now.
         jobs.server.refuse = lambda verb, resource: None
         passes = jobs.passes

@@ -137,6 +137,10 @@ NEVER: dict[str, tuple[PodGroup, str]] = {
         PodGroup(count=1, request={"cpu": 200_000, "pods": 1}),
         "200 cpu, and the largest node that it may use has 96 cpu",
     ),
+    "a misspelt device": (
+        PodGroup(count=1, request={"nvidia.com/gpus": 1, "pods": 1}),
+        "a pod asks for nvidia.com/gpus, which no node that it may use has; they have nvidia.com/gpu: correct the name",
+    ),
 }
 
 

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.control.builders import NOW, job_spec
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.decide.job.failure_policy import pod_failure_policy
 from tdcs.decide.job.job_headline import last_failure
 from tdcs.decide.job.job_phase import outcome
 from tdcs.decide.job.job_restart import restart_of
@@ -112,3 +113,21 @@ def test_a_failure_is_blamed_on_the_program_and_not_on_what_ends_with_it() -> No
     assert blamed(initContainerStatuses=[sidecar], containerStatuses=[waits]) == "proxy 137"
     good = ended_container("main", 0, at=5)
     assert blamed(initContainerStatuses=[sidecar], containerStatuses=[good]) == "proxy 137"
+
+
+def test_a_rule_about_a_container_that_no_template_has_is_refused_by_its_field() -> None:
+    rules = [{"action": "FailJob", "containerName": name, "values": [2]} for name in ("main", "mian")]
+    with pytest.raises(
+        ValueError,
+        match=r"onExitCodes\[1\].containerName: no template has a container 'mian': name one of main",
+    ):
+        job_spec(framework="PyTorch", workers=2, runPolicy={"failurePolicy": {"onExitCodes": rules}})
+
+
+def test_a_rule_about_a_container_is_given_to_the_jobs_of_roles_that_have_it() -> None:
+    rules = [{"action": "FailJob", "containerName": "main", "values": [2]}]
+    spec = job_spec(framework="PyTorch", workers=2, runPolicy={"failurePolicy": {"onExitCodes": rules}})
+    for name, expected in (("main", 2), ("ui", 1)):
+        policy = pod_failure_policy(spec, {"spec": {"containers": [{"name": name}]}})
+        assert policy is not None
+        assert len(policy["rules"]) == expected  # the first is about pods that the cluster ended
