@@ -137,4 +137,4 @@ def test_nodes_that_were_requested_are_used_and_the_request_goes(
         assert pod["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"] == name
         jobs.wait(lambda: condition(jobs.job("train"), "Running") == "True")
         jobs.wait(lambda: not jobs.kube.list("ProvisioningRequest", namespace=jobs.namespace))
-        assert not jobs.kube.list("PodTemplate", namespace=jobs.namespace)
+        jobs.wait(lambda: not jobs.kube.list("PodTemplate", namespace=jobs.namespace))
