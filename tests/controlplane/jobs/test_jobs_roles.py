@@ -81,7 +81,7 @@ def test_worker_0_decides_and_a_lost_role_fails_the_whole(jobs: JobWorld) -> Non
         name, node = lost["metadata"]["name"], lost["spec"]["nodeName"]
         told = message_of(jobs.job("bad"), "Failed")
         assert told.startswith(
-            f"ps 0 (pod {name} on node {node}) failed with exit code 137 (BackoffLimitExceeded"
+            f"ps 0 (pod {name} on node {node}) failed with exit code 137 (no restart is left: "
         )
         assert f"see kubectl logs -n {jobs.namespace} {name}" in told
         jobs.wait(lambda: not role_pods(jobs, "worker", "bad"))

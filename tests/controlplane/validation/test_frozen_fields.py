@@ -78,7 +78,8 @@ def test_what_a_waiting_job_may_change_an_admitted_one_may_not(
     admitted("True")
     with pytest.raises(KubeRequestError) as refused:
         installed.patch("TrainingJob", name, patch, namespace=namespace)
-    assert "cannot be changed while the job is admitted: suspend it (spec.runPolicy.suspend) and wait" in str(refused.value)
+    remedy = "suspend it (spec.runPolicy.suspend) and wait"
+    assert f"cannot be changed while the job is admitted: {remedy}" in str(refused.value)
     # What is no part of the pods may change.
     installed.patch("TrainingJob", name, {"spec": {"runPolicy": {"suspend": True}}}, namespace=namespace)
     admitted("False")
