@@ -2,22 +2,22 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.base import Model
-from tdcs.api.conditions import POD_FAILED, Finding, finding
+from tdcs.api.conditions import finding
 from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import template_claims
-from tdcs.control.job import considered_nodes, data_meetings, ended_job, job_status
+from tdcs.control.job import considered_nodes, data_meetings, ended_job
 from tdcs.control.job.data_meetings import DataMeetings
 from tdcs.control.job.ended_job import is_settled
 from tdcs.control.job.framework_rendezvous import too_long
+from tdcs.control.job.job_reporter import JobReporter
 from tdcs.control.job.job_restarts import EARLIER_JOBS_CHECK, JobRestarts
 from tdcs.control.job.observation import observe
 from tdcs.control.job.pod_events import PodEvents
@@ -27,10 +27,8 @@ from tdcs.control.job.queue.growth_hold import LOOK_SECONDS, GrowthHold
 from tdcs.control.job.refusal_message import child_refusal_of
 from tdcs.control.job.role_jobs import RoleJobs
 from tdcs.control.job.stalled_reads import DataStalls, status_of_stall
-from tdcs.control.job.status_pace import PROGRESS, StatusPace
-from tdcs.control.status_publisher import publish_status
 from tdcs.decide.job import job_phase as decisions
-from tdcs.decide.job import job_restart, node_failures, role_order
+from tdcs.decide.job import node_failures, role_order
 from tdcs.decide.job.ended_mark import (
     earlier_end,
     ended_before,
@@ -44,16 +42,15 @@ from tdcs.decide.job.job_headline import running
 from tdcs.decide.job.job_phase import Decision, JobOutcome, seconds_to_live
 from tdcs.decide.job.job_restart import JobRestart, restart_of, restart_pause
 from tdcs.decide.job.left_sidecars import next_look, without_sidecars
-from tdcs.decide.job.node_failures import AVOIDED_NODES_NEEDED, avoiding
+from tdcs.decide.job.node_failures import avoiding
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.template_mounts import mount_problem
 from tdcs.decide.kueue.pod_set_updates import PodSetConflictError
-from tdcs.decide.queue.data_stall import Stall
 from tdcs.decide.queue.pod_admission import Reason
 from tdcs.kube.apply import ForeignObjectError, PredecessorError
 from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from tdcs.model.humanize import explain_invalid
-from tdcs.model.kube_objects import Object, object_key
+from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import TRAINING_JOBS
 
 _log = logging.getLogger(__name__)
@@ -129,8 +126,8 @@ class TrainingJobController:
         self._admitter = admitter
         self._meetings = DataMeetings(stores=context.stores, room=gangs.job_room)
         self._children = RoleJobs(context=context, clock=clock)
-        self._restarts = JobRestarts(context=context)
-        self._pace = StatusPace(seconds=context.settings.progress_seconds, clock=clock)
+        self._reporter = JobReporter(context=context, stalls=stalls, clock=clock)
+        self._restarts = JobRestarts(context=context, reporter=self._reporter)
         self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
         self._pod_events = PodEvents(context=context)
         self._template_claims = template_claims.TemplateClaims(api=context.api, clock=clock)
@@ -159,7 +156,7 @@ class TrainingJobController:
         obj, where = await self._context.read(key), (key.namespace, key.name)
         if obj is None:
             self._children.drop(where)
-            self._pace.drop(where)
+            self._reporter.drop(where)
             self._stalls.drop_job(where)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             self._growth.drop(where)
@@ -174,7 +171,7 @@ class TrainingJobController:
             return _End()
         created = obj["metadata"].get("creationTimestamp", "")
         if job.status is not None and is_of_another_life(job.status, created=created):
-            await self._publish(obj, *queues_again())
+            await self._reporter.publish(obj, *queues_again())
             return _End(0.0)
         avoided = job.status.avoided_nodes if job.status is not None else ()
         return obj, job.model_copy(update={"spec": avoiding(job.spec, avoided)})
@@ -185,15 +182,17 @@ class TrainingJobController:
         """Of a job that has ended: delete what it shall not leave, and the job itself once its time is over."""
         self._growth.drop((seen.namespace, seen.name))
         # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
-        stall = status_of_stall(self._stall(obj), seen.known.data_stall, datasets=seen.datasets.values())
+        stall = status_of_stall(
+            self._reporter.stall(obj), seen.known.data_stall, datasets=seen.datasets.values()
+        )
         unanswered = seen.known.observed_generation != obj["metadata"].get("generation", 0)
         if unanswered or stall != seen.known.data_stall:
-            obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
+            obj = await self._reporter.publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
         await self._children.clean(obj, seen, live)
         await self._admitter.end(obj, seen)
         if seen.known.queue_name:
             known = TrainingJobStatus.model_validate(obj.get("status") or {})
-            obj = await self._publish(obj, known.model_copy(update={"queue_name": None}), [])
+            obj = await self._reporter.publish(obj, known.model_copy(update={"queue_name": None}), [])
         return await self._expire(obj, seen)
 
     async def _before_its_turn(
@@ -202,7 +201,7 @@ class TrainingJobController:
         """What comes before a job is given its turn, and ends the pass: it has ended before a backup, all pods are
         restarted, or it asks for what cannot be made; or what its Jobs wait for. None when there is neither."""
         if (end := earlier_end(obj, seen.known)) is not None:
-            await self._publish(obj, *ended_before(end, seen.known, now=self._context.now()))
+            await self._reporter.publish(obj, *ended_before(end, seen.known, now=self._context.now()))
             return _End(0.0)
         try:
             if going := await self._restarts.end_earlier(seen, live):
@@ -212,10 +211,10 @@ class TrainingJobController:
         if (restart := restart_of(seen)) is not None:
             if (pause := restart_pause(seen, restart, now=self._context.now())) > 0:
                 return _Hold(again=pause, restart=restart)
-            await self._restart(obj, seen, restart)
+            await self._restarts.begin(obj, seen, restart)
             return _End(0.0)
         if self._restarts.needs_avoided(seen):
-            await self._give_up_avoiding(obj, seen)
+            await self._restarts.give_up_avoiding(obj, seen)
             return _End(0.0)
         refusal = ""
         if not seen.was_admitted:
@@ -263,7 +262,7 @@ class TrainingJobController:
             if decisions.says_more(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 admits = decision.admitted and not seen.was_admitted
-                written = await self._report(obj, seen, decision, outcome, now=now, unchanged=admits)
+                written = await self._reporter.report(obj, seen, decision, outcome, now=now, unchanged=admits)
                 if admits and written is obj:
                     return _End(0.0)  # it has changed since it was read, which it may as long as it waits
                 obj = written
@@ -291,7 +290,7 @@ class TrainingJobController:
         """Nothing takes the job's place: it waits until its Jobs may be made. One that is admitted only now is told so
         then."""
         if hold.restart is not None:
-            await self._pause_restart(obj, seen, hold.restart)
+            await self._restarts.pause(obj, seen, hold.restart)
         await turn.applied(runs=False)
         return _End(_soonest(hold.again, turn.due(now=self._context.now())))
 
@@ -302,8 +301,8 @@ class TrainingJobController:
             await self._mark_end(obj, outcome, now=now)
         # What a job that waits is told is no progress of pods: it is behind whom, and it is to be true.
         paced = outcome is None and decision.admitted
-        held = self._pace.left(object_key(obj)) if paced else 0.0
-        await self._report(obj, seen, decision, outcome, now=now, paced=held > 0)
+        held = self._reporter.pause_left(obj) if paced else 0.0
+        await self._reporter.report(obj, seen, decision, outcome, now=now, paced=held > 0)
         if outcome is not None:
             return 0.0  # one look more, which cleans up and counts its time to live
         grows = self._growth.is_held((seen.namespace, seen.name), made=acted.workers_made)
@@ -335,58 +334,12 @@ class TrainingJobController:
         except (ForbiddenError, InvalidError) as error:
             _log.warning("%s; restored from a backup without its status the job would run again", error)
 
-    async def _pause_restart(self, obj: Object, seen: Observed, restart: JobRestart) -> None:
-        """Say that all pods are restarted after a pause: the job has failed soon after its last restart."""
-        message = f"{restart.message}; after a pause, as it failed soon after it was restarted last"
-        found = [
-            finding(names.RESTARTING, True, POD_FAILED, message),
-            finding(names.RUNNING, False, "PodsStarting", message),
-        ]
-        told = {"state": "Restarting", "reason": POD_FAILED, "message": message}
-        await self._publish(obj, seen.known.model_copy(update=told), found)
-
-    async def _restart(self, obj: Object, seen: Observed, restart: JobRestart) -> None:
-        """Say that all pods are restarted. The next pass, of whichever operator, finds Jobs of an earlier number, and
-        deletes them. Of a job that is stopped nothing else changes: it waits as before."""
-        status, findings, now = seen.known, list[Finding](), self._context.now()
-        stopped = job_restart.is_stopped(seen)
-        if not stopped:
-            decision = replace(
-                decisions.decision_of(seen=seen, data=decisions.data(seen, now=now)),
-                copies={use.dataset: use.copy_id for use in seen.known.copies},
-                queue=seen.known.queue_name or "",
-                record=seen.known.queue,
-                restart=restart,
-            )
-            status = job_status.status_of(
-                seen, decision=decision, outcome=None, now=now, stall=self._stall(obj)
-            )
-            findings = job_status.findings_of(seen, decision=decision, outcome=None)
-        status = job_status.counting(status, restart)
-        avoided = self._restarts.avoided_nodes(seen, status.node_failures)
-        await self._publish(obj, status.model_copy(update={"avoided_nodes": avoided}), findings)
-        if stopped or job_restart.is_restarting(seen):  # so no condition changes, which would make an event
-            await self._context.recorder.record(
-                about=obj, reason=POD_FAILED, message=restart.message, type_="Warning"
-            )
-
-    async def _give_up_avoiding(self, obj: Object, seen: Observed) -> None:
-        """Let a job that queues run on the nodes that it avoids, as it has room nowhere else: the next passes make its
-        Jobs anew."""
-        await self._context.recorder.record(
-            about=obj,
-            reason=AVOIDED_NODES_NEEDED,
-            message=node_failures.needed(seen.known.avoided_nodes),
-            type_="Warning",
-        )
-        await self._publish(obj, seen.known.model_copy(update={"avoided_nodes": []}), [])
-
     def _settled(self, key: WorkKey) -> _End | None:
         """The end of the pass over a job that has ended, and for which nothing is left to do until it is deleted. A
         cluster keeps very many of them."""
         stores = self._context.stores
         obj = stores.training_jobs.get((key.namespace, key.name))
-        if obj is None or not is_settled(obj, stores=stores) or self._stall(obj) is not None:
+        if obj is None or not is_settled(obj, stores=stores) or self._reporter.stall(obj) is not None:
             return None
         left = ended_job.left(obj, now=self._context.now())
         return None if left is not None and left <= 0 else _End(left)
@@ -397,7 +350,7 @@ class TrainingJobController:
         found = finding(names.ADMITTED, False, "InvalidSpec", why)
         changed = {"state": "Waiting", "reason": found.reason, "message": found.message}
         try:
-            await self._publish(obj, known.model_copy(update=changed), [found])
+            await self._reporter.publish(obj, known.model_copy(update=changed), [found])
         except InvalidError:
             # An object that is older than its definition and does not fit it takes no status any more.
             await self._context.recorder.record(about=obj, reason=found.reason, message=why, type_="Warning")
@@ -413,7 +366,7 @@ class TrainingJobController:
             message = f"{refusal.message}; correct it, and create the job anew"
             decision = decisions.refused(message=message, data=decisions.data(seen, now=now))
             outcome = JobOutcome(succeeded=False, reason=decision.reason.value, message=message)
-            await self._report(obj, seen, decision, outcome, now=now)
+            await self._reporter.report(obj, seen, decision, outcome, now=now)
             return 0.0  # to end what was made for its other roles
         going = isinstance(error, PredecessorError)
         reason = "NameTaken" if isinstance(error, ForeignObjectError) else Reason.REFUSED.value
@@ -424,7 +377,7 @@ class TrainingJobController:
         if not seen.was_admitted:
             changed["state"] = "Waiting"
         found = finding(names.ADMITTED, seen.was_admitted, reason, message)
-        await self._publish(obj, seen.known.model_copy(update=changed), [found])
+        await self._reporter.publish(obj, seen.known.model_copy(update=changed), [found])
         return GOING_RETRY if going else REFUSED_RETRY
 
     async def _held_up(self, obj: Object, seen: Observed, error: UnavailableError) -> _End:
@@ -484,56 +437,6 @@ class TrainingJobController:
             TRAINING_JOBS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
         )
         return None
-
-    async def _report(
-        self,
-        obj: Object,
-        seen: Observed,
-        decision: Decision,
-        outcome: JobOutcome | None,
-        *,
-        now: str,
-        paced: bool = False,
-        unchanged: bool = False,
-    ) -> Object:
-        """Write the status. `paced`: not for progress alone, which was written a moment ago; `unchanged`: only if
-        nobody has changed the job since it was read."""
-        wanted = job_status.status_of(
-            seen, decision=decision, outcome=outcome, now=now, stall=self._stall(obj)
-        )
-        return await self._publish(
-            obj,
-            wanted,
-            job_status.findings_of(seen, decision=decision, outcome=outcome),
-            paced=paced,
-            unchanged=unchanged,
-        )
-
-    def _stall(self, obj: Object) -> Stall | None:
-        return self._stalls.of(object_key(obj), obj["metadata"]["uid"])
-
-    async def _publish(
-        self,
-        obj: Object,
-        wanted: Model,
-        findings: Sequence[Finding],
-        *,
-        paced: bool = False,
-        unchanged: bool = False,
-    ) -> Object:
-        written = await publish_status(
-            context=self._context,
-            resource=TRAINING_JOBS,
-            obj=obj,
-            status=wanted,
-            findings=findings,
-            beside=PROGRESS if paced else (),
-            messages=not paced,
-            unchanged=unchanged,
-        )
-        if written is not obj:
-            self._pace.wrote(object_key(obj))
-        return written
 
 
 def _made(job: Object) -> int:

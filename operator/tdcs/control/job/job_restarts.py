@@ -1,15 +1,22 @@
-"""Deletes the Jobs of a TrainingJob that are made anew: all its pods are restarted, or it asks for something else now.
-Says which nodes its new pods avoid.
+"""Restarts all pods of a TrainingJob: says so in its status, deletes the Jobs that are replaced, and finds the nodes
+that the new pods avoid.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from tdcs.api import names
+from tdcs.api.conditions import POD_FAILED, Finding, finding
 from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import NodeFailures
 from tdcs.control.context import Context
+from tdcs.control.job import job_status
 from tdcs.control.job.job_children import spec_digest
-from tdcs.decide.job.node_failures import avoided_nodes
+from tdcs.control.job.job_reporter import JobReporter
+from tdcs.decide.job import job_phase as decisions
+from tdcs.decide.job import job_restart, node_failures
+from tdcs.decide.job.job_restart import JobRestart
+from tdcs.decide.job.node_failures import AVOIDED_NODES_NEEDED, avoided_nodes
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.gang_fit import PodGroup, place
 from tdcs.decide.place.node_eligibility import may_run
@@ -22,10 +29,11 @@ EARLIER_JOBS_CHECK = 5.0
 
 
 class JobRestarts:
-    """The Jobs that a restart replaces."""
+    """The restarts of all jobs; what is known of each stands in its status."""
 
-    def __init__(self, *, context: Context) -> None:
+    def __init__(self, *, context: Context, reporter: JobReporter) -> None:
         self._context = context
+        self._reporter = reporter
 
     async def end_earlier(self, seen: Observed, live: Mapping[Role, Object | None]) -> set[Role]:
         """Delete the Jobs that were made before the last restart, and those of a job that waits and asks for something
@@ -52,7 +60,50 @@ class JobRestarts:
                 )
         return waits
 
-    def avoided_nodes(self, seen: Observed, failures: Sequence[NodeFailures]) -> list[str]:
+    async def pause(self, obj: Object, seen: Observed, restart: JobRestart) -> None:
+        """Say that all pods are restarted after a pause: the job has failed soon after its last restart."""
+        message = f"{restart.message}; after a pause, as it failed soon after it was restarted last"
+        findings = [
+            finding(names.RESTARTING, True, POD_FAILED, message),
+            finding(names.RUNNING, False, "PodsStarting", message),
+        ]
+        changed = {"state": "Restarting", "reason": POD_FAILED, "message": message}
+        await self._reporter.publish(obj, seen.known.model_copy(update=changed), findings)
+
+    async def begin(self, obj: Object, seen: Observed, restart: JobRestart) -> None:
+        """Say that all pods are restarted. The next pass, of whichever operator, finds Jobs of an earlier number, and
+        deletes them. Of a job that is stopped nothing else changes: it waits as before."""
+        status, findings, now = seen.known, list[Finding](), self._context.now()
+        stopped = job_restart.is_stopped(seen)
+        if not stopped:
+            decision = replace(
+                decisions.decision_of(seen=seen, data=decisions.data(seen, now=now)),
+                copies={use.dataset: use.copy_id for use in seen.known.copies},
+                queue=seen.known.queue_name or "",
+                record=seen.known.queue,
+                restart=restart,
+            )
+            stall = self._reporter.stall(obj)
+            status = job_status.status_of(seen, decision=decision, outcome=None, now=now, stall=stall)
+            findings = job_status.findings_of(seen, decision=decision, outcome=None)
+        status = job_status.counting(status, restart)
+        avoided = self._avoided_nodes(seen, status.node_failures)
+        await self._reporter.publish(obj, status.model_copy(update={"avoided_nodes": avoided}), findings)
+        if stopped or job_restart.is_restarting(seen):  # so no condition changes, which would make an event
+            await self._context.recorder.record(
+                about=obj, reason=POD_FAILED, message=restart.message, type_="Warning"
+            )
+
+    async def give_up_avoiding(self, obj: Object, seen: Observed) -> None:
+        """Let a job that queues run on the nodes that it avoids, as it has room nowhere else: the next passes make its
+        Jobs again."""
+        message = node_failures.needed(seen.known.avoided_nodes)
+        await self._context.recorder.record(
+            about=obj, reason=AVOIDED_NODES_NEEDED, message=message, type_="Warning"
+        )
+        await self._reporter.publish(obj, seen.known.model_copy(update={"avoided_nodes": []}), [])
+
+    def _avoided_nodes(self, seen: Observed, failures: Sequence[NodeFailures]) -> list[str]:
         """The nodes that the new pods of a job avoid."""
         used = {pod.node for pod in seen.pods if pod.node}
         return avoided_nodes(

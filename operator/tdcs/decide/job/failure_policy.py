@@ -1,5 +1,6 @@
 """What is restarted when a pod of a job fails, how often, and what its exit code means."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,13 @@ from tdcs.model.job_pods import PodView
 
 DISRUPTED: Mapping[str, str] = {"type": "DisruptionTarget", "status": "True"}
 """The condition of a pod that the cluster ended: evicted, preempted, or lost with its node."""
+
+
+BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+"""Why a Job failed in which a pod failed that is not replaced."""
+
+_RULE = re.compile(r"^PodFailurePolicy: .* matching FailJob rule at index (\d+)")
+"""How a Job says which rule of its podFailurePolicy ended it."""
 
 
 def restarts_never_in_place(template: Mapping[str, Any]) -> bool:
@@ -85,14 +93,42 @@ def pod_failure_policy(spec: TrainingJobSpec, template: Mapping[str, Any]) -> di
         return None
     restart = restart_policy(spec)
     first = {"action": "FailJob" if restart == "None" else "Ignore", "onPodConditions": [dict(DISRUPTED)]}
-    policy = spec.run_policy.failure_policy
-    # The API server takes no rule about a container that only another role has.
-    known = (None, *container_names(template))
-    rules = [
-        each for each in (policy.on_exit_codes if policy is not None else ()) if each.container_name in known
-    ]
     # Of a job that is restarted as a whole the Job replaces no pod: what does not count is the operator's business.
-    return {"rules": [first, *(_job_rule(each, counts=restart != "Pod") for each in rules)]}
+    rules = [_job_rule(each, counts=restart != "Pod") for each in _rules_of(spec, template).values()]
+    return {"rules": [first, *rules]}
+
+
+def _rules_of(spec: TrainingJobSpec, template: Mapping[str, Any]) -> dict[int, ExitCodeRule]:
+    """The rules that a role's Job takes, by their index in the TrainingJob: the API server takes none about a container
+    that only another role has."""
+    policy, known = spec.run_policy.failure_policy, (None, *container_names(template))
+    rules = enumerate(policy.on_exit_codes if policy is not None else ())
+    return {index: rule for index, rule in rules if rule.container_name in known}
+
+
+def cause_of_end(spec: TrainingJobSpec, *, role: Role, verdict: str) -> str:
+    """Why a role's Job failed, by the fields of the TrainingJob that decided it; the Job's own words where none did.
+
+    Args:
+        verdict: reason and message of the Job's condition Failed.
+    """
+    none_restarts = "spec.runPolicy.failurePolicy.restart is None, so no pod is restarted"
+    if verdict.startswith(BACKOFF_LIMIT_EXCEEDED):
+        if restart_policy(spec) == "None":
+            return none_restarts
+        policy, limit = spec.run_policy.failure_policy, spec.run_policy.backoff_limit
+        is_old_field = limit is not None and (policy is None or policy.max_restarts is None)
+        field = "backoffLimit" if is_old_field else "failurePolicy.maxRestarts"
+        return f"no restart is left: spec.runPolicy.{field} is {max_restarts(spec)}"
+    found = _RULE.match(verdict)
+    if found is None:
+        return verdict
+    if (position := int(found[1])) == 0:
+        return f"the cluster ended a pod, and {none_restarts}"
+    rules = [*_rules_of(spec, spec.by_role()[role].template)]
+    if position > len(rules):
+        return verdict
+    return f"spec.runPolicy.failurePolicy.onExitCodes[{rules[position - 1]}] fails the job at this exit code"
 
 
 def action_of(spec: TrainingJobSpec, pod: PodView) -> str:

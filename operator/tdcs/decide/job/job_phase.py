@@ -11,7 +11,7 @@ from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
 from tdcs.api.trainingjob_status import Consideration, DataMeeting, QueueRecord
 from tdcs.decide.cache.wants import seconds_until
 from tdcs.decide.job.failure_message import failed
-from tdcs.decide.job.failure_policy import max_restarts
+from tdcs.decide.job.failure_policy import cause_of_end, max_restarts
 from tdcs.decide.job.job_restart import LEADERS, JobRestart, is_whole
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Admission, DatasetReadiness, Reason, decide
@@ -272,7 +272,7 @@ def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
         if job.failure:
             text = failed(
                 role=each,
-                verdict=job.failure,
+                verdict=cause_of_end(seen.spec, role=each, verdict=job.failure),
                 limit=max_restarts(seen.spec),
                 restarts=seen.known.restarts or 0 if is_whole(seen) else None,
                 pods=[pod for pod in seen.pods if pod.role == each],

@@ -13,16 +13,19 @@ from tdcs.api.durations import seconds_since
 from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.decide.job.failure_message import ending_of
-from tdcs.decide.job.failure_policy import action_of, max_restarts, restart_policy, restarts_all
+from tdcs.decide.job.failure_policy import (
+    BACKOFF_LIMIT_EXCEEDED,
+    action_of,
+    max_restarts,
+    restart_policy,
+    restarts_all,
+)
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.own_failures import failed_by_themselves
 from tdcs.model.job_pods import PodView, newest
 
 LEADERS: tuple[Role, ...] = ("Chief", "Launcher")
 """Roles of one pod each that decide how a job ends that has one of them."""
-
-BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
-"""Why a Job failed in which a pod failed that is not replaced."""
 
 OF_THE_NODE = frozenset({"DeletionByTaintManager", "DeletionByPodGC", "TerminationByKubelet"})
 """Disruptions that are the node's: it is away, or under pressure. Others want its room (an eviction, a preemption)."""

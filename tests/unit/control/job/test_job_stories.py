@@ -4,6 +4,7 @@ import pytest
 from tests.support.kube.objects import counts_of
 from tests.unit.control.jobs import Jobs, index_of, phase_of, role
 
+from tdcs.control.job.ended_job import is_settled
 from tdcs.model.kube_resources import (
     DATASETS,
     EVENTS,
@@ -29,7 +30,7 @@ async def test_a_job_runs_to_its_end_and_tells_each_step_once() -> None:
         await jobs.until(lambda: "Completed" in jobs.events())  # it is written a moment after the status
         assert jobs.events() == ["AllPodsFit", "Completed", "DatasetsReady", "PodsReady"]
         assert jobs.status()["message"] == "all 2 workers succeeded"
-        await jobs.until(lambda: len(jobs.context.queue) == 0)
+        await jobs.until(lambda: is_settled(jobs.training_job("train"), stores=jobs.context.stores))
         written = len(jobs.server.writes)
         await jobs.server.merge(
             TRAINING_JOBS, name="train", namespace="n", patch={"metadata": {"labels": {"a": "b"}}}
@@ -272,8 +273,8 @@ async def test_a_job_that_has_failed_names_the_pod_its_exit_code_and_where_to_re
         await jobs.until_state("Failed")
         told = jobs.status()["message"]
         assert told == (
-            "worker 1 (pod train-worker-1-2 on node a) failed with exit code 7 after 2 retries (BackoffLimitExceeded); "
-            "see kubectl logs -n n train-worker-1-2 -c main"
+            "worker 1 (pod train-worker-1-2 on node a) failed with exit code 7 after 2 retries (no restart is left: "
+            "spec.runPolicy.backoffLimit is 2); see kubectl logs -n n train-worker-1-2 -c main"
         )
         assert jobs.condition("Failed")["message"] == told
 

@@ -146,7 +146,8 @@ async def test_a_job_with_a_template_that_makes_no_valid_job_for_ten_minutes_fai
             "Admitted": "False",
             "Running": "False",
         }
-        assert jobs.events().count("ChildRefused") == 2  # when it is refused, and when it fails
+        # When it is refused, and when it fails: the event is written after the status.
+        await jobs.until(lambda: jobs.events().count("ChildRefused") == 2)
         # It is over, whatever the API server would take now.
         jobs.server.refuse = lambda verb, resource: None
         passes = jobs.passes
