@@ -70,6 +70,12 @@ class Found(NamedTuple):
     spooled: Numbers
     registered: Numbers
 
+    @property
+    def ids(self) -> list[int]:
+        numbers = union(self.spooled, self.registered)
+        found: list[int] = self.ledger.manifest.block_ids[numbers].tolist()
+        return found
+
 
 class Inventory:
     """Keeps the ledgers true to the folders.
@@ -162,16 +168,21 @@ class Inventory:
         rows = rows[order]
         strange = np.ones(len(rows), dtype=np.bool_)
         ledgers: dict[str, Ledger] = {}
+        found: list[Found] = []
         for mount in mounts:
             owner = self.owner(mount.path)
             of_mount = slice(*np.searchsorted(rows["owner"], (owner, owner + 1)).tolist())
             with mount.lock:
                 ledger = mount.ledger
             if ledger is not None:
-                strange[of_mount] = self._observe(mount, ledger, rows[of_mount])
+                strange[of_mount] = self._observe(mount, ledger, rows[of_mount], found)
                 ledgers[mount.path] = ledger
         self._rows["number"][order] = rows["number"]
         self._note(rows, strange)
+        # Now that who asks for them gets them: a peer that was told of them is waiting to ask, and takes no for an answer.
+        for each in found:
+            each.mount.readable.add(each.ids)
+        self.appeared.extend(found)
         self._ledgers = ledgers  # last: strangers of the look before are none by these
         with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
             known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
@@ -225,8 +236,9 @@ class Inventory:
 
     # What of it is whose.
 
-    def _observe(self, mount: MountBlocks, ledger: Ledger, rows: Rows) -> Mask:
-        """Bring a mount's ledger up to date by the files that say that they are of it; those that are strangers."""
+    def _observe(self, mount: MountBlocks, ledger: Ledger, rows: Rows, found: list[Found]) -> Mask:
+        """Bring a mount's ledger up to date by the files that say that they are of it, and add what appeared to
+        `found`; those that are strangers."""
         if self._ledgers.get(mount.path) is not ledger:
             rows["number"] = NEW
         fresh = np.flatnonzero(rows["number"] == NEW)
@@ -241,11 +253,9 @@ class Inventory:
                 self.require()
                 return np.asarray(rows["number"] < 0)
             appeared = ledger.observe(spooled=union(spooled, adopted), registered=distinct(registered))
-            ids = ledger.manifest.block_ids[appeared].tolist()
             in_spool = ledger.spooled_of(appeared)
-        if ids:
-            mount.readable.add(ids)
-            self.appeared.append(Found(mount, ledger, appeared[in_spool], appeared[~in_spool]))
+        if len(appeared):
+            found.append(Found(mount, ledger, appeared[in_spool], appeared[~in_spool]))
         return np.asarray(rows["number"] < 0)
 
     @staticmethod

@@ -127,7 +127,8 @@ class Disk:
 
         The spool is looked at first: a block that leaves it is in the worker's folder already.
         """
-        if block in self.refused or block in self._strange or not self._looked_through:
+        known = self._looked_through or block in self._named
+        if block in self.refused or block in self._strange or not known:
             return None
         if block in self.large:
             return self.large.open(block)
@@ -138,7 +139,8 @@ class Disk:
         return None
 
     def believe_nothing(self) -> None:
-        """Give nobody a block before `believe` was called: it is not known yet what those that lie here are."""
+        """Give nobody a block before `believe` was called, but what was named since: it is not known yet what the
+        others are."""
         self._looked_through = False
 
     def look(self) -> None:

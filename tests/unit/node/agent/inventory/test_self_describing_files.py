@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.dataplane.agents import Version, fill, folder_version, put_block
 
-from tdcs.model.block_identity import same_blocks
+from tdcs.model.block_identity import identity_of, same_blocks
 from tdcs.node import file_facts
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.disk.disk_room import Room
@@ -20,6 +20,7 @@ from tdcs.node.agent.disk.epoch import enter_epoch
 from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
+from tdcs.node.agent.mount.readable import ReadableBlocks
 
 A, B = "/datasets/a", "/datasets/b"
 FIRST = 1 << 24
@@ -112,6 +113,61 @@ def test_nobody_is_given_a_block_before_the_disk_was_looked_through(node: Node) 
     assert node.content(version) == [None]
     node.open(version)
     node.look()
+    assert node.content(version) == [b"AAAA"]
+
+
+class Follower(ReadableBlocks):
+    """A list whose follower asks for each block as soon as it is told of it, and takes no for an answer."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+        self.given: dict[int, bool] = {}
+
+    def add(self, blocks: Iterable[int]) -> None:
+        ids = list(blocks)
+        super().add(ids)
+        for block in ids:
+            opened = self._disk.open(block)
+            self.given[block] = opened is not None
+            if opened is not None:
+                os.close(opened.fd)
+
+
+@pytest.mark.parametrize("place", [Place.SPOOL, Place.WORKER])
+def test_who_waits_for_blocks_is_given_what_a_look_finds_as_soon_as_it_is_told(
+    node: Node, place: Place
+) -> None:
+    version = node.version({"a": b"AAAA", "b": b"BBBB"})
+    folder = node.disk.spool if place is Place.SPOOL else node.disk.blocks
+    first, second = version.manifest.block_ids.tolist()
+    put_block(node.disk, version.manifest, 0, b"AAAA", folder=folder)
+    node.start()
+    node.open(version)
+    follower = node.mounts[A].readable = Follower(node.disk)
+    node.look()
+    assert follower.given == {first: True}
+
+    # What was a stranger to the version before is given, too.
+    node.open(node.version({"a": b"AAAA"}))
+    put_block(node.disk, version.manifest, 1, b"BBBB", folder=folder)
+    node.look()
+    assert node.content(version) == [b"AAAA", None]
+    node.open(version)
+    node.look()
+    assert follower.given == {first: True, second: True}
+
+
+def test_a_block_that_is_brought_during_the_first_look_is_given_before_its_end(node: Node) -> None:
+    version = node.version({"a": b"AAAA"})
+    node.start()
+    node.disk.look()
+    (block,) = version.manifest.block_ids.tolist()
+    with node.disk.create(block) as partial:
+        partial.write(b"AAAA", offset=0)
+        node.disk.keep(
+            partial, block=block, identity=identity_of(version.manifest, 0), length=4, content_hash=0
+        )
     assert node.content(version) == [b"AAAA"]
 
 
