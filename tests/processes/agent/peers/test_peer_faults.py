@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import xxhash
 from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
@@ -69,6 +70,54 @@ def gives_other_bytes(connection: socket.socket, version: Version) -> None:
         connection.sendall(frames.PIECE.pack(block, length, length, 12345) + b"x" * length)
     while connection.recv(1 << 20):
         pass
+
+
+def _requests(connection: socket.socket) -> Iterator[list[int]]:
+    """The ids of each request for blocks; lists of what is here are answered meanwhile."""
+    while len(head := connection.recv(frames.REQUEST.size, socket.MSG_WAITALL)) == frames.REQUEST.size:
+        kind, _, count = frames.REQUEST.unpack(head)
+        if kind == frames.READ:
+            body = connection.recv(count * frames.ASKED.size, socket.MSG_WAITALL)
+            yield [wanted.block for wanted in frames.parse_wanted(body)]
+            continue
+        body = connection.recv(frames.PLACE.size + count, socket.MSG_WAITALL)
+        _, place, wait_ms = frames.PLACE.unpack_from(body)
+        if place:  # nothing comes after what was said at first
+            threading.Event().wait(wait_ms / 1000)
+        yield [-place]
+
+
+class GivesLate:
+    """A peer that says of each block once that it is here, and gives it when it is asked for the second time.
+
+    Args:
+        wrong: it gives other bytes the first time; otherwise it has nothing then.
+    """
+
+    def __init__(self, files: dict[str, bytes], *, wrong: bool) -> None:
+        self._contents = list(files.values())
+        self._wrong = wrong
+        self._refused = set[int]()
+
+    def __call__(self, connection: socket.socket, version: Version) -> None:
+        _greeted(connection)
+        ids = version.manifest.block_ids.tolist()
+        for asked in _requests(connection):
+            if asked[0] <= 0:
+                connection.sendall(frames.news(instance=1, place=len(ids), blocks=ids[-asked[0] :]))
+                continue
+            for block in asked:
+                content = self._contents[ids.index(block)]
+                found = xxhash.xxh3_64_intdigest(content)
+                if block in self._refused:
+                    connection.sendall(frames.PIECE.pack(block, len(content), len(content), found) + content)
+                elif self._wrong:
+                    connection.sendall(
+                        frames.PIECE.pack(block, len(content), len(content), 1) + bytes(len(content))
+                    )
+                else:
+                    connection.sendall(frames.PIECE.pack(block, -1, -1, 0))
+                self._refused.add(block)
 
 
 @contextmanager
@@ -143,6 +192,20 @@ async def test_what_no_peer_gives_is_read_from_the_source_after_a_bounded_time(
             one.give(version.assignment(origin=NO_SLOTS, peers=[bad]), manifests=version)
             await one.holds(version)
         assert one.content(version) == files
+
+
+@pytest.mark.parametrize("wrong", [False, True], ids=["nothing", "other bytes"])
+async def test_the_only_peer_is_asked_again_for_what_it_did_not_give_at_first(
+    wrong: bool, tmp_path: Path
+) -> None:
+    files = {f"{number:03}": os.urandom(3_000) for number in range(20)}
+    version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
+    async with running_agent(tmp_path / "one") as one:
+        with peer_that(GivesLate(files, wrong=wrong), version) as late:
+            one.give(version.assignment(origin=NO_SLOTS, source=None, peers=[late]), manifests=version)
+            await one.holds(version)
+        assert one.content(version) == files
+        assert not one.mount().failures
 
 
 async def test_an_agent_of_another_journal_gives_nothing(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ class Inventory:
                 ledgers[mount.path] = ledger
         self._rows["number"][order] = rows["number"]
         self._note(rows, strange)
-        # Now that who asks for them gets them: a peer that was told of them is waiting to ask, and takes no for an answer.
+        # Only now they are given to who asks for them, and whoever waits for the list asks at once.
         for each in found:
             each.mount.readable.add(each.ids)
         self.appeared.extend(found)

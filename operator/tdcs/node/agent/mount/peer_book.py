@@ -49,11 +49,18 @@ class PeerHealth:
 
 
 class PeerBlocks:
-    """Blocks that a peer has, of those that are to come from peers. For one thread."""
+    """Blocks that a peer has, of those that are to come from peers. For one thread.
 
-    def __init__(self) -> None:
+    One that the peer did not give is asked for again after a pause that grows: it says what has come there once, and
+    what it could not give may be there, or be right, by then.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock: Final = clock
         self._blocks: Numbers = np.zeros(0, dtype=np.int64)
         self._gone: set[int] = set()
+        self._refusals = 0
+        self._again_at = 0.0
 
     def add(self, blocks: Numbers) -> None:
         """These too; ascending."""
@@ -62,7 +69,16 @@ class PeerBlocks:
             self._blocks = union(self._blocks, blocks)
 
     def remove(self, block: int) -> None:
+        """It did not give this one."""
+        if not self._gone:
+            self._refusals += 1
+            self._again_at = self._clock() + pause(self._refusals)
         self._gone.add(block)
+
+    def ask_again(self) -> None:
+        """Take it to have what it did not give, when the time for that has come."""
+        if self._gone and self._clock() >= self._again_at:
+            self._gone.clear()
 
     def among(self, blocks: Numbers) -> Mask:
         """Which of these, ascending, it has."""

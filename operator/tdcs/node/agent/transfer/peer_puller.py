@@ -89,21 +89,23 @@ class PeerPuller:
         client: BlockClient,
         over: Callable[[], bool],
     ) -> None:
-        has = PeerBlocks()
+        has = PeerBlocks(clock=mount.clock)
         instance = place = placements = 0
         wait = 0.0
         while not self._over(mount, ledger):
             if placements != ledger.assigned.placements:  # what did not matter before may be awaited now
-                has, instance, place, placements = PeerBlocks(), 0, 0, ledger.assigned.placements
+                has, instance, place = PeerBlocks(clock=mount.clock), 0, 0
+                placements = ledger.assigned.placements
             news = client.feed(mount=mount.path, instance=instance, place=place, wait_seconds=wait)
             if instance not in (0, news.instance):
-                has = PeerBlocks()
+                has = PeerBlocks(clock=mount.clock)
             instance, place = news.instance, news.place
             numbers = ledger.manifest.blocks_at(np.asarray(news.blocks, dtype=np.int64))
             numbers = numbers[numbers >= 0]
             with mount.lock:
                 numbers = ledger.awaited(numbers)
             has.add(numbers)
+            has.ask_again()
             taken = self._batches(mount, ledger, peer, client, has)
             if not taken:
                 self._disk.names.wait()  # what has come is not missing
@@ -137,8 +139,6 @@ class PeerPuller:
         """Take what the peer has, a request ahead; how many blocks were asked for."""
         asked, count = self._ask(mount, ledger, peer, client, has), 0
         following: list[int] = []
-        if asked:
-            mount.peers.has_some(peer.node)
         try:
             for number in range(_BATCHES_BETWEEN_NEWS):
                 if not asked:
@@ -193,6 +193,7 @@ class PeerPuller:
             with mount.lock:
                 ledger.release([block])
             return
+        mount.peers.has_some(peer.node)
         if piece.length != length:
             client.skip()
             self._wrong(mount, ledger, peer, has, block, f"it has {piece.length} bytes, not {length}")

@@ -164,7 +164,7 @@ def test_a_block_that_is_brought_during_the_first_look_is_given_before_its_end(n
     node.disk.look()
     (block,) = version.manifest.block_ids.tolist()
     with node.disk.create(block) as partial:
-        partial.write(b"AAAA", offset=0)
+        partial.write(memoryview(b"AAAA"), offset=0)
         node.disk.keep(
             partial, block=block, identity=identity_of(version.manifest, 0), length=4, content_hash=0
         )
