@@ -12,7 +12,7 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 venv: $(VENV)/.ready ## the Python environment, from the lock
-$(VENV)/.ready: requirements-dev.txt pyproject.toml labs/pyproject.toml training/pyproject.toml
+$(VENV)/.ready: locks/development.txt pyproject.toml labs/pyproject.toml training/pyproject.toml
 	@deploy/local/venv.sh $(PYTHON) $(VENV)
 
 up: venv ## the local cluster: kind, one control plane and three workers with fake GPUs
@@ -89,10 +89,10 @@ queue-walks: venv ## random walks of the queue of jobs with users, nodes, Kueue 
 	@$(BIN)/python -m tests.unit.control.job.queue.queue_walks --walks $(if $(filter command line environment,$(origin WALKS)),$(WALKS),1000) --seed $(SEED)
 
 MUTANTS := .local/mutants
-$(MUTANTS)/.ready: requirements-mutants.txt
-	@echo "environment of mutmut in $(MUTANTS)/venv, from requirements-mutants.txt: about a minute"
+$(MUTANTS)/.ready: locks/mutants.txt
+	@echo "environment of mutmut in $(MUTANTS)/venv, from locks/mutants.txt: about a minute"
 	@$(PYTHON) -m venv --clear $(MUTANTS)/venv
-	@$(MUTANTS)/venv/bin/python -m pip install -q --retries 10 --disable-pip-version-check --require-hashes -r requirements-mutants.txt
+	@$(MUTANTS)/venv/bin/python -m pip install -q --retries 10 --disable-pip-version-check --require-hashes -r locks/mutants.txt
 	@touch $@
 
 mutants: $(MUTANTS)/.ready ## changes of the read path's decisions that no unit test notices, by mutmut on a copy: MODULES="tdcs.node.extents ..." MUTANT_TESTS=tests/unit/node MINUTES=30
@@ -132,18 +132,18 @@ sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's pa
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"
 
-lock: venv ## renew requirements*.txt from pyproject.toml and training/pyproject.toml
-	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --custom-compile-command "make lock" -o requirements.txt
-	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group docs --group lint --group release -c requirements.txt --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
-	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group mutants -c requirements-dev.txt --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-mutants.txt
-	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --extra images --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-emit-package tdcs-train --custom-compile-command "make lock" -o training/requirements-compile.txt
-	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --extra images --group pyproject.toml:compile -c training/requirements-compile.txt --universal \
-	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tdcs-train --custom-compile-command "make lock" \
-	  -o training/requirements-compile-tests.txt
+# Each lock is bounded by the one before it, so that environments agree on versions.
+UV_COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tdcs-train \
+	--custom-compile-command "make lock" $(LOCK_FLAGS)
+lock: venv ## renew locks/ from pyproject.toml and training/pyproject.toml; LOCK_FLAGS=--upgrade for the newest versions
+	@$(UV_COMPILE) --universal pyproject.toml -o locks/runtime.txt
+	@$(UV_COMPILE) --universal pyproject.toml training/pyproject.toml --group test --group docs --group lint --group release \
+	  -c locks/runtime.txt -o locks/development.txt
+	@$(UV_COMPILE) --universal pyproject.toml training/pyproject.toml --group test --group mutants -c locks/development.txt -o locks/mutants.txt
+	@$(UV_COMPILE) --universal training/pyproject.toml --extra compile --extra images -o locks/compile.txt
+	@$(UV_COMPILE) --universal training/pyproject.toml --extra compile --extra images --group pyproject.toml:compile \
+	  -c locks/compile.txt -o locks/compile-tests.txt
+	@$(UV_COMPILE) --python-platform x86_64-manylinux_2_36 --no-annotate --group pyproject.toml:tensorflow -o locks/train-tensorflow.txt
 
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv
 simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about an hour of processor time; TRACE=FILE.csv

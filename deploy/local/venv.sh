@@ -11,11 +11,11 @@ mkdir -p .local
 exec 9>.local/venv.lock
 flock 9
 stamp=$folder/.ready
-if [ -e "$stamp" ] && [ -z "$(find requirements-dev.txt pyproject.toml labs/pyproject.toml training/pyproject.toml -newer "$stamp")" ]; then
+if [ -e "$stamp" ] && [ -z "$(find locks/development.txt pyproject.toml labs/pyproject.toml training/pyproject.toml -newer "$stamp")" ]; then
   exit 0 # somebody else made it while this one waited
 fi
-echo "python environment in $folder, from requirements-dev.txt: about a minute"
+echo "python environment in $folder, from locks/development.txt: about a minute"
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
-"$folder/bin/python" -m pip install -q --retries 10 --disable-pip-version-check --require-hashes -r requirements-dev.txt
+"$folder/bin/python" -m pip install -q --retries 10 --disable-pip-version-check --require-hashes -r locks/development.txt
 "$folder/bin/python" -m pip install -q --retries 10 --disable-pip-version-check --no-deps -e . -e ./labs -e ./training
 touch "$stamp"

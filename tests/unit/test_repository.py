@@ -77,9 +77,9 @@ def test_no_file_holds_a_path_of_a_development_machine() -> None:
 @pytest.mark.parametrize(
     ("lock", "groups"),
     [
-        ("requirements.txt", ()),
-        ("requirements-dev.txt", ("test", "docs", "lint", "release")),
-        ("requirements-mutants.txt", ("test", "mutants")),
+        ("locks/runtime.txt", ()),
+        ("locks/development.txt", ("test", "docs", "lint", "release")),
+        ("locks/mutants.txt", ("test", "mutants")),
     ],
 )
 def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, ...]) -> None:
@@ -90,13 +90,22 @@ def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, 
         assert requirement.specifier.contains(versions[name]), f"{lock} holds another {name}: run `make lock`"
 
 
+def test_every_lock_is_in_the_folder_of_locks_and_made_by_the_same_command() -> None:
+    assert not [
+        name
+        for name, text in tracked_texts()
+        if re.search("--hash=sha256:[0-9a-f]{64}", text) and not name.startswith("locks/")
+    ]
+    assert not [path.name for path in (ROOT / "locks").iterdir() if "make lock" not in path.read_text()[:200]]
+
+
 def test_development_and_runtime_agree_on_every_version() -> None:
-    runtime, development = locked("requirements.txt"), locked("requirements-dev.txt")
+    runtime, development = locked("locks/runtime.txt"), locked("locks/development.txt")
     assert {name: development.get(name) for name in runtime} == runtime
 
 
 def test_mutants_are_tried_with_the_versions_of_development() -> None:
-    development, mutants = locked("requirements-dev.txt"), locked("requirements-mutants.txt")
+    development, mutants = locked("locks/development.txt"), locked("locks/mutants.txt")
     assert {name: mutants[name] for name in development if name in mutants} == {
         name: version for name, version in development.items() if name in mutants
     }

@@ -55,7 +55,7 @@ def test_the_parameter_server_job_has_a_chief_and_gives_gpus_to_workers_only() -
 
 def test_the_tensorflow_image_has_every_module_of_tdcs_train_that_its_files_import() -> None:
     """The other images have the whole package."""
-    files = SPECS["train-tensorflow"].files
+    files = {name: source for name, source in SPECS["train-tensorflow"].files.items() if name.endswith(".py")}
     for name, source in files.items():
         for node in ast.walk(ast.parse((ROOT / source).read_text())):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tdcs_train"):

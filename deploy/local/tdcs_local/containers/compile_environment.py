@@ -13,7 +13,7 @@ from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, log_file
 from tdcs_local.progress import Reporter
 
-LOCK = CHECKOUT / "training" / "requirements-compile-tests.txt"
+LOCK = CHECKOUT / "locks" / "compile-tests.txt"
 FILES = {
     "g++": "/usr/bin/g++",
     "libdnnl-dev": "/usr/include/oneapi/dnnl/dnnl.hpp",

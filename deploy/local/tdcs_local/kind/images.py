@@ -55,7 +55,7 @@ _SPECS = (
             "operator": "operator",
             "scheduler_plugin": "scheduler_plugin",
             "pyproject.toml": "pyproject.toml",
-            "requirements.txt": "requirements.txt",
+            "requirements.txt": "locks/runtime.txt",
             "README.md": "README.md",
             "LICENSE": "LICENSE",
         },
@@ -65,6 +65,7 @@ _SPECS = (
     Spec(
         name="train-tensorflow",
         files={
+            "requirements.txt": "locks/train-tensorflow.txt",
             **{name: f"deploy/examples/{name}" for name in ("train_images.py", "train_parameter_server.py")},
             # of tdcs-train what these scripts import: the image, of a gigabyte, is made anew for no other change
             **{
@@ -97,7 +98,7 @@ _SPECS = (
         name="train-tvm",
         files={
             "tdcs_train": "training/tdcs_train",
-            "requirements-compile.txt": "training/requirements-compile.txt",
+            "requirements.txt": "locks/compile.txt",
             **{name: f"deploy/examples/{name}" for name in ("digits_model.py", "score_images.py")},
         },
         everywhere=False,
