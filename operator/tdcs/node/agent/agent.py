@@ -312,10 +312,11 @@ class Agent:
                 self._remove(mount)
         if self._failures.due(self.mounts.values()):
             self._background.start("failures", self._failures.keep(list(self.mounts.values())))
-        if self._strays.due(self.mounts.values(), emptied=bool(self._gone)):
-            self._background.start("strays", self._remove_strays())
-        if self._gone and self._looked_since() and not self._strays.any_of(self._gone):
-            self._prune()
+        if "strays" not in self._background:  # while some are removed, nobody goes through all of them
+            if self._strays.due(self.mounts.values(), emptied=bool(self._gone)):
+                self._background.start("strays", self._remove_strays())
+            elif self._gone and self._looked_since() and not self._strays.any_of(self._gone):
+                self._prune()
         self._publish()
         return busy or bringing or bool(self._background)
 

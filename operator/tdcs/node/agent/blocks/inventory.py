@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tdcs.model.block_identity import mount_key, prints_of_blocks
 from tdcs.model.manifest import Manifest
 from tdcs.model.sorted_numbers import distinct, union
+from tdcs.node.agent.blocks.strangers import Strangers
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.mount.block_ledger import Ledger
@@ -101,8 +102,7 @@ class Inventory:
         self._earliest = 0.0
         self._owners: Final[dict[bytes, int]] = {NOBODY: 0}
         self._rows = np.zeros(0, dtype=ROWS)
-        self._strangers = np.zeros(0, dtype=ROWS)
-        self._strangers_lock: Final = threading.Lock()
+        self._strangers: Final = Strangers(np.zeros(0, dtype=ROWS), key=_keys)
         self.complete = False
         """Whether a look was made: before that it is not known what is missing."""
         self.looks = 0
@@ -118,7 +118,7 @@ class Inventory:
     @property
     def strangers(self) -> Rows:
         """Files that are in no ledger."""
-        return self._strangers
+        return self._strangers.rows
 
     def owner(self, mount: str) -> int:
         """How the rows name a mount; -1 while none is of it."""
@@ -130,16 +130,9 @@ class Inventory:
 
     def removed(self, rows: Rows) -> None:
         """These strangers are gone."""
-        with self._strangers_lock:
-            known, gone = self._strangers, np.zeros(len(self._strangers), dtype=np.bool_)
-            if len(known):
-                # In order: nothing is sorted again for each few that go.
-                keys, asked = _keys(known), _keys(rows)
-                places = np.minimum(np.searchsorted(keys, asked), len(known) - 1)
-                gone[places[keys[places] == asked]] = True
-            self._strangers = known[~gone]
+        size = self._strangers.strike(rows)
         with self._lock:
-            self._room.removed(int(known["size"][gone].sum()))
+            self._room.removed(size)
 
     def due(self) -> bool:
         """Whether names have changed since the last look, or just before it (times of files are coarse)."""
@@ -186,7 +179,7 @@ class Inventory:
         self._ledgers = ledgers  # last: strangers of the look before are none by these
         with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
             known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
-            self._room.observe(known + int(self._strangers["size"].sum()))
+            self._room.observe(known + int(self._strangers.rows["size"].sum()))
         self.complete = True
         self.looks += 1
         took = self._clock() - began
@@ -314,8 +307,7 @@ class Inventory:
 
     def _note(self, rows: Rows, strange: Mask) -> None:
         strangers = rows[strange]
-        with self._strangers_lock:
-            self._strangers = strangers
+        self._strangers.replace(strangers)
         believed = rows[~strange]
         spooled = strangers["name"][strangers["place"] == Place.SPOOL]
         registered = strangers["name"][strangers["place"] == Place.WORKER]

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.dataplane.agents import put_block
-from tests.unit.node.agent.inventory.test_self_describing_files import FIRST, B, Node
+from tests.unit.node.agent.inventory.test_self_describing_files import FIRST, A, B, Node
 
 from tdcs.alluxio.worker_blocks import OpenBlockError, WorkerBlocks
 from tdcs.model.agent_state import FileFailure
@@ -82,6 +82,26 @@ async def test_outdated_blocks_go_in_one_pass_without_the_manifest_that_named_th
     assert node.room.used == 0, "without another look"
     assert node.inventory.looks == 1
     assert not world.due()
+
+
+async def test_the_room_of_blocks_of_several_mounts_is_free_when_they_are_gone(world: World) -> None:
+    node = world.node
+    for mount, first, place in (
+        (A, FIRST * 3, "spool"),
+        (B, FIRST * 2, "spool"),
+        ("/datasets/c", FIRST, "worker"),
+    ):
+        version = node.version({f"{n}": b"AAAA" for n in range(3)}, mount=mount, first=first)
+        for block in range(3):
+            folder = node.disk.spool if place == "spool" else node.disk.blocks
+            put_block(node.disk, version.manifest, block, b"AAAA", folder=folder)
+    world.start()
+    node.open(node.version({"new": b"BBBB"}, mount="/datasets/d", first=FIRST * 5))
+    node.look()
+    assert node.room.used == 36
+    assert await world.remove() == 9
+    assert node.room.used == 0, "without another look"
+    assert not len(node.inventory.strangers)
 
 
 async def test_no_mount_waits_for_the_manifest_of_another_one(world: World) -> None:
