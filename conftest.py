@@ -14,10 +14,13 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark, for the tiers with a pytest.ini of their own, too."""
+    """Register the marks, for the tiers with a pytest.ini of their own, too."""
     gc.disable()  # until all tests are collected: what is imported and collected stays
     config.addinivalue_line(
         "markers", "deep(instead): takes minutes; the test that always runs instead, in small"
+    )
+    config.addinivalue_line(
+        "markers", "failure_mode(row, ...): keeps rows of docs/explanation/failure-modes.md"
     )
 
 

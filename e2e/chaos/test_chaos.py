@@ -159,6 +159,7 @@ def faults(load: Load, kubectl: Kubectl, reporter: Reporter, cache_nodes: list[N
 
 
 @pytest.mark.timeout(SECONDS + 2400)
+@pytest.mark.failure_mode("chaos-on-cluster")
 def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
     features: Features, load: Load, faults: Faults, kubectl: Kubectl, cache_nodes: list[Node]
 ) -> None:

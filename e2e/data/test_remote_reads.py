@@ -238,6 +238,7 @@ def test_who_takes_the_client_over_gets_nothing_of_its_node(spread: Spread, kube
     assert found == {"root": False, "capabilities": 0, "let": []}
 
 
+@pytest.mark.failure_mode("node-processes-killed-with-certificates")
 def test_no_read_fails_while_reader_agent_and_plugin_are_killed_and_upgraded(
     spread: Spread, kubectl: Kubectl
 ) -> None:

@@ -79,6 +79,7 @@ def start_remote_reader(
 
 
 @pytest.mark.deep("upgrades with other settings while all is read: e2e/chaos/test_chaos.py")
+@pytest.mark.failure_mode("upgrade-to-certificates")
 def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     default_release_after: None,
     store_filled: None,
@@ -146,6 +147,7 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
 @pytest.mark.deep(
     "e2e/data/test_remote_reads.py::test_no_read_fails_while_reader_agent_and_plugin_are_killed_and_upgraded"
 )
+@pytest.mark.failure_mode("node-plugins-upgraded")
 def test_an_upgrade_of_the_node_plugin_in_the_middle_of_an_epoch_costs_no_read(
     default_release_after: None,
     store_filled: None,

@@ -142,6 +142,7 @@ async def as_read_by_jobs(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.failure_mode("source-away-during-drain")
 async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_read_from_the_other(
     cluster: Cluster,
     served: tuple[AgentCaches, AgentCluster],
@@ -178,6 +179,7 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.failure_mode("blocks-freed-by-hand")
 async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
     cluster: Cluster,
     served: tuple[AgentCaches, AgentCluster],

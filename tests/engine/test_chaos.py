@@ -30,6 +30,7 @@ CAPACITY = {HERE: 256 * MIB, ELSEWHERE: 64 * MIB}
 
 
 @pytest.mark.timeout(SECONDS + 1500)
+@pytest.mark.failure_mode("chaos-on-processes")
 async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that_of_a_quiet_run(
     bench: Bench, tmp_path: Path
 ) -> None:

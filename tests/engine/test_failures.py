@@ -38,6 +38,7 @@ async def test_an_endpoint_that_does_not_answer_is_the_sources_fault(
 
 # Four starts of a JVM, a worker's timeout, a re-registration: a minute, and on a busy machine many.
 @pytest.mark.timeout(900)
+@pytest.mark.failure_mode("alluxio-process-killed")
 async def test_a_cluster_survives_the_death_of_its_processes(
     own_alluxio: Callable[[], AlluxioCluster], s3: S3Server
 ) -> None:

@@ -56,6 +56,7 @@ async def fuse(alluxio: AlluxioCluster) -> AsyncIterator[FuseClient]:
     await asyncio.to_thread(client.stop)
 
 
+@pytest.mark.failure_mode("block-open-while-dropped")
 async def test_a_mount_that_a_reader_has_a_file_of_open_goes_when_the_file_is_closed(
     engine: AlluxioEngine, s3: S3Server, fuse: FuseClient, mounts: Mounts
 ) -> None:

@@ -111,18 +111,6 @@ def test_mutants_are_tried_with_the_versions_of_development() -> None:
     }
 
 
-def test_every_test_that_the_failure_modes_name_exists() -> None:
-    page = (ROOT / "docs" / "explanation" / "failure-modes.md").read_text()
-    sources = "\n".join(text for name, text in tracked_texts() if re.match(r"(tests|e2e)/.*\.py$", name))
-    named = set(re.findall(r"`(test_\w+)`", page))
-    assert named
-    assert {test for test in named if f"def {test}(" not in sources} == set()
-    # A promise is kept by a test that can be run by its name, not by a file.
-    rows = [line for line in page.splitlines() if line.startswith("| ") and not re.match(r"\| What ", line)]
-    assert len(rows) > 30
-    assert [row for row in rows if not re.search(r"`test_\w+`", row.rpartition(" | ")[2])] == []
-
-
 SECURITY_FOLDERS = (
     (r"test_(admission\w*|scope)\.py", "tests/controlplane/rights"),
     (r"test_(\w*source\w*|folder_size)\.py", "tests/attacks/unit/sources"),

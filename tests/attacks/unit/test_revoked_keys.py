@@ -59,6 +59,7 @@ async def test_revoked_keys_open_no_mount_that_still_has_them(cluster: Cluster, 
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.failure_mode("source-away-at-shared-mount")
 async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
     cluster: Cluster, restarted: bool
 ) -> None:
@@ -221,6 +222,7 @@ async def test_pods_that_keep_a_withdrawn_volume_are_named_until_they_are_gone(
 
 
 @pytest.mark.parametrize("often", [False, True], ids=["deleted", "changed-all-the-time"])
+@pytest.mark.failure_mode("secret-deleted")
 async def test_who_has_revoked_keys_gains_nothing_by_deleting_or_changing_their_secret(often: bool) -> None:
     async with victims(revoked_seconds=1.0, keys_check_seconds=0.1) as cluster:
         former = cluster.server.store(SECRETS)["n", "keys"]
@@ -258,6 +260,7 @@ async def long_refused(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["refused", "without-a-secret"])
+@pytest.mark.failure_mode("operator-restarts-while-keys-refused")
 async def test_the_time_of_revoked_keys_goes_on_through_restarts_of_the_operator(deleted: bool) -> None:
     async with victims() as cluster:
         await long_refused(cluster)
@@ -313,6 +316,7 @@ async def test_a_listing_with_keys_that_were_put_right_is_an_answer_too() -> Non
         await cluster.until(lambda: "keysRefusedSince" not in cluster.status())
 
 
+@pytest.mark.failure_mode("keys-corrected-without-operator")
 async def test_keys_that_were_put_right_while_no_operator_ran_take_nothing() -> None:
     async with victims() as cluster:
         await long_refused(cluster)
@@ -334,6 +338,7 @@ async def test_a_time_that_others_wrote_takes_nothing_while_the_source_takes_the
     assert cluster.condition("Ready")["status"] == "True"
 
 
+@pytest.mark.failure_mode("operator-restarts-while-keys-refused")
 async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_anew() -> None:
     async with victims(revoked_seconds=3.0) as cluster, asyncio.timeout(60):
         cluster.engine.credentials["s3://pictures"] = RENEWED
@@ -370,6 +375,7 @@ async def test_keys_that_are_refused_for_a_moment_and_a_store_that_is_away_take_
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["source-there", "source-away"])
+@pytest.mark.failure_mode("wrong-keys-then-operator-restart")
 async def test_a_volume_outlives_its_keys_and_a_restart_unless_the_source_refuses_the_new_ones(
     cluster: Cluster, away: bool
 ) -> None:
@@ -399,6 +405,7 @@ async def test_a_volume_outlives_its_keys_and_a_restart_unless_the_source_refuse
     assert cluster.engine.state.mounts[cluster.status()["mountPath"]].credentials == RENEWED
 
 
+@pytest.mark.failure_mode("wrong-keys-then-operator-restart")
 async def test_wrong_new_keys_take_a_volume_at_once_after_a_restart_only(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

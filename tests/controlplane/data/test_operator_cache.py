@@ -57,6 +57,7 @@ def spread(world: World) -> World:
     return world
 
 
+@pytest.mark.failure_mode("operator-killed-during-drain")
 def test_a_smaller_cache_keeps_every_byte_though_its_operator_is_replaced_meanwhile(spread: World) -> None:
     world, gate = spread, Gate(spread.engine, operation="copy")
     with world.operator():
@@ -81,6 +82,7 @@ def test_a_smaller_cache_keeps_every_byte_though_its_operator_is_replaced_meanwh
     assert any("has been moved" in text for text in events(world, "Drained"))
 
 
+@pytest.mark.failure_mode("worker-evicted-with-last-copies")
 def test_an_eviction_is_refused_until_a_node_with_a_notice_has_handed_its_data_over(world: World) -> None:
     world.create_cluster(tolerations=[{"operator": "Exists"}])
     world.create_dataset(placement={"mode": "Partition", "nodeCount": 3})

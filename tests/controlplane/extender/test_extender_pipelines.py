@@ -33,6 +33,7 @@ LABEL = "tests.tdcs.io/cluster"
 
 
 @pytest.mark.timeout(1200, func_only=True)  # many more clusters than by default can be asked for
+@pytest.mark.failure_mode("pipeline-workers-first")
 def test_on_random_clusters_every_reader_that_can_be_on_a_node_with_data_is(
     control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes, measured: Measured
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import message_of, reason_of
 from tests.support.kube import Object, condition
@@ -12,6 +13,7 @@ from tests.support.kube.objects import gpu_pod
 __all__ = ["jobs"]
 
 
+@pytest.mark.failure_mode("two-jobs-of-more-than-half")
 def test_two_jobs_that_each_need_more_than_half_never_hold_half_each(jobs: JobWorld) -> None:
     for name in ("first", "second"):
         jobs.gpu_job(name, pods=6)
@@ -40,6 +42,7 @@ def test_without_gang_a_job_takes_what_it_gets(jobs: JobWorld) -> None:
         assert "Insufficient nvidia.com/gpu" in jobs.status_of("greedy")["message"]
 
 
+@pytest.mark.failure_mode("priority-class-missing")
 def test_the_more_important_job_enters_first(jobs: JobWorld) -> None:
     name = f"urgent-{jobs.namespace[-6:]}"
     importance: Object = {
@@ -70,6 +73,7 @@ def test_the_more_important_job_enters_first(jobs: JobWorld) -> None:
             jobs.kube.delete("PriorityClass", name)
 
 
+@pytest.mark.failure_mode("job-larger-than-any-node")
 def test_a_job_that_no_node_can_hold_says_so_and_small_ones_pass_it(jobs: JobWorld) -> None:
     jobs.gpu_job("giant", pods=1, gpus=16)
     with jobs.operator():
@@ -89,6 +93,7 @@ def test_a_job_that_no_node_can_hold_says_so_and_small_ones_pass_it(jobs: JobWor
         jobs.wait(lambda: jobs.bound("giant") == 1)
 
 
+@pytest.mark.failure_mode("operator-restarted-with-queue")
 def test_a_restarted_operator_neither_stops_nor_doubles_what_it_let_in(jobs: JobWorld) -> None:
     for name in ("first", "second"):
         jobs.gpu_job(name, pods=6)
@@ -110,6 +115,7 @@ def stranger(jobs: JobWorld, *, node: str, gpus: int) -> Object:
     return jobs.kube.create(pod)
 
 
+@pytest.mark.failure_mode("gang-room-taken")
 def test_a_gang_whose_room_others_took_holds_nothing_and_queues_again(jobs: JobWorld) -> None:
     scheduler = jobs.plane.process("kube-scheduler")
     scheduler.kill()  # so that the job is let in, and the others are faster than its scheduler
@@ -144,6 +150,7 @@ def test_a_gang_whose_room_others_took_holds_nothing_and_queues_again(jobs: JobW
             scheduler.start()
 
 
+@pytest.mark.failure_mode("gang-room-taken")
 def test_a_running_gang_that_loses_a_node_holds_nothing_until_there_is_room_again(jobs: JobWorld) -> None:
     with jobs.operator(gang_patience=3):
         jobs.gpu_job("train", pods=6, runPolicy={"recoveryTimeoutSeconds": 3})
@@ -186,6 +193,7 @@ def quota(jobs: JobWorld, *, gpus: int) -> None:
     jobs.wait(known)
 
 
+@pytest.mark.failure_mode("quota-too-small-for-gang")
 def test_a_gang_waits_for_its_namespaces_quota_and_names_it(jobs: JobWorld) -> None:
     quota(jobs, gpus=4)
     with jobs.operator():
@@ -201,6 +209,7 @@ def test_a_gang_waits_for_its_namespaces_quota_and_names_it(jobs: JobWorld) -> N
         jobs.wait(lambda: jobs.status_of("second").get("state") == "Running")
 
 
+@pytest.mark.failure_mode("quota-refuses-some-pods")
 def test_pods_that_a_quota_refuses_are_told_beside_those_that_run(jobs: JobWorld) -> None:
     quota(jobs, gpus=2)
     with jobs.operator():

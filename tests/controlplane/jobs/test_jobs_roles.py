@@ -25,6 +25,7 @@ def role_pods(jobs: JobWorld, role: str, name: str = "train") -> list[Object]:
     return [pod for pod in jobs.pods(name) if pod["metadata"]["labels"]["tdcs.io/role"] == role]
 
 
+@pytest.mark.failure_mode("chief-succeeded")
 def test_parameter_servers_and_workers_are_ended_when_the_chief_has_succeeded(jobs: JobWorld) -> None:
     ps_job(jobs)
     with jobs.operator():
@@ -62,6 +63,7 @@ def test_all_pods_go_when_that_is_the_policy(jobs: JobWorld) -> None:
         assert jobs.status_of("train")["state"] == "Succeeded"
 
 
+@pytest.mark.failure_mode("role-fails")
 def test_worker_0_decides_and_a_lost_role_fails_the_whole(jobs: JobWorld) -> None:
     jobs.gpu_job("good", pods=2, framework="PyTorch")
     ps_job(jobs, "bad", runPolicy={"backoffLimit": 0})
@@ -87,6 +89,7 @@ def test_worker_0_decides_and_a_lost_role_fails_the_whole(jobs: JobWorld) -> Non
         jobs.wait(lambda: not role_pods(jobs, "worker", "bad"))
 
 
+@pytest.mark.failure_mode("independent-pod-fails")
 def test_a_failed_pod_is_told_and_replaced(jobs: JobWorld) -> None:
     jobs.gpu_job("train", pods=2)
     with jobs.operator():
@@ -102,6 +105,7 @@ def test_a_failed_pod_is_told_and_replaced(jobs: JobWorld) -> None:
         assert condition(jobs.job(), "Restarting") == "False"
 
 
+@pytest.mark.failure_mode("pod-lacks-node-image-or-volume")
 def test_why_pods_do_not_start_is_quoted(jobs: JobWorld) -> None:
     jobs.gpu_job("train", pods=1)
     with jobs.operator():
@@ -164,6 +168,7 @@ STATES = ("Queued", "Suspended", "Starting", "Running", "Restarting", "Succeeded
 
 
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.failure_mode("job-deleted")
 def test_a_job_that_is_deleted_in_any_state_leaves_nothing(jobs: JobWorld, state: str) -> None:
     policy = {"suspend": state == "Suspended", "backoffLimit": 0 if state == "Failed" else 6}
     jobs.gpu_job("train", pods=100 if state == "Queued" else 2, runPolicy=policy)
@@ -179,6 +184,7 @@ def test_a_job_that_is_deleted_in_any_state_leaves_nothing(jobs: JobWorld, state
         assert jobs.kube.find("TrainingJob", "train", namespace=jobs.namespace) is None
 
 
+@pytest.mark.failure_mode("child-name-taken")
 def test_a_strangers_job_of_the_childs_name_is_left_alone(jobs: JobWorld) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}
     made = jobs.kube.create(
@@ -214,6 +220,7 @@ def test_affinity_mode_writes_where_the_data_was(jobs: JobWorld) -> None:
         assert [(term["weight"], term["preference"]["matchExpressions"]) for term in terms] == [(100, wanted)]
 
 
+@pytest.mark.failure_mode("affinity-job-suspended")
 def test_in_affinity_mode_a_resumed_job_runs_although_its_data_has_moved(jobs: JobWorld) -> None:
     jobs.create_cluster()
     jobs.create_dataset(placement={"mode": "Partition", "nodeCount": 1})
@@ -239,6 +246,7 @@ def test_in_affinity_mode_a_resumed_job_runs_although_its_data_has_moved(jobs: J
         assert reason_of(jobs.job(), "Admitted") == "AllPodsFit"
 
 
+@pytest.mark.failure_mode("job-recreated")
 def test_a_job_that_is_deleted_and_applied_anew_at_once_runs_without_a_warning(jobs: JobWorld) -> None:
     jobs.gpu_job("train", pods=2)
     with jobs.operator():

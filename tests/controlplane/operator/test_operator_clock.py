@@ -106,6 +106,7 @@ def has_only(world: World, names: set[str]) -> bool:
     "tests/controlplane/operator/test_operator_clock.py::test_workers_that_go_on_when_the_first_has_ended_are_ended_by_an_operator_whose_clock_is_behind"
 )
 @pytest.mark.timeout(600)
+@pytest.mark.failure_mode("operator-clock-set")
 def test_an_operator_whose_clock_is_set_again_and_again_does_all_it_is_asked_at_once(
     world: World, holder: Holder, clock: Clock
 ) -> None:
@@ -126,6 +127,7 @@ def test_an_operator_whose_clock_is_set_again_and_again_does_all_it_is_asked_at_
     assert holder.metric("tdcs_operator_lease_losses_total") == 0
 
 
+@pytest.mark.failure_mode("operator-clock-set")
 def test_workers_that_go_on_when_the_first_has_ended_are_ended_by_an_operator_whose_clock_is_behind(
     jobs: JobWorld, tmp_path: Path, clock: Clock
 ) -> None:

@@ -110,6 +110,7 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
 @pytest.mark.deep(
     "tests/controlplane/operator/test_operator_command.py::test_a_killed_process_is_followed_by_one_that_ends_the_work"
 )
+@pytest.mark.failure_mode("leading-operator-killed")
 def test_a_process_that_stands_by_takes_over_from_one_that_was_killed(
     world: World, release: str, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_process_that_stands_by_takes_over_from_one_that_was_killed(
     assert "is held by this process" in second.log.read_text()
 
 
+@pytest.mark.failure_mode("operator-killed-during-load")
 def test_a_killed_process_is_followed_by_one_that_ends_the_work(
     world: World, release: str, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import urllib3
 from tests.controlplane.operator_world import CHECKOUT, World, message_of, reason_of, world
 from tests.support.controlplane.fixtures import TEST_LABEL, OwnControlPlane
@@ -12,6 +13,7 @@ from tests.support.waiting import eventually
 __all__ = ["world"]
 
 
+@pytest.mark.failure_mode("api-server-restarted")
 def test_an_api_server_that_restarts_is_no_reason_to_stop(own_control_plane: OwnControlPlane) -> None:
     plane = own_control_plane()
     plane.kube.install_crds(CHECKOUT / "crds")

@@ -34,6 +34,7 @@ def holder(world: World, tmp_path: Path) -> Iterator[Holder]:
         found.remove()
 
 
+@pytest.mark.failure_mode("operator-loses-lease")
 def test_one_that_lost_its_lease_writes_nothing_until_it_has_it_again_in_the_same_process(
     world: World, holder: Holder
 ) -> None:
@@ -72,6 +73,7 @@ def test_one_that_lost_its_lease_writes_nothing_until_it_has_it_again_in_the_sam
 
 
 @pytest.mark.skipif(not AWAY_SECONDS, reason="set TDCS_API_AWAY_SECONDS=150, or what time there is")
+@pytest.mark.failure_mode("api-server-away-minutes")
 def test_one_without_an_api_server_for_minutes_works_again_soon_after_it_is_back(
     world: World, holder: Holder, measured: Measured
 ) -> None:

@@ -192,6 +192,7 @@ def test_once_all_is_as_wanted_nothing_is_written(world: World) -> None:
         assert _versions(world) == before
 
 
+@pytest.mark.failure_mode("operator-killed-during-load")
 def test_a_killed_operator_goes_on_where_it_was(world: World) -> None:
     world.create_cluster()
     # However slow the machine is, each of the three is killed while files wait to be loaded.
@@ -265,6 +266,7 @@ def test_two_datasets_of_one_source_share_its_blocks_until_the_last_is_gone(worl
         assert _held(world) == 0
 
 
+@pytest.mark.failure_mode("worker-lost")
 def test_blocks_of_a_lost_worker_are_placed_on_others(world: World) -> None:
     world.create_cluster()
     world.create_dataset()
@@ -291,6 +293,7 @@ def test_a_changed_placement_moves_the_blocks(world: World) -> None:
         assert _held(world) == 3 * TOTAL
 
 
+@pytest.mark.failure_mode("dataset-does-not-fit")
 def test_what_does_not_fit_is_left_out_and_jobs_run_all_the_same(world: World) -> None:
     world.create_cluster()
     for node in world.nodes:
@@ -304,6 +307,7 @@ def test_what_does_not_fit_is_left_out_and_jobs_run_all_the_same(world: World) -
         world.wait(lambda: condition(world.job(), "Succeeded") == "True")
 
 
+@pytest.mark.failure_mode("job-dataset-missing")
 def test_what_is_wrong_with_a_dataset_is_said_and_mended_without_a_restart(world: World) -> None:
     world.create_dataset(source={"uri": SOURCE, "secretRef": {"name": "keys"}})
     with world.operator():
@@ -329,6 +333,7 @@ def test_what_is_wrong_with_a_dataset_is_said_and_mended_without_a_restart(world
         assert "s3cr3t" not in str(events_of(world, "Dataset")) + str(world.dataset())
 
 
+@pytest.mark.failure_mode("child-name-taken")
 def test_a_foreign_service_of_the_jobs_name_is_left_alone(world: World) -> None:
     world.create_cluster()
     foreign = {
@@ -399,6 +404,7 @@ def _quiet(operator: RunningOperator) -> bool:
     return operator.idle_seconds() > QUIET_SECONDS
 
 
+@pytest.mark.failure_mode("source-refuses")
 def test_a_source_that_refuses_is_reported_once_and_tried_again_without_a_write(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def reading(
 
 # Starts of JVMs, and twice the time for which a master is waited for.
 @pytest.mark.timeout(1200)
+@pytest.mark.failure_mode("worker-starts-without-master")
 async def test_a_master_that_is_away_or_has_lost_its_disk_costs_no_read_and_no_byte_of_the_source(
     agents: AgentCluster, s3: S3Server
 ) -> None:

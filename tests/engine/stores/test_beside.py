@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.engine.stores.flat_store import flat_store
 
 from tdcs.alluxio import AlluxioEngine
@@ -10,6 +11,7 @@ from tdcs.model.cache_engine import Credentials, Source
 OBJECTS = {"data/a": 10, "data/a-b": 1, "data/a.txt": 2, "data/a/b": 20, "data/a/c/d": 30, "data/e/f": 7}
 
 
+@pytest.mark.failure_mode("object-beside-folder-of-same-name")
 async def test_of_an_object_beside_a_folder_of_its_name_the_object_is_listed_and_the_folder_is_not(
     engine: AlluxioEngine, network: str
 ) -> None:

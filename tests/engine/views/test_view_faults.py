@@ -55,6 +55,7 @@ def one_of(found: set[str]) -> str:
 
 
 @pytest.mark.deep("tests/engine/test_failures.py::test_a_cluster_survives_the_death_of_its_processes")
+@pytest.mark.failure_mode("master-killed-during-read")
 async def test_a_master_that_is_killed_comes_back_with_mounts_places_and_settings(bench: Bench) -> None:
     dataset = await spread(bench, small=60)
     volume = await bench.publish(dataset)
@@ -83,6 +84,7 @@ async def test_a_master_that_is_killed_comes_back_with_mounts_places_and_setting
     assert await bench.places(dataset) == places  # the reads have cached nothing, as the path says
 
 
+@pytest.mark.failure_mode("worker-killed-during-read")
 async def test_a_worker_that_is_killed_is_missed_by_no_reader_and_comes_back_with_its_blocks(
     bench: Bench,
 ) -> None:
@@ -107,6 +109,7 @@ async def test_a_worker_that_is_killed_is_missed_by_no_reader_and_comes_back_wit
     assert await asyncio.to_thread(sums_of, await bench.publish(dataset)) == dataset.sums
 
 
+@pytest.mark.failure_mode("reader-and-master-hang")
 async def test_a_volume_goes_at_once_while_client_and_master_hang_and_local_data_is_served(
     bench: Bench,
 ) -> None:
@@ -135,6 +138,7 @@ async def test_a_volume_goes_at_once_while_client_and_master_hang_and_local_data
     assert stuck.done()
 
 
+@pytest.mark.failure_mode("blocks-evicted-while-read")
 async def test_bytes_of_evicted_blocks_are_freed_while_pods_read_them_natively(bench: Bench) -> None:
     dataset = await bench.mount(contents(small=40))
     await bench.load(dataset)
@@ -158,6 +162,7 @@ async def test_bytes_of_evicted_blocks_are_freed_while_pods_read_them_natively(b
 @pytest.mark.deep(
     "tests/engine/views/test_view_faults.py::test_bytes_of_evicted_blocks_are_freed_while_pods_read_them_natively"
 )
+@pytest.mark.failure_mode("blocks-gone-without-other-way")
 async def test_bytes_that_a_pod_could_not_read_otherwise_are_counted_and_freed_when_it_ends(
     own_bench: Bench,
 ) -> None:

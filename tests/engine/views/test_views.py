@@ -94,6 +94,7 @@ async def test_a_client_with_changed_settings_the_stock_ones_reads_the_same(benc
     assert await asyncio.to_thread(sums_of, stock.folder / dataset.path.lstrip("/")) == dataset.sums
 
 
+@pytest.mark.failure_mode("reader-worker-master-dead")
 async def test_a_local_dataset_is_read_while_worker_master_and_client_are_dead(own_bench: Bench) -> None:
     dataset = await own_bench.mount(contents(small=200))
     await own_bench.load(dataset)
@@ -109,6 +110,7 @@ async def test_a_local_dataset_is_read_while_worker_master_and_client_are_dead(o
     assert await asyncio.to_thread(sums_of, running) == dataset.sums
 
 
+@pytest.mark.failure_mode("reader-and-holder-killed")
 async def test_files_elsewhere_are_back_in_a_running_pod_after_the_client_was_killed(
     bench: Bench, measured: Measured
 ) -> None:
@@ -144,6 +146,7 @@ async def test_files_elsewhere_are_back_in_a_running_pod_after_the_client_was_ki
     assert seconds < max(at_this_load(BACK_SECONDS), 2 * started)
 
 
+@pytest.mark.failure_mode("node-plugin-killed")
 async def test_a_plugin_that_is_killed_and_started_again_disturbs_no_reader(bench: Bench) -> None:
     dataset = await bench.mount(contents(small=50, large=True))
     volume = await bench.publish(dataset)
@@ -171,6 +174,7 @@ async def test_bytes_of_removed_blocks_are_freed_and_what_a_pod_reads_stays_righ
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
 
 
+@pytest.mark.failure_mode("files-change-at-source")
 async def test_a_changed_source_is_for_new_pods_and_a_running_pod_keeps_what_it_has(bench: Bench) -> None:
     files = contents(small=20)
     dataset = await bench.mount(files)

@@ -216,6 +216,7 @@ async def test_a_disk_that_somebody_else_fills_is_waited_for(
         await one.holds(version, deadline=30)
 
 
+@pytest.mark.failure_mode("clock-jumps")
 async def test_a_clock_that_jumps_changes_nothing(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +233,7 @@ def test_pauses_grow_to_a_bound_however_many_failures_there_are() -> None:
     assert all(150 <= pause(failures) <= 300 for failures in (20, 1_024, 5_000, 10**9))
 
 
+@pytest.mark.failure_mode("node-power-lost-with-cut-blocks")
 async def test_blocks_that_a_loss_of_power_cut_off_are_brought_again(
     tmp_path: Path, version: Version, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -148,6 +148,7 @@ async def cache(tmp_path: Path) -> AsyncIterator[NativeCache]:
                 await asyncio.to_thread(agent.process.kill)
 
 
+@pytest.mark.failure_mode("native-engine-process-killed")
 async def test_a_bucket_is_listed_loaded_and_read_without_any_master(cache: NativeCache) -> None:
     version = await cache.listed()
     first, second = cache.agents

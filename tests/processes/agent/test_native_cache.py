@@ -185,6 +185,7 @@ async def _running(made: World, tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize("world", ["Native", "Alluxio"], indirect=True)
+@pytest.mark.failure_mode("native-engine-process-killed", "alluxio-export-unanswered")
 async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio(world: World) -> None:
     cluster, server = world.cluster, world.cluster.server
     source = world.store.source

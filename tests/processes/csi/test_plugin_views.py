@@ -32,6 +32,7 @@ def partial(node: Node) -> ViewNode:
     return view
 
 
+@pytest.mark.failure_mode("reader-worker-master-dead")
 def test_a_pod_reads_the_blocks_themselves_with_neither_master_nor_worker(whole: ViewNode) -> None:
     volume = whole.publish()
 
@@ -79,6 +80,7 @@ def test_a_running_pod_sees_a_block_that_came_later(partial: ViewNode) -> None:
     assert (volume / "train/away").read_text() == "away"
 
 
+@pytest.mark.failure_mode("wrong-copy-read-natively")
 def test_a_running_pod_loses_a_block_that_the_agent_has_refused_to_the_client(node: Node) -> None:
     view = ViewNode(node, here={"here", "away"})
     view.mount_client()
@@ -123,6 +125,7 @@ def test_a_running_pod_reads_on_when_the_client_died_and_came_back(node: Node) -
 
 
 @needs_fuse
+@pytest.mark.failure_mode("reader-and-master-hang")
 def test_a_hanging_client_keeps_no_running_pod_from_what_is_here(whole: ViewNode) -> None:
     volume = whole.publish()
     whole.node.unmount_client()
@@ -156,6 +159,7 @@ def test_without_master_and_list_a_pod_is_told_where_to_look(node: Node) -> None
     assert "kubectl describe cacheclusters -A" in text
 
 
+@pytest.mark.failure_mode("node-plugin-killed")
 def test_a_plugin_that_was_killed_disturbs_no_reader_and_goes_on(partial: ViewNode) -> None:
     volume = partial.publish()
     before = partial.node.mounts(partial.node.target())

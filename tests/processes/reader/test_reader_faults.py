@@ -128,6 +128,7 @@ def version(node: ReaderNode) -> Version:
 
 
 @pytest.mark.parametrize("misbehave", [garbage, half, another_length, damaged, absent, never, slow])
+@pytest.mark.failure_mode("agent-answers-garbage")
 def test_a_file_is_read_from_another_agent_when_the_first_one_misbehaves(
     node: ReaderNode, version: Version, misbehave: Misbehave
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_file_is_read_from_another_agent_when_the_first_one_misbehaves(
     good.process.kill()
 
 
+@pytest.mark.failure_mode("file-available-nowhere")
 def test_a_read_that_nobody_can_answer_fails_with_the_reason_while_other_files_go_on(
     node: ReaderNode,
 ) -> None:
@@ -222,6 +224,7 @@ def test_without_any_agent_or_without_the_source_reads_fail_and_other_datasets_g
         giver.process.kill()
 
 
+@pytest.mark.failure_mode("uncached-file-changes")
 def test_a_file_that_changed_at_its_source_is_stale_and_never_mixed(node: ReaderNode) -> None:
     version = small_version(node.folder, {"file": CONTENT})
     giver = Giver(node.folder, "giver", source=version.source)
@@ -255,6 +258,7 @@ def test_a_block_on_the_nodes_own_disk_that_is_too_short_is_not_used(
     good.process.kill()
 
 
+@pytest.mark.failure_mode("agent-answers-garbage")
 def test_an_agent_that_is_stopped_is_overtaken(node: ReaderNode) -> None:
     files = {f"{number:03d}": os.urandom(20_000) for number in range(40)}
     version = small_version(node.folder, files)

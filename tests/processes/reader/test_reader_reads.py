@@ -129,6 +129,7 @@ def test_blocks_on_the_node_are_read_from_its_disk_and_the_rest_from_their_holde
         giver.process.kill()
 
 
+@pytest.mark.failure_mode("wrong-copy-read-natively")
 def test_a_block_that_its_agent_has_refused_is_read_from_another_node(node: ReaderNode) -> None:
     files = {"one": os.urandom(20_000), "two": os.urandom(5 * MB)}
     version = small_version(node.folder, files, block_size=2 * MB)
@@ -148,6 +149,7 @@ def test_a_block_that_its_agent_has_refused_is_read_from_another_node(node: Read
     giver.process.kill()
 
 
+@pytest.mark.failure_mode("cache-recreated-under-pods")
 def test_blocks_of_another_journal_are_read_neither_here_nor_from_agents(node: ReaderNode) -> None:
     files = {f"{number}": os.urandom(20_000) for number in range(8)}
     version = small_version(node.folder, files)

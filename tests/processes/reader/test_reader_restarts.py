@@ -119,6 +119,7 @@ def serving(node: ReaderNode) -> int:
     return 0
 
 
+@pytest.mark.failure_mode("reader-killed")
 def test_a_serving_process_that_is_killed_at_random_moments_is_not_noticed(
     node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_serving_process_that_is_killed_at_random_moments_is_not_noticed(
     assert readers.longest < 3
 
 
+@pytest.mark.failure_mode("reader-killed")
 def test_a_reader_that_is_killed_with_all_its_processes_is_not_noticed(
     node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured
 ) -> None:
@@ -310,6 +312,7 @@ def test_a_process_that_hangs_is_killed_and_replaced(
     assert readers.errors == []
 
 
+@pytest.mark.failure_mode("reader-killed")
 def test_a_holder_that_was_killed_gets_the_session_back(
     node: ReaderNode, root: Path, files: dict[str, bytes]
 ) -> None:

@@ -214,6 +214,7 @@ def test_hundreds_of_waiting_reads_leave_places_to_others_and_outlive_the_proces
         assert content.result(60) == (tenants.slow_files / name).read_bytes()
 
 
+@pytest.mark.failure_mode("thousand-threads-wait")
 def test_more_threads_than_any_part_of_the_places_wait_for_a_slow_source_and_no_read_fails(
     tenants: Tenants,
 ) -> None:

@@ -83,6 +83,7 @@ def program(request: pytest.FixtureRequest, tenants: Tenants) -> Iterator[Progra
     found.close()
 
 
+@pytest.mark.failure_mode("program-killed-while-waiting")
 def test_a_program_that_is_killed_ends_while_the_source_gives_nothing(program: Program) -> None:
     program.signal(signal.SIGKILL)
     eventually(program.has_ended, deadline=at_this_load(2))
@@ -94,6 +95,7 @@ def test_a_program_that_is_killed_after_another_signal_ends_too(program: Program
     eventually(program.has_ended, deadline=at_this_load(2))
 
 
+@pytest.mark.failure_mode("program-killed-while-waiting")
 def test_a_program_that_is_killed_ends_though_the_process_that_served_it_has_died(
     node: ReaderNode, program: Program
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_program_that_is_killed_ends_though_the_process_that_served_it_has_die
     eventually(program.has_ended, deadline=at_this_load(2))
 
 
+@pytest.mark.failure_mode("program-killed-while-waiting")
 def test_a_signal_that_ends_no_program_fails_none_of_its_reads(tenants: Tenants, program: Program) -> None:
     for _ in range(5):
         program.signal(signal.SIGUSR1)

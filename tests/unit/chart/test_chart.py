@@ -67,6 +67,7 @@ def test_priority_class_and_tolerations_of_the_cache_are_values_of_the_chart(hel
 
 
 @pytest.mark.parametrize("part", ["operator", "scheduler"])
+@pytest.mark.failure_mode("control-plane-node-lost")
 def test_from_a_lost_node_operator_and_scheduler_move_within_half_a_minute(helm: Helm, part: str) -> None:
     own = {"key": "dedicated", "operator": "Exists"}
     rendered = helm.template({f"{part}.tolerations": f"[{json.dumps(own)}]"})

@@ -136,6 +136,7 @@ async def answers_again(cluster: RecordedCluster, *, outages: int) -> None:
     await cluster.until(lambda: cluster.observer.view("default").outages > outages)
 
 
+@pytest.mark.failure_mode("conditions-in-normal-operations")
 async def test_no_condition_leaves_true_in_normal_operations(cluster: RecordedCluster) -> None:
     # Scale out, and in again.
     await cluster.scale(replicas=4)

@@ -205,5 +205,6 @@ def test_complaints_get_a_reason_and_a_remedy(text: str, reason: str) -> None:
         ("/datasets/403/Forbidden-fruit does not exist", False),
     ],
 )
+@pytest.mark.failure_mode("node-clock-off")
 def test_only_a_stores_own_refusal_counts_against_the_keys(text: str, refused: bool) -> None:
     assert refuses_keys(text) is refused

@@ -92,6 +92,7 @@ async def test_bookmarks_move_the_place_to_continue_from() -> None:
         assert (informer.store, changes) == ({}, [])
 
 
+@pytest.mark.failure_mode("event-repeated-or-late")
 async def test_events_that_come_twice_or_too_late_change_nothing() -> None:
     """A pod that was deleted must not come back by an older event: what is reserved for it would stay so."""
 
@@ -272,6 +273,7 @@ class Curt(ScriptedApi):
 
 
 @pytest.mark.parametrize("says_gone", [False, True])
+@pytest.mark.failure_mode("api-server-ends-watches")
 async def test_a_server_that_ends_each_watch_at_once_is_asked_with_growing_pauses(
     says_gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +364,7 @@ def test_a_watch_that_brings_bookmarks_is_not_listed_again() -> None:
         runner.run(half_an_hour_and_a_silence())
 
 
+@pytest.mark.failure_mode("etcd-restored-from-backup")
 async def test_an_object_with_another_content_at_the_same_version_is_told_after_a_list() -> None:
     """A store that was restored from a backup gives versions out again that it had given before."""
     api = ScriptedApi(

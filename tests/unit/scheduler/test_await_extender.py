@@ -47,6 +47,7 @@ def test_it_waits_until_the_extender_is_well() -> None:
     assert answers == [503, 503, 200]
 
 
+@pytest.mark.failure_mode("scheduler-and-extender-restart")
 def test_an_extender_that_never_gets_well_does_not_hold_it_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     with extender(red=1000) as (url, answers), caplog.at_level(logging.INFO):
         done = CliRunner().invoke(command, [f"--url={url}", "--at-most=2"])

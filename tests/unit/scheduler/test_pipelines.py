@@ -83,6 +83,7 @@ def test_readers_that_are_no_indices_are_a_bad_annotation(readers: object) -> No
         decode_annotation(text=text)
 
 
+@pytest.mark.failure_mode("pipeline-workers-first")
 def test_every_reader_that_can_be_on_a_node_with_data_is_whoever_comes_first() -> None:
     draw = random.Random(1)
     nodes = [f"n{number:02}" for number in range(NODES)]

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi
 
@@ -27,6 +28,7 @@ def prioritize(app: Extender, *, annotation: str) -> None:
     app.prioritize(body)
 
 
+@pytest.mark.failure_mode("annotation-unreadable")
 async def test_a_bad_annotation_makes_one_event_on_the_pod() -> None:
     api = ScriptedApi()
     app = Extender(
@@ -44,6 +46,7 @@ async def test_a_bad_annotation_makes_one_event_on_the_pod() -> None:
     assert "write a JSON list" in event["message"]
 
 
+@pytest.mark.failure_mode("annotation-names-missing-dataset")
 async def test_a_dataset_that_does_not_exist_makes_one_event_on_the_pod_that_names_it() -> None:
     api, view = ScriptedApi(), DatasetView()
     view.on_change(("team", "empty"), {"status": {}})

@@ -123,12 +123,14 @@ def test_a_dataset_without_a_copy_means_any_copy() -> None:
     assert decode_annotation(text='[{"dataset": "team/images"}]') == [DatasetReference("team/images", None)]
 
 
+@pytest.mark.failure_mode("annotation-repeats-dataset")
 def test_a_dataset_that_an_annotation_repeats_counts_once() -> None:
     images, words = '{"dataset": "team/images"}', '{"dataset": "team/words"}'
     text = f"[{', '.join([images] * 12_000 + [words])}]"
     assert decode_annotation(text=text) == [DatasetReference("team/images"), DatasetReference("team/words")]
 
 
+@pytest.mark.failure_mode("annotation-too-long")
 def test_an_annotation_of_more_datasets_than_a_pod_reads_is_refused() -> None:
     entries = [{"dataset": f"team/images-{number}"} for number in range(MOST_REFERENCES + 1)]
     assert len(decode_annotation(text=json.dumps(entries[1:]))) == MOST_REFERENCES

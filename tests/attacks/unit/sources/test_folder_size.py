@@ -358,6 +358,7 @@ class Nodes(HttpAgents):
     ],
     ids=["stale", "closed", "not mounted", "slow"],
 )
+@pytest.mark.failure_mode("shared-folder-stale-on-one-node")
 async def test_one_node_alone_decides_nothing_of_a_folder(first: FolderCount, folder: Path) -> None:
     for _ in range(3):
         nodes = Nodes(first)

@@ -128,6 +128,7 @@ CHANGED = SourceFailureError("Changed", "its file has changed at the source sinc
     ],
     ids=lambda value: str(value.code) if isinstance(value, SourceFailureError) else str(value),
 )
+@pytest.mark.failure_mode("store-flips-version-during-preload")
 async def test_a_failure_that_passes_does_not_fail_a_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: SourceFailureError, times: int
 ) -> None:
@@ -147,6 +148,7 @@ async def test_a_failure_that_passes_does_not_fail_a_check(
         assert (check.wrong, check.files) == ((), len(few))
 
 
+@pytest.mark.failure_mode("store-flips-version-during-preload")
 async def test_files_that_stay_changed_are_named_after_a_time_for_all_of_them_and_the_others_compared(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ async def compared(one: RunningAgent, *, check: str = "first") -> CheckState:
     return found
 
 
+@pytest.mark.failure_mode("agent-restarts-with-wrong-copies")
 async def test_a_block_that_differs_twice_is_not_served_and_stays_so_over_a_restart(
     tmp_path: Path, version: Version
 ) -> None:

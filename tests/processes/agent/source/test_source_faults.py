@@ -178,6 +178,7 @@ async def test_a_file_of_several_blocks_is_put_together_rightly(bucket: Bucket, 
         assert one.content(version) == bucket.files
 
 
+@pytest.mark.failure_mode("source-fails-during-load", "file-replaced-before-load")
 async def test_a_file_that_changes_in_the_middle_of_a_load_is_never_kept_half(
     bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ async def test_a_file_that_changes_in_the_middle_of_a_load_is_never_kept_half(
     ("status", "code"),
     [(403, "Denied"), (404, "Missing"), (412, "Changed"), (500, "Unreadable"), (503, "SourceAway")],
 )
+@pytest.mark.failure_mode("source-fails-during-load")
 async def test_a_file_that_is_refused_in_the_middle_of_a_load_comes_whole_or_not_at_all(
     bucket: Bucket, tmp_path: Path, status: int, code: str
 ) -> None:
@@ -234,6 +236,7 @@ async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(
 
 
 @pytest.mark.parametrize("status", [429, 503, 504])
+@pytest.mark.failure_mode("store-throttles")
 async def test_one_file_that_always_asks_for_patience_is_named_and_never_failed(
     bucket: Bucket, tmp_path: Path, status: int
 ) -> None:
@@ -253,6 +256,7 @@ async def test_one_file_that_always_asks_for_patience_is_named_and_never_failed(
         assert not one.mount().failed
 
 
+@pytest.mark.failure_mode("store-throttles")
 async def test_a_store_that_throttles_gives_all_files_and_fails_none(bucket: Bucket, tmp_path: Path) -> None:
     bucket.files["large"] = os.urandom(40_000_000)
     version = version_of(bucket, tmp_path)
@@ -286,6 +290,7 @@ async def test_one_file_that_always_gives_an_error_fails_alone_and_never_the_sou
         await one.holds(version, deadline=30)
 
 
+@pytest.mark.failure_mode("source-hangs-for-files")
 async def test_a_source_that_hangs_for_some_files_holds_up_no_other_and_no_answer(
     bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -346,6 +351,7 @@ async def test_files_of_a_folder_that_cannot_be_read_are_named_with_their_reason
         assert one.content(version) == {"good": b"x" * 1000}
 
 
+@pytest.mark.failure_mode("shared-folder-unmounted-on-node")
 async def test_an_empty_mount_point_is_no_folder_without_files(tmp_path: Path) -> None:
     source = fill(tmp_path / "source", {"a": b"x", "b": b"y"})
     version = folder_version(source, store=tmp_path / "manifests")

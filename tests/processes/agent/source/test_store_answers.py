@@ -163,6 +163,7 @@ async def test_files_that_a_store_refuses_are_named_with_what_it_says(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["archived", "keys", "redirected"])
+@pytest.mark.failure_mode("store-refuses-files")
 async def test_what_a_store_says_of_every_file_is_one_failure_of_the_source(
     tmp_path: Path, kind: str
 ) -> None:

@@ -4,6 +4,7 @@ import json
 from importlib.metadata import entry_points
 
 import click
+import pytest
 from tests.unit.chart.conftest import PLAIN_VALUES, Helm, Rendered, rules
 
 from tdcs.api import names
@@ -80,6 +81,7 @@ def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(
     assert not {"tdcs-csi", "tdcs-reader-holder"} & set(off.pod_specs())
 
 
+@pytest.mark.failure_mode("reader-starts-without-holder")
 def test_a_reader_that_waits_for_its_holder_is_not_killed_for_an_hour(default: Rendered) -> None:
     probe = default.containers()["tdcs-csi/reader"]["startupProbe"]
 

@@ -30,6 +30,7 @@ def test_the_extender_looks_at_the_pods_of_its_own_scheduler(helm: Helm) -> None
     assert "--scheduler-name=mine" in rendered.containers()["tdcs-scheduler/extender"]["args"]
 
 
+@pytest.mark.failure_mode("scheduler-and-extender-restart")
 def test_the_scheduler_begins_after_its_extender_and_after_a_bounded_time_without_it(
     default: Rendered,
 ) -> None:

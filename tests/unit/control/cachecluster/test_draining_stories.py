@@ -142,6 +142,7 @@ async def test_what_jobs_have_read_into_the_cache_moves_as_well(cluster: Cluster
     assert cluster.engine.source_bytes_read == read
 
 
+@pytest.mark.failure_mode("no-room-for-drained-data")
 async def test_what_has_no_room_elsewhere_is_told_before_and_after(cluster: Cluster) -> None:
     await partitioned(cluster)
     await cluster.set_capacity(TOTAL // 2 + 4 * LENGTH, *NAMES)
@@ -173,6 +174,7 @@ async def test_an_operator_that_is_killed_goes_on_with_the_same_worker(cluster: 
     assert set(cleaned(cluster)) == {leaver}
 
 
+@pytest.mark.failure_mode("worker-dies-during-drain")
 async def test_a_worker_that_dies_while_it_drains_is_gone(cluster: Cluster, pace: Pace) -> None:
     await partitioned(cluster)
     leaver = await one_leaves(cluster, pace)
@@ -185,6 +187,7 @@ async def test_a_worker_that_dies_while_it_drains_is_gone(cluster: Cluster, pace
     assert cluster.condition("Placed")["reason"] == "TooFewNodes"
 
 
+@pytest.mark.failure_mode("worker-dies-during-drain")
 async def test_a_worker_that_restarts_while_it_drains_keeps_its_data_and_goes_on(
     cluster: Cluster, pace: Pace
 ) -> None:
@@ -211,6 +214,7 @@ async def test_a_worker_that_restarts_while_it_drains_keeps_its_data_and_goes_on
     await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
 
 
+@pytest.mark.failure_mode("data-moves-before-reader-knows")
 async def test_a_drained_worker_stays_until_readers_have_heard_where_its_data_lies(
     cluster: Cluster, pace: Pace
 ) -> None:
@@ -267,6 +271,7 @@ async def test_a_worker_that_was_retired_already_is_started_anew_when_it_is_want
     await cluster.until(lambda: states(cluster) == dict.fromkeys(NAMES, "Ready"))
 
 
+@pytest.mark.failure_mode("master-away-during-drain")
 async def test_a_time_limit_ends_it(cluster: Cluster, pace: Pace) -> None:
     await partitioned(cluster)
     pace.open.clear()
@@ -298,6 +303,7 @@ async def test_a_drain_that_a_clock_ahead_has_begun_begins_again(cluster: Cluste
     pace.open.set()
 
 
+@pytest.mark.failure_mode("master-away-during-drain")
 async def test_a_master_that_is_away_holds_the_drain_up_and_does_not_lose_it(cluster: Cluster) -> None:
     read = await partitioned(cluster)
     cluster.engine.available = False
@@ -321,6 +327,7 @@ async def test_a_deleted_dataset_does_not_hold_a_drain_up(cluster: Cluster, pace
     await cluster.until(lambda: len(worker_sets(cluster)) == 2 and not cluster.server.store(DATASETS))
 
 
+@pytest.mark.failure_mode("other-workers-restart-during-drain")
 async def test_a_worker_that_is_just_being_restarted_still_gets_its_share(
     cluster: Cluster, pace: Pace
 ) -> None:
@@ -342,6 +349,7 @@ async def test_a_worker_that_is_just_being_restarted_still_gets_its_share(
 
 
 @pytest.mark.parametrize("after", range(1, 13))
+@pytest.mark.failure_mode("operator-killed-during-drain")
 async def test_an_operator_killed_with_any_write_of_a_drain_is_followed_by_one_that_ends_it(
     cluster: Cluster, after: int
 ) -> None:

@@ -120,6 +120,7 @@ async def test_when_it_is_switched_off_replicas_say_how_many_again(cluster: Work
     await cluster.until(lambda: follows(cluster)[0] == "Off")
 
 
+@pytest.mark.failure_mode("draining-statefulset-deleted")
 async def test_a_draining_workers_set_that_somebody_deletes_is_made_again_and_nothing_is_lost() -> None:
     go = asyncio.Event()
 
@@ -185,6 +186,7 @@ async def test_the_data_of_an_elastic_job_follows_it_to_new_nodes_before_others_
 
 
 @pytest.mark.parametrize("write", [4, 6, 7])
+@pytest.mark.failure_mode("leaving-worker-wanted-again")
 async def test_a_worker_that_came_back_at_any_moment_of_its_leaving_is_cleaned_when_it_goes(
     write: int,
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+import pytest
 from tests.support.waiting import eventually_async
 
 from tdcs.control.dataset.assigner import Assigner
@@ -138,6 +139,7 @@ PATH = "/datasets/1"
 HIGHEST = (1 << 63) - 1
 
 
+@pytest.mark.failure_mode("agent-reports-impossible-version")
 async def test_a_version_that_one_agent_reports_changes_no_version_of_another() -> None:
     agents = TwoAgents(versions={"a": 3, "b": HIGHEST})
     assigner = Assigner(agents=agents)  # type: ignore[arg-type]

@@ -215,6 +215,7 @@ async def test_a_source_that_vanishes_during_the_load_is_told_and_the_load_ends_
     ],
     ids=["no room", "no process"],
 )
+@pytest.mark.failure_mode("operator-disk-full")
 async def test_an_operator_that_cannot_list_says_so_and_goes_on_when_it_can(
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
@@ -291,6 +292,7 @@ async def test_checks_of_the_source_that_change_nothing_are_no_writes(
     await cluster.until(lambda: len(cluster.server.writes) > len(before))
 
 
+@pytest.mark.failure_mode("worker-restarts")
 async def test_a_worker_that_restarts_keeps_its_data_and_one_that_stays_away_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -32,6 +32,7 @@ def unreadable(worker: str, block: Block) -> str | None:
     return "permission denied" if int(block.source_path.rsplit("/", 1)[1]) < BAD else None
 
 
+@pytest.mark.failure_mode("single-files-unreadable")
 async def test_two_hundred_unreadable_files_keep_no_other_from_being_loaded_and_protected(
     cluster: Cluster,
 ) -> None:

@@ -67,6 +67,7 @@ async def test_a_look_at_the_source_on_demand_is_answered_while_a_large_block_is
     assert held.big == 1
 
 
+@pytest.mark.failure_mode("source-changes-during-load")
 async def test_the_source_is_checked_on_its_interval_during_a_load_and_what_is_new_comes_after_the_block_on_its_way(
     cluster: Cluster, held: Held
 ) -> None:
@@ -230,6 +231,7 @@ async def test_a_source_of_whose_files_no_pattern_takes_one_says_so(
     assert "there is no file under s3://pictures that the patterns of spec.source.include" in message
 
 
+@pytest.mark.failure_mode("operator-starts-with-empty-disk")
 async def test_a_manifest_that_is_lost_everywhere_is_listed_again_when_a_node_asks_for_it(
     cluster: Cluster,
 ) -> None:
@@ -257,6 +259,7 @@ async def test_what_somebody_freed_is_seen_and_loaded_again_without_a_listing(cl
     assert not asked["files"]
 
 
+@pytest.mark.failure_mode("file-replaced-before-load")
 async def test_a_file_that_grew_between_listing_and_load_is_loaded_as_it_is_now_and_nothing_else_stays(
     cluster: Cluster,
 ) -> None:
@@ -322,6 +325,7 @@ async def test_a_file_that_is_replaced_while_no_operator_works_is_listed_anew_an
     assert sum(cluster.held().values()) == 2 * MB
 
 
+@pytest.mark.failure_mode("clock-jumps")
 async def test_a_clock_that_jumped_back_does_not_keep_the_source_from_being_checked(cluster: Cluster) -> None:
     await cluster.create_dataset(source={"checkInterval": "1s"})
     await cluster.until_state("Ready")
@@ -332,6 +336,7 @@ async def test_a_clock_that_jumped_back_does_not_keep_the_source_from_being_chec
     await cluster.until(lambda: cluster.status().get("totalBytes") == BIG + MB, deadline=20)
 
 
+@pytest.mark.failure_mode("agent-has-other-operators-table")
 async def test_an_agent_that_was_given_a_higher_version_by_another_operator_is_taken_over(
     cluster: Cluster,
 ) -> None:

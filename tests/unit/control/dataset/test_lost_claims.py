@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.control.cluster import QUICK, Cluster
 from tests.unit.control.dataset.conftest import ZONES, engine_of
 
@@ -91,6 +92,7 @@ async def test_a_lost_claim_gets_its_volume_anew_and_the_dataset_is_ready_when_t
         assert reserved_for(cluster) == (*KEY, claim)
 
 
+@pytest.mark.failure_mode("volume-deleted-by-force")
 async def test_a_claim_whose_volume_was_deleted_by_force_is_bound_again_by_a_new_operator_too() -> None:
     async with Cluster(engine=engine_of(), nodes={name: {} for name in ZONES}, settings=SETTINGS) as cluster:
         await bound(cluster)

@@ -30,6 +30,7 @@ def failure(cluster: Cluster, *, path: str = "d/1.jpg", mount: str = "", stale: 
     )
 
 
+@pytest.mark.failure_mode("file-available-nowhere")
 async def test_a_file_that_cannot_be_read_is_an_event_of_its_dataset_with_the_reason(
     cluster: Cluster,
 ) -> None:

@@ -35,6 +35,7 @@ def on(cluster: Cluster, nodes: str, files: Sequence[str]) -> None:
     cluster.agents.rotten = lambda node, path: node in nodes and path in files
 
 
+@pytest.mark.failure_mode("copies-differ-from-source")
 async def test_copies_that_are_wrong_twice_are_dropped_and_the_dataset_names_them(
     cluster: Cluster,
 ) -> None:
@@ -74,6 +75,7 @@ async def test_a_comparison_of_other_files_is_complete_where_an_earlier_one_foun
     await cluster.until(lambda: cluster.condition("Loaded").get("reason") == "CopiesWrong")
 
 
+@pytest.mark.failure_mode("operator-restarts-with-wrong-copies")
 async def test_copies_that_were_wrong_are_neither_loaded_nor_called_right_after_a_restart(
     cluster: Cluster, engine: MemoryEngine
 ) -> None:
@@ -97,6 +99,7 @@ async def test_copies_that_were_wrong_are_neither_loaded_nor_called_right_after_
     assert cluster.status()["state"] == "Degraded"
 
 
+@pytest.mark.failure_mode("worker-dies-with-wrong-copies")
 async def test_a_worker_that_dies_between_the_comparison_and_the_drop_blocks_nothing(
     cluster: Cluster, engine: MemoryEngine
 ) -> None:

@@ -39,6 +39,7 @@ async def test_a_job_runs_to_its_end_and_tells_each_step_once() -> None:
         assert jobs.server.writes[written + 1 :] == []
 
 
+@pytest.mark.failure_mode("two-jobs-of-more-than-half")
 async def test_two_jobs_that_each_need_more_than_half_never_hold_half_each() -> None:
     async with Jobs(gpus={"a": 4, "b": 4}) as jobs:
         for name in ("first", "second"):
@@ -74,6 +75,7 @@ KILLS = range(1, 15)
 
 
 @pytest.mark.parametrize("write", KILLS)
+@pytest.mark.failure_mode("operator-killed-at-job-write")
 async def test_an_operator_killed_after_any_write_is_followed_by_one_that_ends_the_job(write: int) -> None:
     jobs = Jobs(gpus={"a": 4})
     await jobs.start(killed_after=write)
@@ -99,6 +101,7 @@ async def test_a_job_for_nodes_with_labels_that_none_has_names_them_until_one_ha
         await jobs.until(lambda: jobs.bound("train") == 2)
 
 
+@pytest.mark.failure_mode("priority-class-missing")
 async def test_an_urgent_job_enters_before_older_ones() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create("running", workers=4)
@@ -117,6 +120,7 @@ async def test_an_urgent_job_enters_before_older_ones() -> None:
         assert jobs.job("urgent-worker")["spec"]["template"]["spec"]["priorityClassName"] == "high"
 
 
+@pytest.mark.failure_mode("large-job-passed")
 async def test_small_jobs_pass_a_large_one_only_so_often() -> None:
     async with Jobs(gpus={"a": 4, "b": 4}, max_passes=2) as jobs:
         await jobs.create("long", workers=2, gpus=2)
@@ -139,6 +143,7 @@ async def test_small_jobs_pass_a_large_one_only_so_often() -> None:
         await jobs.until(lambda: jobs.status("small-3").get("state") == "Succeeded", kubelet=True)
 
 
+@pytest.mark.failure_mode("job-larger-than-any-node")
 async def test_a_job_too_large_for_any_node_enters_when_one_comes() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create("giant", workers=1, gpus=16)
@@ -164,6 +169,7 @@ async def test_what_a_runtime_class_adds_to_a_pod_counts_as_asked_for() -> None:
         await jobs.until(lambda: jobs.bound("train") == 1)
 
 
+@pytest.mark.failure_mode("gang-of-several-sizes")
 async def test_the_largest_pods_of_a_gang_get_their_nodes_first() -> None:
     async with Jobs(gpus={"a": 5, "b": 4}) as jobs:
         # The scheduler takes the first node with room: servers that came first would take the worker's.
@@ -177,6 +183,7 @@ async def test_the_largest_pods_of_a_gang_get_their_nodes_first() -> None:
         await jobs.until(lambda: jobs.bound("train") == 5)
 
 
+@pytest.mark.failure_mode("operator-restarts-after-admission")
 async def test_a_new_operator_keeps_what_the_old_one_let_in() -> None:
     jobs = Jobs(gpus={"a": 4, "b": 4})
     async with jobs:
@@ -261,6 +268,7 @@ async def test_a_failed_pod_is_told_while_its_replacement_starts() -> None:
         assert jobs.condition("Restarting")["status"] == "False"
 
 
+@pytest.mark.failure_mode("job-fails")
 async def test_a_job_that_has_failed_names_the_pod_its_exit_code_and_where_to_read_more() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create(runPolicy={"backoffLimit": 2})
@@ -319,6 +327,7 @@ async def test_an_elastic_job_follows_its_number_of_workers() -> None:
             await jobs.until_state("Running")
 
 
+@pytest.mark.failure_mode("job-dataset-missing")
 async def test_a_dataset_that_is_missing_then_there_then_deleted_is_called_so() -> None:
     uses = [{"name": "pictures", "mountPath": "/data"}]
     async with Jobs(gpus={"a": 4}) as jobs:
@@ -363,6 +372,7 @@ async def test_a_job_that_is_deleted_and_made_anew_waits_for_its_own_remains_wit
         assert not warnings
 
 
+@pytest.mark.failure_mode("job-of-too-many-pods")
 async def test_a_job_with_more_pods_than_a_variable_can_list_is_refused_until_it_is_changed() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         name = "a" * 50

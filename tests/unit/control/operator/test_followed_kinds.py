@@ -99,6 +99,7 @@ async def running(
 
 @every_kind
 @pytest.mark.parametrize("compacted", [True, False])
+@pytest.mark.failure_mode("deletion-in-watch-gap")
 async def test_what_happens_while_nobody_watches_is_known_afterwards(
     kind: Resource, compacted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +298,7 @@ async def test_an_ended_job_is_kept_without_its_templates_from_a_list_and_from_a
         )
 
 
+@pytest.mark.failure_mode("api-server-sends-no-events")
 async def test_a_server_that_takes_watches_and_sends_nothing_is_listed_again() -> None:
     async with running(made(CACHE_CLUSTERS)) as world:
         for informers in world.operator._informers.values():

@@ -38,6 +38,7 @@ def failing(number: int) -> MountState:
 
 
 @pytest.mark.parametrize("mounts", [1, 250, 1_000])
+@pytest.mark.failure_mode("files-fail-by-the-thousand")
 def test_a_tenant_with_failing_files_of_long_names_makes_no_state_that_the_operator_refuses(
     mounts: int,
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_session_stays_with_a_reader_that_has_got_it_and_serves_nothing_yet(
     assert unmounted == []
 
 
+@pytest.mark.failure_mode("reader-starts-without-holder")
 def test_a_reader_waits_for_a_holder_that_does_not_answer_in_time(
     folder: ReaderFolder, given: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

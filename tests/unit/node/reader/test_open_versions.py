@@ -59,6 +59,7 @@ def test_a_malformed_table_is_said_once_and_the_last_one_is_gone_by(
     assert opened.holders(100) == (other.address,)
 
 
+@pytest.mark.failure_mode("node-power-lost-at-registration")
 def test_two_versions_with_one_number_show_nothing_of_each_other(
     node: ReaderNode, caplog: pytest.LogCaptureFixture
 ) -> None:

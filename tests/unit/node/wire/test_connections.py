@@ -1,5 +1,7 @@
 """Who has a place at a block service when there are more connections than places."""
 
+import pytest
+
 from tdcs.node.wire.connections import ConnectionPlace, Connections
 
 
@@ -23,6 +25,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_longest() 
     assert len(places) == 3
 
 
+@pytest.mark.failure_mode("agent-has-too-many-connections")
 def test_while_all_are_answered_a_host_with_many_makes_room_for_one_with_few() -> None:
     places = answered({"a": 5, "b": 1}, most=6)
     for ended in ("a4", "a3"):

@@ -79,6 +79,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     await found.endpoints.close()
 
 
+@pytest.mark.failure_mode("name-servers-fail")
 async def test_a_failed_lookup_leaves_a_good_answer_for_a_minute(world: World) -> None:
     assert not world.look().known
     assert (await world.until(lambda answer: answer.known)).address == "93.184.216.34"
@@ -143,6 +144,7 @@ async def test_names_that_nobody_uses_are_looked_up_no_more(world: World) -> Non
     world.endpoints.drop(ONE)
 
 
+@pytest.mark.failure_mode("name-servers-fail")
 async def test_slow_names_hold_up_no_other_name_and_are_said_to_be_slow(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +171,7 @@ def many_flaky_names(world: World) -> None:
         world.look(f"flaky-{number}.example", user=WorkKey(DATASETS, "tenant", str(number)))
 
 
+@pytest.mark.failure_mode("name-servers-fail")
 async def test_names_that_are_slow_every_second_time_hold_up_no_other_namespace(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def status_writes(cluster: Cluster) -> int:
     return sum(write.startswith("status Dataset") for write in cluster.server.writes)
 
 
+@pytest.mark.failure_mode("agent-gone")
 async def test_what_an_agent_has_is_struck_seconds_after_it_went_and_its_slots_wait_for_it(
     cluster: Cluster, clock: Clock
 ) -> None:
@@ -176,6 +177,7 @@ async def test_files_that_cannot_be_had_are_no_load_while_an_agent_is_away(
     assert seen == {("Degraded", "FilesFailed")}
 
 
+@pytest.mark.failure_mode("agent-gone")
 async def test_an_agent_that_restarts_at_once_changes_no_status(cluster: Cluster, clock: Clock) -> None:
     gone = min(cluster.nodes())
     before = status_writes(cluster)
@@ -187,6 +189,7 @@ async def test_an_agent_that_restarts_at_once_changes_no_status(cluster: Cluster
     assert status_writes(cluster) == before
 
 
+@pytest.mark.failure_mode("agent-gone")
 async def test_a_job_that_waits_for_nodes_keeps_them_while_an_agent_is_away(
     cluster: Cluster, clock: Clock
 ) -> None:
@@ -233,6 +236,7 @@ async def test_a_load_time_is_not_that_of_an_agent_that_was_away(cluster: Cluste
     assert cluster.status().get("loadSeconds") == took
 
 
+@pytest.mark.failure_mode("operator-restarts-while-agent-gone")
 async def test_a_new_operator_leaves_struck_what_it_has_not_heard_of_and_moves_nothing(
     cluster: Cluster, clock: Clock
 ) -> None:

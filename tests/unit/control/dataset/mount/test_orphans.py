@@ -47,6 +47,7 @@ async def mounted(cluster: Cluster) -> set[str]:
     return set(await cluster.engine.mounts())
 
 
+@pytest.mark.failure_mode("finalizer-removed")
 async def test_a_dataset_that_was_removed_by_hand_leaves_nothing_and_its_bucket_is_free(
     cluster: Cluster,
 ) -> None:
@@ -129,6 +130,7 @@ async def test_what_an_agent_alone_knows_goes_soon_after_the_last_dataset(cluste
 
 
 @pytest.mark.parametrize("kind", ["bound", "restored"])
+@pytest.mark.failure_mode("finalizer-removed")
 async def test_a_mount_that_pods_use_or_a_restored_dataset_will_find_stays(
     cluster: Cluster, kind: str
 ) -> None:
@@ -242,6 +244,7 @@ async def test_manifests_that_no_mount_agent_or_version_names_are_removed(cluste
     assert folder.digests() == set(cluster.engine.known_versions.values())
 
 
+@pytest.mark.failure_mode("cache-away")
 async def test_while_a_cache_is_away_the_manifests_of_its_mounts_stay_and_others_go(cluster: Cluster) -> None:
     await cluster.create_dataset()
     await cluster.until_state("Ready")

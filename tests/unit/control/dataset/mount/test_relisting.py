@@ -114,6 +114,7 @@ async def test_a_listing_that_a_user_asks_for_goes_on_with_none_that_began_befor
 
 
 @pytest.mark.parametrize("seconds", [2.0, 60.0, 1200.0])
+@pytest.mark.failure_mode("file-differs-for-good")
 async def test_a_file_that_stays_changed_has_the_source_listed_more_and_more_seldom(
     tmp_path: Path, seconds: float
 ) -> None:
@@ -134,6 +135,7 @@ async def test_agents_that_start_anew_are_no_reason_to_list_soon(tmp_path: Path)
     assert len(lister.begun) <= 14
 
 
+@pytest.mark.failure_mode("file-differs-for-good")
 async def test_a_further_file_and_a_new_version_have_it_listed_soon_again(tmp_path: Path) -> None:
     lister = Unchanging(seconds=2.0)
     manifests = manifests_of(lister, tmp_path)

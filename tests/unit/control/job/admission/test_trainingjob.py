@@ -44,6 +44,7 @@ def test_a_job_waits_for_what_will_still_come(name: str) -> None:
     assert decision.admitted == (reason is Reason.READY)
 
 
+@pytest.mark.failure_mode("job-dataset-missing")
 def test_why_a_dataset_cannot_be_read_is_said_in_its_own_words() -> None:
     told = dataset(Mounted=False).model_dump(by_alias=True, mode="json")
     told["status"]["conditions"][0]["message"] = "the store answers 403"
@@ -66,6 +67,7 @@ def test_by_default_a_job_starts_as_soon_as_its_dataset_can_be_read() -> None:
     assert decided(unbound).message == why
 
 
+@pytest.mark.failure_mode("dataset-loads-too-slowly")
 def test_a_job_waits_no_longer_than_its_timeout() -> None:
     seen = seen_of(reading(percent=100, timeout="1h"), {"pictures": dataset(cached=50)})
     assert decided(seen).reason is Reason.LOADING
@@ -97,6 +99,7 @@ def test_a_job_says_when_the_loading_begins_that_it_waits_for() -> None:
     assert decided(seen, now="2030-02-01T00:00:00Z").reason is Reason.LOADING
 
 
+@pytest.mark.failure_mode("dataset-loads-too-slowly")
 def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_saying_so() -> None:
     spec = reading(percent=80, timeout="30m")
     first = decided(seen_of(spec, {"pictures": dataset(cached=3)}), now=LATER)

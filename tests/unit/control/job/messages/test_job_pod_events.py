@@ -62,6 +62,7 @@ def seen(*, pods: int, created: str = NOW) -> Observed:
 
 
 @pytest.mark.parametrize(("pods", "missing"), [(0, "2 pods"), (1, "1 pod")])
+@pytest.mark.failure_mode("quota-refuses-some-pods")
 async def test_a_quota_that_keeps_pods_from_being_made_is_quoted(pods: int, missing: str) -> None:
     api = Events(refused(at="2026-01-01T00:00:02Z"))
     found, again = await quotes(api, now="2026-01-01T00:00:30Z").complete(seen(pods=pods), namespace="n")

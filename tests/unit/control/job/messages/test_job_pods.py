@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.control.builders import NOW, job_spec
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
@@ -75,6 +76,7 @@ def test_the_schedulers_words_are_quoted() -> None:
     assert "3 Insufficient nvidia.com/gpu" in found.message
 
 
+@pytest.mark.failure_mode("pod-lacks-node-image-or-volume")
 def test_the_kubelets_words_are_quoted_with_the_node() -> None:
     found = shown(pod(0, node="a", **RUNNING), pod(1, node="b", phase="Pending", **BACK_OFF))
     assert found.reason == "ImagePullBackOff"

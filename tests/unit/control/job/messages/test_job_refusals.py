@@ -221,6 +221,7 @@ def webhook_is_away(jobs: Jobs, verb: str, resource: Resource) -> None:
 @pytest.mark.parametrize(
     ("verb", "resource"), NEEDED, ids=[f"{verb} {resource.kind}" for verb, resource in NEEDED]
 )
+@pytest.mark.failure_mode("webhook-silent")
 async def test_a_job_that_an_absent_webhook_holds_up_says_so_and_goes_on_when_it_is_back(
     verb: str, resource: Resource
 ) -> None:

@@ -141,6 +141,7 @@ def test_who_lacks_quota_holds_up_nobody_and_gets_no_nodes_set_aside() -> None:
     assert (found.holder, dict(found.passed)) == ("", {})
 
 
+@pytest.mark.failure_mode("quota-too-small-for-gang")
 def test_in_one_namespace_a_job_is_passed_only_so_often() -> None:
     large, small = waiting("large", 8, age=9, passed=1), waiting("small", 1)
     found = line(large, small, used=2, max_passes=2)

@@ -155,6 +155,7 @@ def test_which_pods_a_gang_is_short_of(name: str) -> None:
     assert (found.missing if found else 0) == missing
 
 
+@pytest.mark.failure_mode("gang-does-not-fit-scheduler")
 def test_a_gang_that_fails_to_be_placed_again_and_again_pauses_longer_and_longer() -> None:
     now = [100.0]
     requeues = Requeues(patience=60, clock=lambda: now[0])
@@ -207,6 +208,7 @@ def test_a_large_gang_has_its_whole_patience_again_with_each_pod_that_is_made_or
     assert requeues.left("u", short=short_of(observed)) == 0
 
 
+@pytest.mark.failure_mode("operator-restarts-while-job-passed")
 async def test_how_often_a_job_was_passed_outlives_the_operator() -> None:
     jobs = Jobs(gpus={"a": 4, "b": 4}, max_passes=2)
     async with jobs:

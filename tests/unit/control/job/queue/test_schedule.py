@@ -56,6 +56,7 @@ def enters(found: Schedule) -> str:
     return " ".join(member.uid for member in found.admitted) or "nobody"
 
 
+@pytest.mark.failure_mode("two-jobs-of-more-than-half")
 def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for_it() -> None:
     first, second = job("first", group(6), age=2), job("second", group(6), age=1)
     free = nodes(4, 4)
@@ -107,6 +108,7 @@ def test_one_node_is_not_called_nodes() -> None:
     assert "1 node is set aside for team/large" in waiting_admission(held, "small").message
 
 
+@pytest.mark.failure_mode("large-job-passed")
 def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> None:
     free, capacity = nodes(2, 4), nodes(4, 4)
     large, small = job("large", group(8), age=9, passed=2), job("small", group(1))
@@ -198,6 +200,7 @@ def test_who_joins_behind_changes_nothing_of_what_those_before_are_told() -> Non
     assert before == after
 
 
+@pytest.mark.failure_mode("large-job-passed")
 def test_nodes_set_aside_never_hold_up_a_job_of_higher_priority() -> None:
     large = job("large", group(8), age=9, passed=3)
     urgent = job("urgent", group(4), priority=10)
@@ -219,6 +222,7 @@ def test_the_job_that_holds_nodes_waits_for_one_of_higher_priority() -> None:
     assert enters(found) == "urgent"
 
 
+@pytest.mark.failure_mode("large-job-passed")
 def test_as_few_nodes_are_set_aside_as_the_pods_need_and_they_are_kept() -> None:
     large = job("large", group(64), age=9, passed=3)
     names = [f"n{i:02}" for i in range(16)]

@@ -48,6 +48,7 @@ async def restarted(jobs: Jobs, count: int) -> None:
     await jobs.until(lambda: jobs.status().get("restarts") == count)
 
 
+@pytest.mark.failure_mode("gang-pod-fails")
 async def test_a_failed_worker_restarts_all_where_the_others_are_useless_without_it() -> None:
     async with Jobs(gpus={"a": 4, "b": 4}) as jobs:
         await pictures(jobs, {"a": 100}, {"b": 100})
@@ -96,6 +97,7 @@ async def test_a_job_fails_when_no_restart_is_left() -> None:
 
 
 @pytest.mark.parametrize("vanished", ["evicted", "deleted"])
+@pytest.mark.failure_mode("gang-pod-fails")
 async def test_a_pod_that_the_cluster_took_restarts_all_and_does_not_count(vanished: str) -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         before = await runs(jobs, runPolicy={"backoffLimit": 0})
@@ -127,6 +129,7 @@ async def test_a_pod_that_was_replaced_while_no_operator_ran_restarts_all() -> N
 
 
 @pytest.mark.parametrize("write", range(1, 12))
+@pytest.mark.failure_mode("operator-killed-at-job-restart")
 async def test_an_operator_that_is_killed_while_it_restarts_a_job_restarts_it_once(write: int) -> None:
     jobs = Jobs(gpus={"a": 4})
     async with jobs:
@@ -185,6 +188,7 @@ async def test_what_fails_once_worker_0_has_succeeded_restarts_nothing() -> None
         assert "restarts" not in jobs.status()
 
 
+@pytest.mark.failure_mode("node-fails-job-repeatedly")
 async def test_a_node_that_fails_a_job_repeatedly_is_avoided() -> None:
     async with Jobs(gpus={"a": 2, "b": 2, "c": 2, "d": 2}) as jobs:
         before = await runs(jobs)

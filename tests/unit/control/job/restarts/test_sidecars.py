@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.unit.control.job.restarts.test_job_restarts import again, uids
 from tests.unit.control.jobs import Jobs
 
@@ -39,6 +40,7 @@ async def running(jobs: Jobs, **spec: Any) -> None:
     await jobs.until_state("Running")
 
 
+@pytest.mark.failure_mode("sidecar-runs-on")
 async def test_a_job_whose_programs_have_ended_ends_and_frees_its_gpus_though_a_sidecar_runs() -> None:
     async with Jobs(gpus={"a": 2}) as jobs:
         await running(jobs)

@@ -38,6 +38,7 @@ def said(jobs: Jobs, reason: str) -> str:
 @pytest.mark.parametrize(
     ("reason", "phase"), [("ImagePullBackOff", "Pending"), ("CrashLoopBackOff", "Running")]
 )
+@pytest.mark.failure_mode("gang-pod-does-not-start")
 async def test_a_pod_that_does_not_start_does_not_hold_the_gpus_of_its_gang_for_ever(
     reason: str, phase: str
 ) -> None:
@@ -65,6 +66,7 @@ async def test_a_pod_that_does_not_start_does_not_hold_the_gpus_of_its_gang_for_
         await jobs.until_running()
 
 
+@pytest.mark.failure_mode("gang-pod-does-not-start")
 async def test_a_gang_that_is_held_up_again_pauses_longer() -> None:
     async with Jobs(gpus={"a": 2}, patience=0.4) as jobs:
         await jobs.create(runPolicy={"startTimeoutSeconds": 1})
@@ -74,6 +76,7 @@ async def test_a_gang_that_is_held_up_again_pauses_longer() -> None:
         assert said(jobs, "StartTimeout")
 
 
+@pytest.mark.failure_mode("gang-loses-node")
 async def test_independent_workers_are_not_ended_because_one_waits_for_its_node() -> None:
     async with Jobs(gpus={"a": 4, "b": 4}, patience=0.2) as jobs:
         jobs.server.store(PRIORITY_CLASSES)["", "high"] = {"metadata": {"name": "high"}, "value": 1000}
@@ -96,6 +99,7 @@ async def test_independent_workers_are_not_ended_because_one_waits_for_its_node(
         assert len(before & {each["metadata"]["uid"] for each in jobs.pods("train")}) == 7
 
 
+@pytest.mark.failure_mode("gang-loses-node")
 async def test_a_gang_that_lost_a_node_keeps_its_room_until_the_time_to_recover_is_over() -> None:
     async with Jobs(gpus={"a": 4, "b": 4}, patience=0.2) as jobs:
         await jobs.create(framework="PyTorch", workers=8)
@@ -116,6 +120,7 @@ async def test_a_gang_that_lost_a_node_keeps_its_room_until_the_time_to_recover_
         assert "did not run again within 1800 s (runPolicy.recoveryTimeoutSeconds)" in told
 
 
+@pytest.mark.failure_mode("elastic-gang-loses-first-worker")
 async def test_an_elastic_gang_that_loses_worker_0_and_its_node_goes_on_with_fewer() -> None:
     async with Jobs(gpus={f"n{i}": 1 for i in range(4)}, patience=0.2) as jobs:
         bounds = {"minReplicas": 2, "maxReplicas": 4}

@@ -37,6 +37,7 @@ async def in_a_pause(jobs: Jobs, **spec: Any) -> set[str]:
     return before
 
 
+@pytest.mark.failure_mode("job-suspended-after-failure")
 async def test_a_job_that_is_suspended_before_its_restart_runs_again_when_it_is_resumed() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         before = await in_a_pause(jobs)
@@ -70,6 +71,7 @@ async def test_a_job_that_is_suspended_as_a_pod_fails_runs_again_when_it_is_resu
 
 
 @pytest.mark.parametrize("write", range(1, 6))
+@pytest.mark.failure_mode("job-suspended-after-failure")
 async def test_a_drained_job_runs_again_whenever_a_pod_of_it_fails(write: int) -> None:
     jobs = Jobs(gpus={"a": 4})
     async with jobs:
@@ -148,6 +150,7 @@ WITH_A_CHIEF: dict[str, Any] = {
 """The chief runs on, and holds its GPU, while the others wait for their restart."""
 
 
+@pytest.mark.failure_mode("eviction-during-pause")
 async def test_a_drain_frees_what_a_job_holds_in_the_pause_before_its_restart() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         before = await in_a_pause(jobs, **WITH_A_CHIEF)
@@ -159,6 +162,7 @@ async def test_a_drain_frees_what_a_job_holds_in_the_pause_before_its_restart() 
         await again(jobs, before=before)  # with no pause: it has waited
 
 
+@pytest.mark.failure_mode("eviction-during-pause")
 async def test_kueue_has_the_quota_back_of_a_job_that_pauses_before_its_restart() -> None:
     async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
         kueue = Kueue(jobs)

@@ -32,6 +32,7 @@ def test_blocks_of_nobody_knows_which_journal_are_removed(tmp_path: Path) -> Non
     assert enter_epoch(disk, journal="first") == 1
 
 
+@pytest.mark.failure_mode("worker-starts-without-journal")
 async def test_a_master_that_is_away_for_a_day_is_waited_for_and_that_is_said_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -66,6 +66,7 @@ def write(disk: Disk, block: int, errors: list[DiskError | None], content: bytes
         )
 
 
+@pytest.mark.failure_mode("node-power-lost-during-load")
 def test_a_block_cannot_be_read_before_it_is_on_the_disk(disk: Disk, syncs: Syncs) -> None:
     syncs.go.clear()
     errors: list[DiskError | None] = []

@@ -44,6 +44,7 @@ def lose(disk: Disk, block: int, content: bytes = HOLE) -> None:
 
 
 @pytest.mark.parametrize("content", [HOLE, CONTENT[:-1], b""], ids=["hole", "cut off", "empty"])
+@pytest.mark.failure_mode("node-power-lost-with-lying-disk")
 def test_a_file_that_was_not_synced_as_a_whole_is_not_there_after_a_power_loss(
     tmp_path: Path, content: bytes
 ) -> None:

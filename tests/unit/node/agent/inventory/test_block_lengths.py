@@ -63,6 +63,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
+@pytest.mark.failure_mode("node-power-lost-with-cut-blocks")
 async def test_blocks_that_were_cut_off_are_given_to_no_reader_and_brought_again(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,7 @@ def extent_of(file: Path) -> Extent:
 
 
 @pytest.mark.usefixtures("cached_attributes")
+@pytest.mark.failure_mode("file-rewritten-while-read")
 def test_a_file_that_is_rewritten_while_it_is_read_gives_no_mixture(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_bytes(b"1" * SIZE)

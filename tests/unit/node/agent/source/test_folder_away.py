@@ -46,6 +46,7 @@ def test_a_file_that_is_gone_from_a_folder_with_others_is_missing(tmp_path: Path
     assert read(fill(tmp_path / "source", {"other": b"x"})).code == "Missing"
 
 
+@pytest.mark.failure_mode("shared-folder-stale-on-one-node")
 def test_a_folder_that_is_not_mounted_lets_no_file_count_as_missing(tmp_path: Path) -> None:
     files = {f"{number:03}": b"x" for number in range(40)}
     version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")

@@ -122,6 +122,7 @@ def test_a_thread_that_waits_hears_of_a_new_rate_and_of_the_end() -> None:
     assert ended[3:] == [True, True, True]
 
 
+@pytest.mark.failure_mode("load-takes-source-bandwidth")
 def test_bytes_on_demand_go_ahead_of_a_load_that_waits_longer_for_them() -> None:
     now = [0.0]
     limit = RateLimit(clock=lambda: now[0])

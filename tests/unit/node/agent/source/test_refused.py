@@ -46,6 +46,7 @@ def store() -> Iterator[Store]:
         ("AccessDenied", r"refuses the credentials or the file \(403\)"),
     ],
 )
+@pytest.mark.failure_mode("node-clock-off")
 def test_a_refusal_for_a_wrong_clock_names_the_clock_and_any_other_the_keys(
     store: Store, name: bytes, code: str, said: str
 ) -> None:

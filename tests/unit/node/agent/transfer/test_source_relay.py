@@ -82,6 +82,7 @@ def test_pieces_that_are_too_large_or_negative_are_no_requests() -> None:
         frames.parse_source_wanted(b"nonsense")
 
 
+@pytest.mark.failure_mode("load-takes-source-bandwidth")
 def test_a_read_on_demand_goes_ahead_of_a_load_that_has_used_up_the_rate(
     relay: SourceRelay, source: SourceState
 ) -> None:

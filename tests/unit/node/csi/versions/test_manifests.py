@@ -137,6 +137,7 @@ async def test_a_manifest_stays_with_its_view_when_the_agent_gives_it_up(world: 
     assert world.listings == []
 
 
+@pytest.mark.failure_mode("manifest-asked-of-standby")
 async def test_an_operator_that_only_stands_by_is_passed_over(
     world: World, operator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +166,7 @@ async def test_an_operator_that_only_stands_by_is_passed_over(
 
 
 @pytest.mark.parametrize("agent", ["none", "damaged", "a link to another file"])
+@pytest.mark.failure_mode("manifest-damaged-on-node")
 async def test_what_the_agent_does_not_have_comes_from_the_operator(
     world: World, operator: str, agent: str
 ) -> None:
@@ -186,6 +188,7 @@ async def test_what_the_agent_does_not_have_comes_from_the_operator(
 
 
 @pytest.mark.parametrize("published", ["digest that nobody has", "other form"])
+@pytest.mark.failure_mode("manifest-damaged-on-node")
 async def test_without_agent_and_operator_the_dataset_is_listed_from_the_node(
     world: World, published: str
 ) -> None:

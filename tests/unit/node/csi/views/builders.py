@@ -16,7 +16,10 @@ from tdcs.node.agent.disk.epoch import enter_epoch
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
 from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import placeholder_number, unsupported
+from tdcs.node.csi.views.view_plan import plan
+from tdcs.node.csi.views.view_tree import Outcome, Tree
 from tdcs.node.store_boot import is_ready
 
 
@@ -111,3 +114,37 @@ def refuse_block(tier: Path, identifier: int, *, mount: str = PATH) -> None:
 def admit_block(tier: Path, identifier: int, *, mount: str = PATH) -> None:
     """What it does when the block may be read again."""
     RefusedBlocks(tier).discard(mount, (identifier,))
+
+
+class ViewDisk:
+    """A tier with one view in it."""
+
+    def __init__(self, tier: Path, manifest: Manifest) -> None:
+        self.tier = tier
+        self.manifest = manifest
+        self.store = Store(tiers=[str(tier)], mount=PATH)
+        self.root = tier / "tree"
+        self.tree = self.reopened()
+
+    def reopened(self) -> Tree:
+        """The tree as a new process finds it."""
+        self.tree = Tree(
+            folder=str(self.root),
+            scratch=str(self.tier / "scratch"),
+            manifest=self.manifest,
+            store=self.store,
+        )
+        self.tree.prepare()
+        return self.tree
+
+    def follow(self, *, release: bool = False) -> Outcome:
+        """One round."""
+        return self.tree.apply(
+            plan(
+                kinds=self.tree.kinds,
+                forms=self.tree.forms,
+                linked=self.tree.linked,
+                blocks=self.store.scan(manifest=self.manifest, kinds=self.tree.kinds),
+                release=release,
+            )
+        )

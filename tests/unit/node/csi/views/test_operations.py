@@ -9,6 +9,7 @@ import pytest
 from tdcs.node.csi.views.view import Operations
 
 
+@pytest.mark.failure_mode("kubelet-gives-up-call")
 async def test_an_operation_goes_on_when_its_caller_gives_up_and_the_next_caller_joins_it() -> None:
     operations, release, runs = Operations(), asyncio.Event(), list[str]()
 

@@ -49,6 +49,7 @@ async def test_metrics_tell_what_is_native_and_what_only_views_hold(world: World
         assert re.search(line, text), text
 
 
+@pytest.mark.failure_mode("block-evicted")
 async def test_bytes_of_a_block_that_was_evicted_are_freed_when_no_pod_uses_the_view(watched: World) -> None:
     await watched.mount()
     ids = await watched.load()

@@ -32,6 +32,7 @@ async def test_a_question_that_has_just_ended_is_asked_again(world: World) -> No
     assert VOLUME not in versions._running
 
 
+@pytest.mark.failure_mode("cache-recreated-under-pods")
 async def test_a_version_of_a_cache_that_was_made_anew_gets_none_of_the_new_blocks(world: World) -> None:
     enter_journal(world.tier, "one")
     await world.mount()
@@ -58,6 +59,7 @@ async def test_a_version_of_a_cache_that_was_made_anew_gets_none_of_the_new_bloc
     assert (new / "train/7.jpg").read_text() == "777"
 
 
+@pytest.mark.failure_mode("cache-recreated-under-pods")
 async def test_a_version_that_the_new_cache_has_too_gets_its_blocks_again(world: World) -> None:
     enter_journal(world.tier, "one")
     await world.mount()
