@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-import yaml
+from tests.support.documents import documents
 
 from tdcs.cli import crd_documents
 
@@ -12,7 +12,7 @@ MODELS = {kind.model.__name__: kind.model for kind in crd_documents.KINDS}
 OBJECTS = [
     (path.name, obj)
     for path in sorted(EXAMPLES.glob("*.yaml"))
-    for obj in yaml.safe_load_all(path.read_text())
+    for obj in documents(path.read_text())
     if obj["kind"] in MODELS
 ]
 

@@ -8,13 +8,13 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import click
-import yaml
+from tests.support.documents import document
 from tests.unit.chart.conftest import CHART, Helm, Rendered
 
 from tdcs.options import FieldOption, Parsed
 
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text())
+VALUES = document((CHART / "values.yaml").read_text())
+SCHEMA = document((CHART / "values.schema.json").read_text())
 ANOTHER_DEFAULT = {"operator.logFormat"}
 """Values that differ from the command's default: programs read the log of a pod, and people that of a terminal."""
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
+from tests.support.documents import document
 from tests.unit.chart.conftest import CHART, Helm, RefusedError, Rendered
 
 
@@ -14,7 +14,7 @@ def test_the_operator_knows_its_own_image_for_the_agents(rendered: Rendered) -> 
 
 
 def test_images_have_the_charts_version_unless_another_is_named(helm: Helm, default: Rendered) -> None:
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    version = document((CHART / "Chart.yaml").read_text())["appVersion"]
     assert default.containers()["tdcs-operator/operator"]["image"] == f"tdcs/tdcs:{version}"
     assert f"--image=tdcs/alluxio:{version}" in default.containers()["tdcs-operator/operator"]["args"]
 

@@ -1,7 +1,7 @@
 """The scheduler and the extender beside it."""
 
 import pytest
-import yaml
+from tests.support.documents import document
 from tests.support.scheduler_configuration import scheduler_configuration
 from tests.unit.chart.conftest import CHART, Helm, Rendered
 
@@ -11,7 +11,7 @@ from tdcs.api import names
 def test_the_schedulers_configuration_is_the_programs_own(default: Rendered) -> None:
     written = default.one("ConfigMap", "tdcs-scheduler")["data"]["scheduler.yaml"]
 
-    assert yaml.safe_load(written) == scheduler_configuration()
+    assert document(written) == scheduler_configuration()
 
 
 def test_the_extender_listens_where_its_scheduler_asks(default: Rendered) -> None:
@@ -52,7 +52,7 @@ def test_with_the_extender_off_the_scheduler_runs_alone_and_anew(helm: Helm, def
 
     assert "initContainers" not in rendered.pod_specs()["tdcs-scheduler"]
     assert [c["name"] for c in rendered.pod_specs()["tdcs-scheduler"]["containers"]] == ["kube-scheduler"]
-    written = yaml.safe_load(rendered.one("ConfigMap", "tdcs-scheduler")["data"]["scheduler.yaml"])
+    written = document(rendered.one("ConfigMap", "tdcs-scheduler")["data"]["scheduler.yaml"])
     assert "extenders" not in written
 
     def digest(of: Rendered) -> str:

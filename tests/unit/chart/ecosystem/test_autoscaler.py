@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 import pytest
-import yaml
+from tests.support.documents import document
 from tests.unit.chart.conftest import Helm, RefusedError, Rendered
 
 from tdcs.api import names
@@ -23,7 +23,7 @@ def test_an_autoscaler_comes_with_its_rule_when_it_is_asked_for(helm: Helm, rend
     assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
     external = spec["metrics"][0]["external"]
     assert external["target"] == {"type": "AverageValue", "averageValue": "700m"}
-    rules = yaml.safe_load(made.one("ConfigMap", "tdcs-prometheus-adapter")["data"]["config.yaml"])
+    rules = document(made.one("ConfigMap", "tdcs-prometheus-adapter")["data"]["config.yaml"])
     (rule,) = rules["externalRules"]
     assert rule["name"]["as"] == external["metric"]["name"]
     for name in re.findall(r"tdcs_[a-z_]+", rule["metricsQuery"]):

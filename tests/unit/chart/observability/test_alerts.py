@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-import yaml
+from tests.support.documents import document
 from tests.unit.chart.conftest import CHART, ROOT, Helm, Object
 
 from tdcs.api.dataset import DatasetState
@@ -31,7 +31,7 @@ def reference() -> dict[str, set[str]]:
 
 
 def rules(path: Path = FILE) -> list[Object]:
-    (group,) = yaml.safe_load(path.read_text())["groups"]
+    (group,) = document(path.read_text())["groups"]
     return list(group["rules"])
 
 
@@ -77,8 +77,8 @@ def test_the_chart_hands_the_alerts_over_as_they_are(helm: Helm, kind: str) -> N
     }
     made = helm.template(values).one(kind, "tdcs-alerts")
     assert made["metadata"]["labels"]["release"] == "prometheus"
-    groups = made["spec"] if kind == "PrometheusRule" else yaml.safe_load(made["data"]["tdcs.yaml"])
-    assert groups == yaml.safe_load(FILE.read_text())
+    groups = made["spec"] if kind == "PrometheusRule" else document(made["data"]["tdcs.yaml"])
+    assert groups == document(FILE.read_text())
 
 
 def test_no_alerts_are_made_unless_they_are_asked_for(helm: Helm) -> None:
