@@ -50,6 +50,7 @@ class TwinMount:
     peer_bytes: int = 0
     moved: deque[tuple[float, str, int]] = field(default_factory=deque)
     selections: dict[tuple[bytes, tuple[str, ...]], Mask] = field(default_factory=dict)
+    looked_up: dict[str, range | None] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -62,6 +63,13 @@ class TwinMount:
                 mask &= self.manifest.blocks_in(self.manifest.selected(part.paths)[0])
             self.selections[key] = mask
         return self.selections[key]
+
+    def blocks_of_file(self, path: str) -> range | None:
+        """The numbers of a file's blocks; None for one that the manifest does not have."""
+        if path not in self.looked_up:
+            file = self.manifest.file_at(path.encode("utf-8", "surrogateescape"))
+            self.looked_up[path] = None if file is None else self.manifest.blocks_of(file)
+        return self.looked_up[path]
 
     def wanted(self, *pulls: str) -> Mask:
         """The blocks that some part with one of these ways of pulling means."""
@@ -122,10 +130,9 @@ def failure_counts(
     """Files that cannot be had by code, without those that lack room or a source that answers."""
     found: dict[FailureCode, FailureCount] = {}
     for path, one in failed.items():
-        file = mount.manifest.file_at(path.encode("utf-8", "surrogateescape"))
-        if file is None or one.code in {"NoRoom", "SourceAway"}:
+        numbers = mount.blocks_of_file(path)
+        if numbers is None or one.code in {"NoRoom", "SourceAway"}:
             continue
-        numbers = mount.manifest.blocks_of(file)
         absent = ~held[numbers.start : numbers.stop]
         lacking = int(mount.manifest.block_lengths[numbers.start : numbers.stop][absent].sum())
         known = found.get(one.code, FailureCount())

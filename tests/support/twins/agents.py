@@ -219,6 +219,7 @@ class MemoryAgents(TwinWork):
         elif known.assignment.manifest != assignment.manifest:
             # What was of the version before, and is of none now, is removed by the master with its file.
             known.manifest, known.failed, known.waiting = self._manifests(assignment.manifest), {}, {}
+            known.looked_up = {}
         known.assignment = assignment
         known.selections = {}
         if assignment.check is None:
@@ -267,9 +268,8 @@ class MemoryAgents(TwinWork):
         failing, failing_here = np.zeros((2, manifest.blocks), dtype=np.bool_)
         failed: dict[str, TwinFailure] = {}
         for path, one in sorted(mount.failed.items()):
-            file = manifest.file_at(path.encode("utf-8", "surrogateescape"))
-            if file is not None:
-                numbers = manifest.blocks_of(file)
+            numbers = mount.blocks_of_file(path)
+            if numbers is not None:
                 failing[numbers.start : numbers.stop] = True
                 failing_here[numbers.start : numbers.stop] = one.code in {"Unreadable", "SourceAway"}
                 if one.code != "Wrong" and held[numbers.start : numbers.stop].all():
