@@ -195,6 +195,7 @@ async def test_a_node_that_fails_a_job_repeatedly_is_avoided() -> None:
         bad = worker(jobs, 0)["spec"]["nodeName"]
         for count in (1, 2):
             on_bad = next(pod for pod in jobs.pods("train") if pod["spec"]["nodeName"] == bad)
+            jobs.advance(10)  # else the second restart has a pause
             await jobs.end(on_bad, code=1)
             await restarted(jobs, count)
             before = await again(jobs, before=before)
@@ -210,6 +211,7 @@ async def test_a_node_that_the_job_does_not_fit_without_is_not_avoided() -> None
     async with Jobs(gpus={"a": 2, "b": 2}) as jobs:
         before = await runs(jobs)
         for count in (1, 2):
+            jobs.advance(10)  # else the second restart has a pause
             await jobs.end(worker(jobs, 0), code=1)
             await restarted(jobs, count)
             before = await again(jobs, before=before)
