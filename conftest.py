@@ -22,6 +22,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "failure_mode(row, ...): keeps rows of docs/explanation/failure-modes.md"
     )
+    config.addinivalue_line(
+        "markers", "threat(entry, ...): proves entries of docs/explanation/threat-model.md"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,6 +27,7 @@ def before(world: World) -> str:
     return world.node.run(STATE)
 
 
+@pytest.mark.threat("links-through-agents", "link-names")
 def test_links_that_lead_out_of_a_shared_folder_are_no_files_of_its_dataset(
     world: World, before: str
 ) -> None:
@@ -34,10 +35,12 @@ def test_links_that_lead_out_of_a_shared_folder_are_no_files_of_its_dataset(
     assert world.tenant.dataset("shared")["status"]["totalFiles"] == 1
 
 
+@pytest.mark.threat("link-as-source")
 def test_a_link_to_a_folder_of_another_tenant_is_no_source(world: World, before: str) -> None:
     assert "symbolic link" in world.tenant.until("linked", reasons=["SourceRefused"])
 
 
+@pytest.mark.threat("planted-links")
 def test_links_that_a_worker_plants_on_its_disk_lead_the_node_plugin_nowhere(
     world: World, before: str, toolbox: str
 ) -> None:

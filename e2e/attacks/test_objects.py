@@ -58,6 +58,7 @@ def thief(name: str, *, namespace: str, image: str, volume: dict[str, Any]) -> O
     )
 
 
+@pytest.mark.threat("forged-status")
 def test_a_tenant_does_not_write_the_status_of_a_dataset(world: World, victim: Object) -> None:
     patch = json.dumps({"status": {"mountPath": victim["status"]["mountPath"]}})
     said = world.tenant.refused(
@@ -66,6 +67,7 @@ def test_a_tenant_does_not_write_the_status_of_a_dataset(world: World, victim: O
     assert "only TDCS's operator writes the status of its kinds" in said
 
 
+@pytest.mark.threat("forged-status")
 def test_a_status_that_comes_with_a_dataset_counts_for_nothing(world: World, victim: Object) -> None:
     tenant = world.tenant
     keys = operations.secret(
@@ -82,6 +84,7 @@ def test_a_status_that_comes_with_a_dataset_counts_for_nothing(world: World, vic
     assert world.kubectl.get("persistentvolumes", name) is None
 
 
+@pytest.mark.threat("forged-volume")
 def test_a_tenant_makes_no_volume_of_tdcs_and_takes_none_over(world: World, volume: Object) -> None:
     forged = {
         "apiVersion": "v1",
@@ -112,6 +115,7 @@ def test_a_tenant_makes_no_volume_of_tdcs_and_takes_none_over(world: World, volu
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
+@pytest.mark.threat("forged-volume", "claim-made-lost")
 def test_a_tenant_changes_no_spec_and_no_owner_of_a_volume(
     world: World, volume: Object, part: str, change: dict[str, Any]
 ) -> None:
@@ -125,12 +129,14 @@ def test_a_tenant_changes_no_spec_and_no_owner_of_a_volume(
     assert "ownerReferences" not in found["metadata"]
 
 
+@pytest.mark.threat("claim-made-lost")
 def test_a_claim_of_another_tenants_volume_is_not_bound(world: World, volume: Object) -> None:
     tenant = world.tenant
     tenant.create(claim("borrowed", volume=volume["metadata"]["name"], namespace=tenant.namespace))
     assert "already bound to a different claim" in tenant.event("borrowed", "already bound")
 
 
+@pytest.mark.threat("dataset-of-another-namespace")
 def test_a_pod_that_names_the_driver_itself_gets_no_volume(
     world: World, volume: Object, toolbox: str
 ) -> None:
@@ -142,6 +148,7 @@ def test_a_pod_that_names_the_driver_itself_gets_no_volume(
     assert "not supported" in said
 
 
+@pytest.mark.threat("forged-volume", "dataset-of-another-namespace")
 def test_a_volume_that_was_forged_with_the_operators_token_is_for_no_pod_of_another_namespace(
     world: World, volume: Object, toolbox: str
 ) -> None:

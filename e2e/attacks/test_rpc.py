@@ -73,12 +73,14 @@ def ends(answers: list[dict[str, Any]], phase: str, caller: str) -> dict[str, tu
     return found
 
 
+@pytest.mark.threat("alluxio-rpc")
 def test_the_network_lets_no_call_of_another_namespace_through(answers: list[dict[str, Any]]) -> None:
     codes = {code for code, _ in ends(answers, "closed", ROLES[0]).values()}
     assert codes <= {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 
 
 @pytest.mark.parametrize("caller", ["plain", "no certificate"])
+@pytest.mark.threat("alluxio-rpc")
 def test_without_a_certificate_no_call_is_answered_where_the_network_lets_it_through(
     answers: list[dict[str, Any]], caller: str
 ) -> None:
@@ -87,6 +89,7 @@ def test_without_a_certificate_no_call_is_answered_where_the_network_lets_it_thr
 
 
 @pytest.mark.parametrize("role", ROLES)
+@pytest.mark.threat("alluxio-rpc")
 def test_with_the_certificate_of_another_role_a_call_is_refused_by_its_name(
     answers: list[dict[str, Any]], role: str
 ) -> None:

@@ -30,11 +30,13 @@ def named(world: World, **spec: str) -> Object:
         "./..\n/secrets",
     ],
 )
+@pytest.mark.threat("node-folders")
 def test_a_path_that_an_engine_could_read_as_another_folder_is_refused(world: World, path: str) -> None:
     assert PLAIN in world.tenant.refused_object(named(world, uri=f"file://{FOLDER}/{path}"))
 
 
 @pytest.mark.parametrize("folder", ["/etc", SECRETS, f"{FOLDER}-2"])
+@pytest.mark.threat("node-folders")
 def test_a_folder_that_no_rule_names_is_refused(world: World, folder: str) -> None:
     thing = named(world, uri=f"file://{folder}")
     thing["spec"]["cacheClusterRef"] = {"name": "attacks"}
@@ -54,6 +56,7 @@ def test_a_folder_that_no_rule_names_is_refused(world: World, folder: str) -> No
         ("http://2130706433", "an odd form"),
     ],
 )
+@pytest.mark.threat("forbidden-addresses")
 def test_a_store_at_the_metadata_address_or_inside_the_cluster_is_refused(
     world: World, endpoint: str, said: str
 ) -> None:
@@ -61,6 +64,7 @@ def test_a_store_at_the_metadata_address_or_inside_the_cluster_is_refused(
     assert said in world.tenant.refused_object(thing)
 
 
+@pytest.mark.threat("bucket-squatting")
 def test_a_bucket_that_a_tenant_squats_is_kept_from_no_other(world: World) -> None:
     datasets.wait_ready(world.kubectl, VICTIM, namespace=world.victim)
     theirs = (world.kubectl.get("datasets.tdcs.io", VICTIM, namespace=world.victim) or {})["status"]
@@ -71,24 +75,28 @@ def test_a_bucket_that_a_tenant_squats_is_kept_from_no_other(world: World) -> No
     assert world.victim not in str(squatted)
 
 
+@pytest.mark.threat("redirected-alluxio")
 def test_a_store_that_redirects_to_the_metadata_address_is_not_followed(world: World) -> None:
     said = world.tenant.until("redirected", reasons=("SourceRefused",))
     assert "another host" in said
     assert "spec.source.options.endpoint" in said
 
 
+@pytest.mark.threat("names-by-the-million")
 def test_five_million_names_are_not_mounted_and_the_limit_is_named(world: World) -> None:
     said = world.tenant.until("many", reasons=("LimitExceeded",))
     assert "spec.limits.files" in said
     assert not world.tenant.dataset("many")["status"].get("totalFiles")
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_keys_that_are_revoked_end_the_use_of_a_mounted_source(world: World) -> None:
     said = world.tenant.until("revoked", reasons=("KeysRevoked", "SourceRefused"), seconds=KEY_SECONDS)
     assert "spec.source.secretRef" in said
     gone(world, "revoked")
 
 
+@pytest.mark.threat("name-changes")
 def test_a_name_that_comes_to_stand_for_the_metadata_address_loses_its_mount(world: World) -> None:
     world.resolve(METADATA_ADDRESS)  # again: a container that was started anew has a new file of hosts
     said = world.tenant.until("changing", reasons=("EndpointNotAllowed",), seconds=NAME_SECONDS)

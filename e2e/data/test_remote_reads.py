@@ -230,6 +230,7 @@ def test_a_pod_sees_plain_files_wherever_their_bytes_are_and_reads_the_right_one
     assert operations.payload_bytes_sent(bucket=BUCKET) - sent < 0.02 * spread.total_bytes
 
 
+@pytest.mark.threat("reader-taken")
 def test_who_takes_the_client_over_gets_nothing_of_its_node(spread: Spread, kubectl: Kubectl) -> None:
     plugin = pod_on(kubectl, spread.away, PLUGIN)["metadata"]["name"]
     printed = kubectl("exec", plugin, "-n", SYSTEM, "-c", "reader", "--", "python3", "-c", TAKEN_OVER)

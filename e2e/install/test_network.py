@@ -66,6 +66,7 @@ def answers(kubectl: Kubectl, pod: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.threat("ports-from-other-namespaces", "operator-port")
 def test_a_pod_of_another_namespace_reaches_no_port_whatever_labels_it_has(
     image: str, kubectl: Kubectl, namespace: str
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_pod_of_another_namespace_reaches_no_port_whatever_labels_it_has(
         ),
     ],
 )
+@pytest.mark.threat("other-cache-ports")
 def test_a_component_reaches_the_ports_of_its_role_and_no_others(
     image: str, kubectl: Kubectl, labels: dict[str, str], reached: set[str]
 ) -> None:

@@ -24,6 +24,7 @@ def urls(bill: dict[str, Any]) -> set[str]:
     return {one["purl"] for one in bill["components"] if "purl" in one}
 
 
+@pytest.mark.threat("package-authors")
 def test_every_image_names_its_distribution_and_the_sources_of_its_packages(bills: dict[str, Any]) -> None:
     assert bills.keys() == set(SHIPPED)
     for name, bill in bills.items():
@@ -37,6 +38,7 @@ def test_every_image_names_its_distribution_and_the_sources_of_its_packages(bill
         assert libc.endswith("&upstream=glibc"), name
 
 
+@pytest.mark.threat("package-authors")
 def test_what_python_jars_and_go_bring_is_listed_by_the_names_of_their_indexes(bills: dict[str, Any]) -> None:
     of_tdcs, of_alluxio, of_store = (urls(bills[name]) for name in ("tdcs", "alluxio", "store"))
     for start in ("pkg:pypi/tdcs@", "pkg:pypi/kopf@", "pkg:generic/openssl@", "pkg:cargo/rustls@"):

@@ -39,6 +39,7 @@ def test_the_caches_certificates_are_valid_and_their_end_is_a_metric(trusted: No
     assert min(float(seconds) for _, seconds in ends) > 29 * DAY
 
 
+@pytest.mark.threat("alluxio-rpc", "agent-ports", "metrics-ports")
 def test_a_pod_that_the_network_admits_gets_no_answer_without_a_certificate(
     trusted: None, kubectl: Kubectl, toolbox: str
 ) -> None:

@@ -4,12 +4,14 @@ import re
 import zipfile
 from pathlib import Path
 
+import pytest
 from google.protobuf import descriptor_pb2
 
 from tdcs_labs.reference.alluxio_rights import alluxio_rights
 from tdcs_local import alluxio_descriptors
 
 
+@pytest.mark.threat("alluxio-rpc")
 def test_the_table_of_rights_names_every_method_of_the_jars_protos(alluxio_home: Path) -> None:
     (jar,) = (alluxio_home / "lib").glob("alluxio-core-transport-*.jar")
     found = set()

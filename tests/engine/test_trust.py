@@ -205,6 +205,7 @@ async def test_agents_bring_and_a_fuse_client_reads_with_the_certificates_of_the
         await agents.engine.unmount(path=version.manifest.path)
 
 
+@pytest.mark.threat("alluxio-rpc")
 async def test_calls_of_strangers_and_of_other_roles_are_refused(
     cluster: AlluxioCluster, engine: AlluxioEngine, authority: TestAuthority
 ) -> None:
@@ -243,6 +244,7 @@ async def test_calls_of_strangers_and_of_other_roles_are_refused(
     assert "/evil" not in await engine.mounts()
 
 
+@pytest.mark.threat("agent-others-blocks")
 async def test_an_agent_changes_blocks_at_the_worker_of_its_pod_alone(
     cluster: AlluxioCluster, authority: TestAuthority
 ) -> None:
@@ -296,6 +298,7 @@ async def test_blocks_are_read_and_written_by_those_roles_alone_that_need_it(
         await engine.unmount(path="/datasets/blocks")
 
 
+@pytest.mark.threat("links-through-workers", "path-in-block-read")
 async def test_no_block_is_read_from_outside_of_its_mount_whatever_the_role(
     cluster: AlluxioCluster, engine: AlluxioEngine, authority: TestAuthority, s3: S3Server, tmp_path: Path
 ) -> None:

@@ -111,32 +111,6 @@ def test_mutants_are_tried_with_the_versions_of_development() -> None:
     }
 
 
-SECURITY_FOLDERS = (
-    (r"test_(admission\w*|scope)\.py", "tests/controlplane/rights"),
-    (r"test_(\w*source\w*|folder_size)\.py", "tests/attacks/unit/sources"),
-    (r"test_\w+\.py", "tests/attacks/unit"),
-)
-"""Where the tests are that SECURITY.md names without a folder, as it says at its end."""
-
-
-def test_every_threat_names_a_test_that_exists_or_says_that_it_is_open() -> None:
-    page = (ROOT / "SECURITY.md").read_text().partition("## Jars of Alluxio")[0]
-    rows = [line.split(" | ") for line in page.splitlines() if re.match(r"\| (?!Attacker )[^-]", line)]
-    assert len(rows) > 50
-    assert {len(row) for row in rows} == {4}, "attacker, asset, what is done, test"
-    missing, unproven = set(), []
-    for row in rows:
-        named = re.findall(r"`([\w/]+\.py)`", row[3])
-        for name in named:
-            folder = next((place for pattern, place in SECURITY_FOLDERS if re.fullmatch(pattern, name)), ".")
-            path = ROOT / folder / name
-            if not path.exists() or not re.search(r"^ *(async )?def test_", path.read_text(), re.MULTILINE):
-                missing.add(name)
-        if not named and "**open**" not in row[3]:
-            unproven.append(row)
-    assert (missing, unproven) == (set(), [])
-
-
 def test_every_deep_test_names_what_runs_instead_of_it() -> None:
     """In small, always: a file, or a test of one, that exists."""
     marks = [

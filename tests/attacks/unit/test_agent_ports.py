@@ -105,6 +105,7 @@ async def answers(victim: Victim, context: ssl.SSLContext | bool) -> dict[str, i
     return found
 
 
+@pytest.mark.threat("agent-ports", "metrics-ports")
 async def test_a_caller_without_a_certificate_gets_nothing_but_health(victim: Victim) -> None:
     assert set((await answers(victim, unverified())).values()) == {403}
     async with (
@@ -115,6 +116,7 @@ async def test_a_caller_without_a_certificate_gets_nothing_but_health(victim: Vi
 
 
 @pytest.mark.parametrize("who", ["another authority's", "ended"])
+@pytest.mark.threat("agent-ports")
 async def test_a_caller_with_a_worthless_certificate_is_refused_at_both_ports(
     victim: Victim, who: str
 ) -> None:
@@ -124,6 +126,7 @@ async def test_a_caller_with_a_worthless_certificate_is_refused_at_both_ports(
         BlockClient(address=victim.agent.address, journal=JOURNAL, answer_seconds=2.0, tls=context)
 
 
+@pytest.mark.threat("agent-ports")
 async def test_plain_text_is_refused_at_both_ports(victim: Victim) -> None:
     plain = victim.agent.url.replace("https://", "http://")
     async with aiohttp.ClientSession() as session:
@@ -133,6 +136,7 @@ async def test_plain_text_is_refused_at_both_ports(victim: Victim) -> None:
         BlockClient(address=victim.agent.address, journal=JOURNAL, answer_seconds=2.0)
 
 
+@pytest.mark.threat("agent-ports", "requests-outside-role")
 async def test_each_role_may_call_what_it_needs_and_nothing_else(victim: Victim) -> None:
     for role in Role:
         found = await answers(victim, victim.authority.contexts(role).client())
@@ -150,6 +154,7 @@ async def test_a_refusal_says_which_role_may_not_call_what(victim: Victim) -> No
         assert await answer.text() == "the role reader may not call PUT /v1/assignments\n"
 
 
+@pytest.mark.threat("requests-outside-role")
 async def test_blocks_are_given_to_agents_and_readers_alone(victim: Victim) -> None:
     for role in Role:
         contexts = victim.authority.contexts(role)
@@ -175,6 +180,7 @@ def taken(client: BlockClient, piece: Piece) -> bytes:
     return bytes(content)
 
 
+@pytest.mark.threat("agent-ports")
 async def test_blocks_are_not_given_without_a_certificate(victim: Victim) -> None:
     host, _, port = victim.agent.address.rpartition(":")
     with closing(socket.create_connection((host, int(port)), timeout=5)) as connection:
@@ -214,6 +220,7 @@ def ask_plainly(connection: socket.socket) -> None:
     ],
     ids=["a reader follows blocks", "an agent reads a source through another"],
 )
+@pytest.mark.threat("requests-outside-role")
 async def test_a_role_is_refused_kinds_of_requests_that_are_not_its_own(
     victim: Victim, role: Role, request_frame: bytes
 ) -> None:
@@ -222,6 +229,7 @@ async def test_a_role_is_refused_kinds_of_requests_that_are_not_its_own(
         assert client._channel.receive_into(memoryview(bytearray(1))) == 0
 
 
+@pytest.mark.threat("agent-ports")
 async def test_a_connection_that_outlives_its_certificate_is_refused(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +266,7 @@ async def test_agents_and_operator_of_one_release_work_together(victim: Victim, 
 @pytest.mark.parametrize(
     ("role", "lists"), [(Role.OPERATOR, True), (Role.READER, False), (Role.AGENT, False)]
 )
+@pytest.mark.threat("requests-outside-role")
 async def test_the_operator_alone_has_folders_of_nodes_listed(
     victim: Victim, tmp_path: Path, role: Role, lists: bool
 ) -> None:

@@ -73,6 +73,7 @@ class Elsewhere:
         return web.Response()
 
 
+@pytest.mark.threat("agent-answers")
 async def test_no_request_to_an_agent_is_made_at_another_place_that_it_names() -> None:
     elsewhere, redirected = Elsewhere(), list[str]()
     async with served(elsewhere.answer) as there:
@@ -94,6 +95,7 @@ async def test_no_request_to_an_agent_is_made_at_another_place_that_it_names() -
     assert elsewhere.asked == []
 
 
+@pytest.mark.threat("agent-answers")
 async def test_no_manifest_is_fetched_from_another_place_that_an_agent_names(tmp_path: Path) -> None:
     elsewhere = Elsewhere()
     async with served(elsewhere.answer) as there:
@@ -135,6 +137,7 @@ BELIEVED = {
 
 
 @pytest.mark.parametrize(("state", "named"), BELIEVED.values(), ids=BELIEVED)
+@pytest.mark.threat("agent-false-state")
 async def test_an_agent_with_a_state_that_cannot_be_counts_as_one_that_does_not_answer(
     state: bytes, named: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,6 +162,7 @@ async def test_an_agent_with_a_state_that_cannot_be_counts_as_one_that_does_not_
             assert not client.states()
 
 
+@pytest.mark.threat("agent-false-state")
 def test_every_number_bitmap_and_text_of_a_state_is_bounded() -> None:
     for struct in (AgentState, MountState, PartState, CheckState, FileFailure):
         for field in msgspec.structs.fields(struct):
@@ -171,6 +175,7 @@ def test_every_number_bitmap_and_text_of_a_state_is_bounded() -> None:
                 assert plain.max_length, field.name
 
 
+@pytest.mark.threat("agent-answers")
 async def test_a_small_answer_takes_no_large_memory() -> None:
     bomb = gzip.compress(b"\0" * (200 * MB), 9)
     assert len(bomb) < MB
@@ -190,6 +195,7 @@ async def test_a_small_answer_takes_no_large_memory() -> None:
             tracemalloc.stop()
 
 
+@pytest.mark.threat("agent-answers")
 async def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_client, "_LARGEST_STATE", MB)
 

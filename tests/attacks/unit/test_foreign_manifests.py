@@ -99,6 +99,7 @@ def rename_first_file(file: Path, name: bytes) -> None:
         opened.write(struct.pack("<Q", len(name)))
 
 
+@pytest.mark.threat("changed-manifest")
 def test_what_a_cache_pod_writes_to_its_manifest_after_the_check_is_not_read(tmp_path: Path) -> None:
     node = Node(tmp_path)
     manifest = node.plugins_manifest()
@@ -109,6 +110,7 @@ def test_what_a_cache_pod_writes_to_its_manifest_after_the_check_is_not_read(tmp
     assert (Path(node.version.tree) / "train/img-00000.jpg").read_bytes() == b"EVIL"
 
 
+@pytest.mark.threat("changed-manifest")
 def test_a_manifest_that_becomes_shorter_ends_no_process(tmp_path: Path) -> None:
     """What is mapped of a file that is cut off ends the process that reads it, by SIGBUS."""
     node = Node(tmp_path)
@@ -127,6 +129,7 @@ print(sum(int(each) for each in found.lengths))
 
 
 @pytest.mark.parametrize("name", [b"../escaped", b"..", b".", b"a/b", b""], ids=repr)
+@pytest.mark.threat("changed-manifest")
 def test_names_that_are_none_are_refused_though_the_digest_is_right(tmp_path: Path, name: bytes) -> None:
     """As a master and an agent that were taken over can have it: the digest is that of a manifest they have made."""
     node = Node(tmp_path)
@@ -166,6 +169,7 @@ def test_a_manifest_that_others_put_in_its_place_is_copied_if_it_is_right(
         (0, 0o646, False),
     ],
 )
+@pytest.mark.threat("changed-manifest")
 def test_the_remote_read_client_maps_no_manifest_that_others_may_change(
     tmp_path: Path, owner: int, mode: int, shown: bool
 ) -> None:
@@ -179,6 +183,7 @@ def test_the_remote_read_client_maps_no_manifest_that_others_may_change(
     assert (OpenVersions(folder=folder, node="here").named(name) is not None) is shown
 
 
+@pytest.mark.threat("long-manifest")
 def test_a_manifest_longer_than_any_is_not_copied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its owner makes it so long at no cost; the copy would fill the disk."""
     node = Node(tmp_path)
@@ -192,6 +197,7 @@ def test_a_manifest_longer_than_any_is_not_copied(tmp_path: Path, caplog: pytest
 @pytest.mark.parametrize(
     ("free", "most"), [(0, 0), (400, 100), (4 * LARGEST_COPY, LARGEST_COPY), (1 << 50, LARGEST_COPY)]
 )
+@pytest.mark.threat("long-manifest")
 def test_a_copy_leaves_most_of_the_disk_free(free: int, most: int) -> None:
     assert largest_copy(free=free) == most
 
@@ -208,6 +214,7 @@ class GrowingFile(io.BufferedReader):
         return super().read(size)
 
 
+@pytest.mark.threat("long-manifest")
 def test_a_manifest_that_grows_while_it_is_copied_is_copied_as_far_as_it_was_long(tmp_path: Path) -> None:
     node = Node(tmp_path)
     with GrowingFile(io.FileIO(node.given, "r+")) as given:
@@ -216,6 +223,7 @@ def test_a_manifest_that_grows_while_it_is_copied_is_copied_as_far_as_it_was_lon
     assert load(node.version) is not None
 
 
+@pytest.mark.threat("long-manifest")
 def test_a_pipe_in_the_place_of_a_manifest_is_not_waited_for(tmp_path: Path) -> None:
     node = Node(tmp_path)
     Path(node.version.path).mkdir(parents=True)
@@ -238,6 +246,7 @@ except OSError as error:
     assert done.stdout.strip() == "it is no regular file"
 
 
+@pytest.mark.threat("long-manifest")
 async def test_long_manifests_of_one_cache_keep_no_other_cache_waiting(tmp_path: Path) -> None:
     node = Node(tmp_path)
     other = VolumeFolder(cluster="other", parts=VOLUME.parts)

@@ -59,6 +59,7 @@ def test_prometheus_is_answered(port: int, authority: TestAuthority) -> None:
 
 
 @pytest.mark.parametrize("role", sorted(set(Role) - METRICS_CALLERS))
+@pytest.mark.threat("metrics-ports")
 def test_other_roles_are_told_who_may_ask(port: int, authority: TestAuthority, role: Role) -> None:
     status, text = ask(port, authority.contexts(role).client())
     assert status == 403
@@ -74,6 +75,7 @@ def without_certificate() -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("case", ["plain", "no certificate", "another authority", "ended"])
+@pytest.mark.threat("metrics-ports")
 def test_a_caller_without_a_certificate_hears_nothing(port: int, authority: TestAuthority, case: str) -> None:
     if case == "plain":
         context = None

@@ -98,6 +98,7 @@ async def answers(victim: Victim, context: ssl.SSLContext) -> dict[str, int]:
     return found
 
 
+@pytest.mark.threat("operator-port")
 async def test_strangers_get_nothing_and_nothing_of_theirs_is_taken(victim: Victim) -> None:
     statuses = {"none": 403, "another authority's": 0, "ended": 0}
     for who, context in strangers(victim.authority).items():
@@ -111,6 +112,7 @@ async def test_strangers_get_nothing_and_nothing_of_theirs_is_taken(victim: Vict
     assert not victim.waits
 
 
+@pytest.mark.threat("operator-port")
 async def test_each_role_may_ask_what_it_needs_and_nothing_else(victim: Victim) -> None:
     for role in Role:
         found = await answers(victim, victim.authority.contexts(role).client())
@@ -119,6 +121,7 @@ async def test_each_role_may_ask_what_it_needs_and_nothing_else(victim: Victim) 
         assert {status for name, status in found.items() if name not in allowed} <= {403}, role
 
 
+@pytest.mark.threat("operator-port", "other-cache-names")
 async def test_a_manifest_is_given_for_its_whole_digest_and_nothing_names_digests(victim: Victim) -> None:
     digest = victim.version.manifest.digest
     guesses = ["", "*", "%2e", "..", "%2e%2e%2f", digest[:-1], f"{digest[:-1]}*", digest.upper(), "0" * 32]
@@ -157,6 +160,7 @@ async def test_nodes_and_agents_reach_it_by_an_address_that_is_in_no_certificate
     await fetch(victim, victim.authority.contexts(Role.AGENT), tmp_path / "fetched")
 
 
+@pytest.mark.threat("false-operator")
 async def test_a_process_of_another_role_is_believed_by_no_one_in_the_operators_place(
     tmp_path: Path,
 ) -> None:

@@ -127,6 +127,7 @@ def top(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("place", "target"), PLANTED, ids=[place for place, _ in PLANTED])
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+@pytest.mark.threat("planted-links")
 def test_a_planted_link_leads_the_plugin_to_no_foreign_inode(
     top: Path, place: str, target: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_planted_link_leads_the_plugin_to_no_foreign_inode(
 
 
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+@pytest.mark.threat("planted-links")
 def test_a_planted_link_is_named_with_what_to_do(
     top: Path, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +163,7 @@ def test_a_planted_link_is_named_with_what_to_do(
 
 
 @pytest.mark.parametrize("place", ["views", "views/data"])
+@pytest.mark.threat("planted-links")
 def test_a_plugin_that_starts_beside_a_planted_link_or_a_planted_file_goes_on(top: Path, place: str) -> None:
     node = Node(top)
     node.plant(place)  # to a folder with files where views have folders
@@ -177,6 +180,7 @@ STAGING = f"views/{STAGING_NAME}"
 
 @pytest.mark.parametrize("place", ["views", STAGING])
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+@pytest.mark.threat("planted-links", "exchanged-folder")
 def test_a_folder_that_becomes_a_link_after_its_first_use_leads_no_manifest_elsewhere(
     top: Path, place: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +209,7 @@ def test_a_folder_that_becomes_a_link_after_its_first_use_leads_no_manifest_else
 
 
 @pytest.mark.parametrize("place", ["views", f"views/{overlay._TRIAL}/{SHOWN}"])
+@pytest.mark.threat("planted-links")
 def test_a_trial_of_overlays_follows_no_link(top: Path, place: str) -> None:
     node = Node(top)
     node.plant(place)
@@ -215,6 +220,7 @@ def test_a_trial_of_overlays_follows_no_link(top: Path, place: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["overlay_with_data", "overlay"])
+@pytest.mark.threat("exchanged-folder")
 def test_what_is_shown_is_mounted_on_the_folder_that_was_looked_at(
     top: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSIS
 __all__ = ["cluster"]
 
 
+@pytest.mark.threat("former-keys")
 async def test_revoked_keys_that_were_once_the_mounts_do_not_open_it_again(cluster: Cluster) -> None:
     former = dict(cluster.server.store(SECRETS)["n", "keys"])
     cluster.engine.credentials["s3://pictures"] = RENEWED
@@ -49,6 +50,7 @@ async def joining(cluster: Cluster, *, restarted: bool) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.threat("revoked-keys-new-dataset")
 async def test_revoked_keys_open_no_mount_that_still_has_them(cluster: Cluster, restarted: bool) -> None:
     cluster.engine.credentials["s3://pictures"] = RENEWED
     await joining(cluster, restarted=restarted)
@@ -60,6 +62,7 @@ async def test_revoked_keys_open_no_mount_that_still_has_them(cluster: Cluster, 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 @pytest.mark.failure_mode("source-away-at-shared-mount")
+@pytest.mark.threat("revoked-keys-new-dataset")
 async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
     cluster: Cluster, restarted: bool
 ) -> None:
@@ -77,6 +80,7 @@ async def test_a_source_that_is_away_lets_none_in_and_takes_none_out(
 
 
 @pytest.mark.parametrize("joins", [True, False], ids=["joins", "restarted-with-other-keys"])
+@pytest.mark.threat("slow-key-answers")
 async def test_a_dataset_that_waits_for_a_slow_answer_about_its_keys_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, joins: bool
 ) -> None:
@@ -122,6 +126,7 @@ async def test_who_made_a_mount_is_asked_again_when_its_dataset_is_made_again(cl
     assert stolen in cluster.server.store(PERSISTENT_VOLUMES)
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 async def test_revoked_keys_of_a_mounted_dataset_end_its_use_within_a_bounded_time() -> None:
     async with victims(revoked_seconds=0.5) as cluster:
         cluster.engine.credentials["s3://pictures"] = RENEWED
@@ -139,6 +144,7 @@ async def test_revoked_keys_of_a_mounted_dataset_end_its_use_within_a_bounded_ti
         await cluster.until_state("Ready")
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 async def test_revoked_keys_end_the_use_of_a_source_that_is_never_listed_for_changes_too() -> None:
     async with victims(revoked_seconds=0.5, keys_check_seconds=0.1) as cluster:
         await cluster.change(DATASETS, "pictures", source={"checkInterval": "0s"})
@@ -151,6 +157,7 @@ async def test_revoked_keys_end_the_use_of_a_source_that_is_never_listed_for_cha
         await cluster.until(lambda: not cluster.engine.state.mounts and not any(cluster.held().values()))
 
 
+@pytest.mark.threat("former-keys")
 async def test_a_dataset_that_keeps_revoked_keys_loses_a_mount_that_another_one_has_given_new_ones() -> None:
     async with victims(revoked_seconds=0.5, keys_check_seconds=0.1) as cluster:
         former = dict(cluster.server.store(SECRETS)["n", "keys"])
@@ -169,6 +176,7 @@ async def test_a_dataset_that_keeps_revoked_keys_loses_a_mount_that_another_one_
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared mount", "mount of its own"])
+@pytest.mark.threat("withdrawn-while-read")
 async def test_pods_that_keep_a_withdrawn_volume_are_named_until_they_are_gone(
     monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
@@ -223,6 +231,7 @@ async def test_pods_that_keep_a_withdrawn_volume_are_named_until_they_are_gone(
 
 @pytest.mark.parametrize("often", [False, True], ids=["deleted", "changed-all-the-time"])
 @pytest.mark.failure_mode("secret-deleted")
+@pytest.mark.threat("revoked-keys-new-dataset")
 async def test_who_has_revoked_keys_gains_nothing_by_deleting_or_changing_their_secret(often: bool) -> None:
     async with victims(revoked_seconds=1.0, keys_check_seconds=0.1) as cluster:
         former = cluster.server.store(SECRETS)["n", "keys"]
@@ -261,6 +270,7 @@ async def long_refused(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["refused", "without-a-secret"])
 @pytest.mark.failure_mode("operator-restarts-while-keys-refused")
+@pytest.mark.threat("revoked-keys-mounted")
 async def test_the_time_of_revoked_keys_goes_on_through_restarts_of_the_operator(deleted: bool) -> None:
     async with victims() as cluster:
         await long_refused(cluster)
@@ -275,6 +285,7 @@ async def test_the_time_of_revoked_keys_goes_on_through_restarts_of_the_operator
         assert "keysRefusedSince" not in cluster.status()
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 async def test_a_mount_that_is_there_is_no_answer_of_a_source_that_has_not_answered_yet() -> None:
     """An operator that starts anew once an hour would keep revoked keys for ever."""
     async with victims(revoked_seconds=3600.0, keys_check_seconds=600.0) as cluster:
@@ -317,6 +328,7 @@ async def test_a_listing_with_keys_that_were_put_right_is_an_answer_too() -> Non
 
 
 @pytest.mark.failure_mode("keys-corrected-without-operator")
+@pytest.mark.threat("revoked-keys-mounted")
 async def test_keys_that_were_put_right_while_no_operator_ran_take_nothing() -> None:
     async with victims() as cluster:
         await long_refused(cluster)
@@ -339,6 +351,7 @@ async def test_a_time_that_others_wrote_takes_nothing_while_the_source_takes_the
 
 
 @pytest.mark.failure_mode("operator-restarts-while-keys-refused")
+@pytest.mark.threat("revoked-keys-mounted")
 async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_anew() -> None:
     async with victims(revoked_seconds=3.0) as cluster, asyncio.timeout(60):
         cluster.engine.credentials["s3://pictures"] = RENEWED
@@ -358,6 +371,7 @@ async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_anew()
             await cluster.until(lambda: gone() or not away())
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 async def test_keys_that_are_refused_for_a_moment_and_a_store_that_is_away_take_nothing() -> None:
     async with victims(revoked_seconds=3600.0) as cluster:
         cluster.engine.credentials["s3://pictures"] = RENEWED
@@ -376,6 +390,7 @@ async def test_keys_that_are_refused_for_a_moment_and_a_store_that_is_away_take_
 
 @pytest.mark.parametrize("away", [False, True], ids=["source-there", "source-away"])
 @pytest.mark.failure_mode("wrong-keys-then-operator-restart")
+@pytest.mark.threat("forged-volume", "former-keys")
 async def test_a_volume_outlives_its_keys_and_a_restart_unless_the_source_refuses_the_new_ones(
     cluster: Cluster, away: bool
 ) -> None:

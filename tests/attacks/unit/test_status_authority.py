@@ -41,17 +41,20 @@ def victims_volume(cluster: Cluster, *, uid: str) -> Object:
     return planted
 
 
+@pytest.mark.threat("forged-status")
 async def test_a_forged_status_without_keys_reads_nothing(cluster: Cluster) -> None:
     await put_dataset(cluster, status=forged(cluster))
     await reason(cluster, {"SecretNotFound"})
 
 
+@pytest.mark.threat("forged-status")
 async def test_a_forged_status_with_wrong_keys_reads_nothing(cluster: Cluster) -> None:
     wrong = {"data": {"accessKeyId": "bWU=", "secretAccessKey": "d3Jvbmc="}}
     await put_dataset(cluster, status=forged(cluster), secret=wrong)
     await reason(cluster, {"SourceRefused", "KeysDiffer"})
 
 
+@pytest.mark.threat("forged-status")
 async def test_a_forged_status_survives_no_restart_of_the_operator(cluster: Cluster) -> None:
     await cluster.stop()
     wrong = {"data": {"accessKeyId": "bWU=", "secretAccessKey": "d3Jvbmc="}}
@@ -61,6 +64,7 @@ async def test_a_forged_status_survives_no_restart_of_the_operator(cluster: Clus
     assert cluster.condition("Ready")["status"] == "True"
 
 
+@pytest.mark.threat("forged-status")
 async def test_a_forged_path_of_another_source_is_replaced_by_the_own_one(cluster: Cluster) -> None:
     cluster.engine.sources["s3://own"] = {"mine": MB}
     secret = dict(cluster.server.store(SECRETS)["n", "keys"])
@@ -86,6 +90,7 @@ async def test_a_forged_path_of_another_source_is_replaced_by_the_own_one(cluste
     assert cluster.engine.state.mounts[leads_to()].uri == "s3://own"
 
 
+@pytest.mark.threat("namespace-made-again")
 async def test_a_namespace_that_is_made_again_inherits_no_volume(cluster: Cluster) -> None:
     volume_name = names.volume_name(namespace="n", dataset="pictures")
     left = copy.deepcopy(cluster.server.store(PERSISTENT_VOLUMES)["", volume_name])
@@ -105,6 +110,7 @@ async def test_a_namespace_that_is_made_again_inherits_no_volume(cluster: Cluste
 @pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
 @pytest.mark.parametrize("labelled", [True, False], ids=["another-uid", "no-uid"])
 @pytest.mark.parametrize("keys", [False, True], ids=["no-keys", "wrong-keys"])
+@pytest.mark.threat("forged-volume")
 async def test_a_volume_that_was_planted_for_a_dataset_to_come_is_not_its_own(
     cluster: Cluster, labelled: bool, bound: bool, keys: bool
 ) -> None:
@@ -147,6 +153,7 @@ WRONG: Object = {"data": {"accessKeyId": "bWU=", "secretAccessKey": "d3Jvbmc="}}
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 @pytest.mark.parametrize("status", [False, True], ids=["no-status", "forged-status"])
+@pytest.mark.threat("forged-volume")
 async def test_a_planted_volume_with_the_right_uid_opens_nothing_to_wrong_keys(
     cluster: Cluster, status: bool, restarted: bool
 ) -> None:
@@ -162,6 +169,7 @@ async def test_a_planted_volume_with_the_right_uid_opens_nothing_to_wrong_keys(
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.threat("forged-volume", "volume-of-another-store")
 async def test_a_planted_volume_leads_to_no_bucket_of_that_name_elsewhere(
     cluster: Cluster, restarted: bool
 ) -> None:

@@ -205,6 +205,7 @@ def test_the_server_judges_every_random_object_at_once(world: World, measured: M
 
 
 @pytest.mark.timeout(180 + 2 * COUNT, func_only=True)
+@pytest.mark.threat("random-objects")
 def test_every_random_object_is_refused_or_answered_and_delays_no_good_one(
     world: World, operator: Process, measured: Measured
 ) -> None:

@@ -117,6 +117,7 @@ ENDPOINTS = [
 FILES = ["file:///etc", "file:///nfs/all", "file:///nfs//all/deep/", "file:///nfs/all2", "file:///nfs/others"]
 
 
+@pytest.mark.threat("others-buckets")
 def test_apply_refuses_exactly_the_sources_that_the_operators_rules_refuse(
     world: World, release: str
 ) -> None:
@@ -242,6 +243,7 @@ def roles(world: World, *accounts: str) -> Object:
     return made
 
 
+@pytest.mark.threat("foreign-service-account")
 def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, release: str) -> None:
     pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
     one = {
@@ -317,6 +319,7 @@ CONFINEMENTS = ("seccompProfile", "appArmorProfile", "seLinuxOptions", "windowsO
 APP_ARMOR = {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}
 
 
+@pytest.mark.threat("node-by-job")
 def test_no_annotation_takes_app_armor_from_the_pods_of_a_job(world: World, release: str) -> None:
     by_template = job(world)
     by_template["spec"]["replicaSpecs"][0]["template"]["metadata"] = {"annotations": APP_ARMOR}
@@ -329,6 +332,7 @@ def test_no_annotation_takes_app_armor_from_the_pods_of_a_job(world: World, rele
     assert refusal(world.kube, by_job) == refusal(world.kube, by_template) == ""
 
 
+@pytest.mark.threat("secrets-by-job")
 def test_a_job_reads_no_secret_that_its_author_could_not_read(world: World, release: str) -> None:
     main = {"name": "main", "image": "x"}
     variable = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "key"}}}
@@ -356,6 +360,7 @@ def test_a_job_reads_no_secret_that_its_author_could_not_read(world: World, rele
         assert refusal(author, job(world, **plain)) == "", plain
 
 
+@pytest.mark.threat("node-by-job")
 def test_pods_of_jobs_use_no_node_unless_their_namespace_may(world: World, release: str) -> None:
     main = {"name": "main", "image": "x"}
     for pod in (

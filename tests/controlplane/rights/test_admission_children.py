@@ -6,6 +6,7 @@ import datetime
 import operator
 from functools import partial
 
+import pytest
 from tests.controlplane.operator_world import World, world
 from tests.controlplane.rights.stolen_objects import job, metadata, owner
 from tests.controlplane.rights.test_admission_operator import (
@@ -60,6 +61,7 @@ def objects_of(plan: Blueprint) -> list[Object]:
     ]
 
 
+@pytest.mark.threat("token-release-namespace")
 async def test_the_operator_makes_a_cache_and_renews_its_certificates(
     world: World, release: str, thief: Kube, policies: Policies
 ) -> None:

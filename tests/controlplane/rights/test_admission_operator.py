@@ -111,6 +111,14 @@ def refused(call: Callable[[], object]) -> str:
     return ""
 
 
+@pytest.mark.threat(
+    "node-by-job",
+    "token-kube-system",
+    "token-release-namespace",
+    "token-webhook",
+    "token-host-path",
+    "token-capabilities",
+)
 def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
     world: World, release: str, thief: Kube, policies: Policies
 ) -> None:
@@ -140,6 +148,7 @@ def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
     assert [refusal(thief, world.kube, obj) for obj in allowed] == [""] * len(allowed)
 
 
+@pytest.mark.threat("token-release-namespace", "token-others-objects")
 def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
     world: World, thief: Kube, policies: Policies
 ) -> None:
@@ -228,6 +237,7 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
         kube.delete("PersistentVolume", volume_name)
 
 
+@pytest.mark.threat("token-secrets")
 def test_a_stolen_token_runs_no_pod_and_reads_no_secret_outside_of_its_namespaces(
     world: World, thief: Kube
 ) -> None:
@@ -257,6 +267,7 @@ def test_a_stolen_token_runs_no_pod_and_reads_no_secret_outside_of_its_namespace
         world.kube.delete("Secret", "theirs", namespace="default")
 
 
+@pytest.mark.threat("token-secrets")
 def test_with_given_certificates_no_pod_mounts_the_key_of_their_authority(
     world: World, release: str, thief: Kube, policies: Policies
 ) -> None:
@@ -271,6 +282,7 @@ def test_with_given_certificates_no_pod_mounts_the_key_of_their_authority(
     assert refusal(thief, world.kube, own) == ""
 
 
+@pytest.mark.threat("forged-status", "forged-volume", "volume-name-taken")
 def test_nobody_forges_a_volume_or_a_status_in_the_operators_place(
     world: World, thief: Kube, policies: Policies
 ) -> None:
@@ -344,6 +356,7 @@ VOLUME_CHANGES: dict[str, Object] = {
 }
 
 
+@pytest.mark.threat("forged-volume", "claim-made-lost")
 def test_a_bound_volume_keeps_what_the_operator_wrote_and_kubernetes_binds_it(
     world: World, thief: Kube, policies: Policies
 ) -> None:
@@ -388,6 +401,7 @@ def test_a_bound_volume_keeps_what_the_operator_wrote_and_kubernetes_binds_it(
         kube.delete("PersistentVolume", name)
 
 
+@pytest.mark.threat("forged-volume")
 def test_only_the_binder_of_kubernetes_writes_the_uid_of_a_claim_and_it_names_no_other(
     world: World, thief: Kube, policies: Policies
 ) -> None:

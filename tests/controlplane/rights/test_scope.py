@@ -58,6 +58,7 @@ def create_job(team: World, *, nodes_of: str) -> None:
     team.create_job(roles={"Worker": {"replicas": 1, "template": {"spec": pod}}})
 
 
+@pytest.mark.threat("token-secrets", "token-jobs")
 def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_for_nothing_else(
     world: World, namespaces: Namespaces, tmp_path: Path
 ) -> None:

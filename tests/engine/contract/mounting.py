@@ -50,6 +50,7 @@ class MountingContract:
             assert refusal.value.path == taken
         assert dict(await world.engine.mounts()) == {path: source.uri}
 
+    @pytest.mark.threat("volume-of-another-store")
     async def test_a_mount_is_given_other_keys_and_no_other_store(self, world: World, mounts: Mounts) -> None:
         source = world.source({"a": 10})
         path = await mounts.add(source)
@@ -60,6 +61,7 @@ class MountingContract:
         assert refusal.value.path == path
         await world.engine.mount(path=path, source=source)
 
+    @pytest.mark.threat("bucket-squatting")
     async def test_a_bucket_and_its_prefixes_are_mounted_as_often_as_is_asked(
         self, world: World, mounts: Mounts
     ) -> None:

@@ -212,6 +212,7 @@ LINKS = {
 }
 
 
+@pytest.mark.threat("links-through-workers", "link-names", "folder-names-by-the-million")
 async def test_no_link_leads_out_of_a_folder_or_to_a_folder_and_others_are_files(
     engine: AlluxioEngine, alluxio: AlluxioCluster, tmp_path: Path
 ) -> None:
@@ -236,6 +237,7 @@ async def test_no_link_leads_out_of_a_folder_or_to_a_folder_and_others_are_files
 
 
 @pytest.mark.parametrize("place", ["link", "link/deep", "neighbour"])
+@pytest.mark.threat("link-as-source")
 async def test_a_folder_that_is_reached_by_a_link_is_not_mounted(
     engine: AlluxioEngine, tmp_path: Path, place: str
 ) -> None:

@@ -112,6 +112,7 @@ async def controllers(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[
     ],
     ids=["what the master's heap holds", "one less than there are"],
 )
+@pytest.mark.threat("names-by-the-million")
 async def test_five_million_names_that_are_not_allowed_cost_the_operator_nothing_and_the_master_no_call(
     alluxio: AlluxioCluster,
     s3: S3Server,

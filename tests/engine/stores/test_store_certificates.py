@@ -19,6 +19,7 @@ async def mount_and_list(engine: AlluxioEngine, path: str, source: Source) -> No
         pass
 
 
+@pytest.mark.threat("certificate-of-another")
 async def test_a_host_whose_certificate_nobody_vouches_for_is_asked_for_nothing(
     engine: AlluxioEngine, network: str
 ) -> None:

@@ -60,6 +60,7 @@ async def mount_and_list(engine: AlluxioEngine, path: str, source: Source) -> li
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.threat("redirected-alluxio")
 async def test_a_source_that_sends_its_readers_elsewhere_is_refused_and_nobody_goes_there(
     engine: AlluxioEngine, stores: Stores, status: int
 ) -> None:
@@ -77,6 +78,7 @@ async def test_a_source_that_sends_its_readers_elsewhere_is_refused_and_nobody_g
         await engine.unmount(path=path)
 
 
+@pytest.mark.threat("redirected-alluxio")
 async def test_a_worker_reads_no_block_from_the_host_that_a_store_names(
     engine: AlluxioEngine, alluxio: AlluxioCluster, stores: Stores
 ) -> None:

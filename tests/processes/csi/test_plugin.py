@@ -83,6 +83,7 @@ def test_publish_and_unpublish_may_be_repeated(running: Node) -> None:
     assert not running.inside(target).exists()
 
 
+@pytest.mark.threat("audit")
 def test_the_audit_log_says_which_pod_was_given_which_path_and_when_that_went(running: Node) -> None:
     target = running.target()
 
@@ -361,6 +362,7 @@ def test_a_kernel_without_the_newer_calls_is_served_by_the_older_one(node: Node)
 
 
 @pytest.mark.parametrize("namespace", ["stranger", ""])
+@pytest.mark.threat("dataset-of-another-namespace")
 def test_a_volume_is_for_pods_of_its_own_namespace(running: Node, namespace: str) -> None:
     target = running.target()
     with pytest.raises(grpc.RpcError) as refused:
@@ -371,6 +373,7 @@ def test_a_volume_is_for_pods_of_its_own_namespace(running: Node, namespace: str
 
 
 @pytest.mark.parametrize("handle", ["x", "tdcs.team.data.x", "tdcs.team", ""])
+@pytest.mark.threat("dataset-of-another-namespace")
 def test_a_volume_that_is_none_of_a_dataset_is_refused(running: Node, handle: str) -> None:
     target = running.target()
     with pytest.raises(grpc.RpcError, match=r"tdcs\.NAMESPACE\.NAME|volume"):

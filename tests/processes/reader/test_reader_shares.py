@@ -162,11 +162,13 @@ def _ask_ahead(tenants: Tenants) -> bytes:
     return b""
 
 
+@pytest.mark.threat("slow-remote-reads")
 def test_a_few_reads_of_a_slow_source_have_connections_of_their_own(tenants: Tenants) -> None:
     _read_slowly(tenants, 12)
     tenants.check_honest(1)
 
 
+@pytest.mark.threat("reads-ahead")
 def test_what_one_thread_asks_for_ahead_leaves_the_kernel_room_for_others(tenants: Tenants) -> None:
     """Reads ahead wait for no thread, and the kernel bounds them for all files of a session together."""
 
@@ -175,6 +177,7 @@ def test_what_one_thread_asks_for_ahead_leaves_the_kernel_room_for_others(tenant
     tenants.check_honest(1)
 
 
+@pytest.mark.threat("reads-ahead")
 def test_what_one_program_asks_for_ahead_fails_no_read_of_the_same_dataset(tenants: Tenants) -> None:
     """The kernel takes all of it at once, more than a version may have, and the program then reads what it asked for
     first, or last, or in between, beside others that read other files."""
@@ -200,6 +203,7 @@ def test_what_one_program_asks_for_ahead_fails_no_read_of_the_same_dataset(tenan
         assert content.result(60) == (tenants.slow_files / name).read_bytes()
 
 
+@pytest.mark.threat("slow-remote-reads")
 def test_hundreds_of_waiting_reads_leave_places_to_others_and_outlive_the_process_that_serves(
     node: ReaderNode, tenants: Tenants
 ) -> None:
@@ -215,6 +219,7 @@ def test_hundreds_of_waiting_reads_leave_places_to_others_and_outlive_the_proces
 
 
 @pytest.mark.failure_mode("thousand-threads-wait")
+@pytest.mark.threat("slow-remote-reads")
 def test_more_threads_than_any_part_of_the_places_wait_for_a_slow_source_and_no_read_fails(
     tenants: Tenants,
 ) -> None:

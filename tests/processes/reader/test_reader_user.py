@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import psutil
+import pytest
 from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import Giver, ReaderNode, shown_from_elsewhere, small_version
 from tests.support.waiting import eventually
@@ -37,6 +38,7 @@ def descendants(pid: int) -> list[int]:
     return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
+@pytest.mark.threat("reader-taken", "stand-in-taken", "holder-taken")
 def test_nothing_that_hears_from_other_nodes_is_root_and_no_read_misses_it(node: ReaderNode) -> None:
     files = {str(number): os.urandom(60_000) for number in range(4)}
     giver, root = shown_from_elsewhere(node, files)
@@ -75,6 +77,7 @@ def test_the_reader_reads_blocks_that_the_cache_keeps_for_its_own_group(node: Re
     assert node.metric("tdcs_reader_reads_total", origin="disk") >= 1
 
 
+@pytest.mark.threat("reader-taken")
 def test_of_its_folder_the_reader_owns_what_it_writes_and_can_exchange_nothing_else(node: ReaderNode) -> None:
     node.start()
     theirs = {path.name for path in node.own.root.iterdir() if path.lstat().st_uid == names.READER_USER}

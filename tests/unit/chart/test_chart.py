@@ -258,6 +258,7 @@ def test_a_bad_value_is_refused_by_its_name(helm: Helm, name: str, value: str) -
     assert name.split(".")[-1] in str(refused.value)
 
 
+@pytest.mark.threat("agent-endless-manifests")
 def test_listings_on_the_operators_node_have_a_limit(helm: Helm) -> None:
     for values, size in (({}, "8Gi"), ({"operator.manifestsSize": '"20Gi"'}, "20Gi")):
         spec = helm.template(values).one("Deployment", "tdcs-operator")["spec"]["template"]["spec"]

@@ -72,6 +72,7 @@ def probe() -> Pod:
     return NAMESPACE, isolation_probe.job(plan(), window=1)["spec"]["template"]["metadata"]["labels"]
 
 
+@pytest.mark.threat("ports-from-other-namespaces")
 def test_each_component_is_called_by_those_that_need_it_and_by_no_one_else(
     everything: Rendered, probe: Pod
 ) -> None:
@@ -93,6 +94,7 @@ def test_each_component_is_called_by_those_that_need_it_and_by_no_one_else(
     assert found == ADMITTED
 
 
+@pytest.mark.threat("ports-outside-role")
 def test_every_pod_is_isolated_in_both_directions_but_for_the_probes(
     everything: Rendered, probe: Pod
 ) -> None:
@@ -104,6 +106,7 @@ def test_every_pod_is_isolated_in_both_directions_but_for_the_probes(
     assert network.rules("egress", probe) is None
 
 
+@pytest.mark.threat("ports-outside-role")
 def test_outside_are_only_names_the_api_server_and_stores(everything: Rendered) -> None:
     network = Network(everything)
     outside: dict[str, set[str]] = {}
@@ -126,6 +129,7 @@ def test_outside_are_only_names_the_api_server_and_stores(everything: Rendered) 
     }
 
 
+@pytest.mark.threat("ports-outside-role")
 def test_no_store_is_where_clouds_answer_their_machines(everything: Rendered) -> None:
     forbidden = [*METADATA, *map(ipaddress.ip_network, ("169.254.0.0/16", "fe80::/10"))]
     network, pods = Network(everything), dict(parts(everything))
@@ -147,6 +151,7 @@ def test_the_webhook_answers_the_api_server_from_any_address(helm: Helm) -> None
     assert Network(made).allows(source=STRANGERS["tenant"], target=scheduler, port=names.WEBHOOK_PORT)
 
 
+@pytest.mark.threat("metrics-ports")
 def test_metrics_are_for_those_that_are_named(helm: Helm) -> None:
     made = helm.template({"networkPolicy.monitoring": "[]"})
     prometheus: Pod = ("monitoring", {})
@@ -156,6 +161,7 @@ def test_metrics_are_for_those_that_are_named(helm: Helm) -> None:
                 assert not Network(made).allows(source=prometheus, target=pod, port=port), (name, port)
 
 
+@pytest.mark.threat("keda-port")
 def test_the_scaler_is_for_those_that_are_named_and_only_where_there_is_one(helm: Helm) -> None:
     def asks(namespace: str, values: Mapping[str, Any]) -> bool:
         made = helm.template(values)

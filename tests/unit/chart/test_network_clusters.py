@@ -92,12 +92,14 @@ def several(helm: Helm) -> Rendered:
     return helm.template({"networkPolicy.cacheClusters": '["second"]'})
 
 
+@pytest.mark.threat("other-cache-ports")
 def test_a_cache_reaches_itself_and_no_other_and_those_that_are_not_named_reach_each_other(
     several: Rendered,
 ) -> None:
     assert reached(Network(several), (*NAMED, *UNNAMED)) == admitted(GROUPS)
 
 
+@pytest.mark.threat("other-cache-ports")
 def test_each_side_alone_keeps_two_caches_apart(several: Rendered) -> None:
     network, clusters = Network(several), (*NAMED, *UNNAMED)
     group_of = {cluster: group for group in GROUPS for cluster in group}
@@ -137,6 +139,7 @@ def test_operator_and_node_plugins_reach_every_cache(several: Rendered) -> None:
         ({"networkPolicy.cacheClusters": '["second", "default"]'}, (("default",), ("second",), ("third",))),
     ],
 )
+@pytest.mark.threat("other-cache-ports")
 def test_the_charts_own_cache_and_those_that_are_named_are_kept_from_all_others(
     helm: Helm, values: Mapping[str, Any], groups: tuple[tuple[str, ...], ...]
 ) -> None:

@@ -32,6 +32,7 @@ def in_memory(*, terminal: bool) -> Console:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.threat("escape-sequences")
 def test_escape_sequences_of_a_tenants_object_are_shown_and_not_obeyed(terminal: bool) -> None:
     condition = {"type": "Ready", "status": "False", "reason": "ChildRefused", "message": f"the Job: {EVIL}"}
     job = {
@@ -47,6 +48,7 @@ def test_escape_sequences_of_a_tenants_object_are_shown_and_not_obeyed(terminal:
     assert text.count(r"limits[\x1bc\x1b]0;title") == 4  # two cells, and two lines on what is wrong
 
 
+@pytest.mark.threat("escape-sequences")
 def test_what_is_shown_live_is_shown_so_too() -> None:
     console = in_memory(terminal=True)
     table = Table("Name")
@@ -58,6 +60,7 @@ def test_what_is_shown_live_is_shown_so_too() -> None:
 
 
 @pytest.mark.parametrize("kind", [click.ClickException, click.UsageError])
+@pytest.mark.threat("escape-sequences")
 def test_the_sentence_with_which_a_command_ends_is_shown_so_too(kind: type[click.ClickException]) -> None:
     group = LazyGroup("tdcs")
 

@@ -38,6 +38,7 @@ def run(control: str, *targets: str, more: tuple[str, ...] = ()) -> Result:
     return CliRunner().invoke(main, ["network-probe", *words])
 
 
+@pytest.mark.threat("no-network-policies")
 def test_a_port_that_takes_a_connection_is_named_and_fails_the_test(open_port: str, closed_port: str) -> None:
     done = run(open_port, open_port, closed_port)
     assert done.exit_code == 1

@@ -30,6 +30,7 @@ def nowhere(host: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("resource", [DATASETS, PRELOADS, CACHE_CLUSTERS], ids=lambda one: one.plural)
+@pytest.mark.threat("random-objects")
 async def test_no_random_object_stops_the_operator_or_goes_unanswered(resource: Resource) -> None:
     """Takes a second a kind: whole stories of many objects."""
     schema = spec_schema(resource)

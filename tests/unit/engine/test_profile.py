@@ -71,6 +71,7 @@ def test_a_worker_gives_up_no_block_whose_source_may_still_be_read() -> None:
 
 
 @pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.threat("alluxio-web-ports")
 def test_no_web_port_is_reached_from_elsewhere(trusted: bool) -> None:
     overrides = {"alluxio.worker.web.bind.host": "192.0.2.1"}
     found = site_properties(tier=TIER, overrides=overrides, trusted=trusted)

@@ -27,6 +27,7 @@ properties {{
     ],
     ids=["plain", "as Alluxio repeats a mount", "in a URL", "in base64"],
 )
+@pytest.mark.threat("names-in-messages")
 def test_a_named_secret_is_hidden_in_all_its_forms(text: str) -> None:
     shown = redact(text=text, secrets=[SECRET])
     assert SECRET not in shown
@@ -47,14 +48,17 @@ def test_a_named_secret_is_hidden_in_all_its_forms(text: str) -> None:
         ),
     ],
 )
+@pytest.mark.threat("names-in-messages")
 def test_values_of_what_is_called_a_secret_are_hidden_unasked(text: str, wanted: str) -> None:
     assert redact(text=text) == wanted
 
 
+@pytest.mark.threat("names-in-messages")
 def test_what_is_too_short_for_a_secret_hides_nothing() -> None:
     assert redact(text="all is well", secrets=["", "is"]) == "all is well"
 
 
+@pytest.mark.threat("names-in-messages")
 def test_credentials_are_in_no_repr() -> None:
     pair = Credentials(access_key_id="AKIAEXAMPLE", secret_access_key=SECRET)
     source = Source(uri="s3://bucket", credentials=pair)
@@ -63,6 +67,7 @@ def test_credentials_are_in_no_repr() -> None:
         assert "AKIAEXAMPLE" not in text
 
 
+@pytest.mark.threat("names-in-messages")
 def test_an_engine_error_says_what_why_and_what_next_without_secrets() -> None:
     error = EngineError(
         attempted=f"mount s3://b with {SECRET}",

@@ -286,6 +286,7 @@ async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for
     assert lost == ["0" * 32]
 
 
+@pytest.mark.threat("agent-endless-manifests")
 async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_caches_limit(
     tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
 ) -> None:
@@ -328,6 +329,7 @@ async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_
     assert not list(own.path.iterdir())
 
 
+@pytest.mark.threat("agent-endless-manifests")
 async def test_an_agent_that_gives_a_manifest_drop_by_drop_is_given_up_for_the_next_one(
     folder: ManifestFolder, tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
 ) -> None:
@@ -383,6 +385,7 @@ def without_manifests(
     )
 
 
+@pytest.mark.threat("agent-false-sums")
 async def test_sums_are_of_the_manifest_that_the_digest_proves_whatever_an_agent_says_of_them(
     folder: ManifestFolder, tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
 ) -> None:
@@ -430,6 +433,7 @@ async def test_an_operator_asks_itself_for_no_manifest(
     assert not asked
 
 
+@pytest.mark.threat("agent-false-sums")
 async def test_sums_of_a_manifest_with_another_digest_are_not_to_be_had(
     folder: ManifestFolder, tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
 ) -> None:

@@ -1,4 +1,4 @@
-"""Every jar of Alluxio has its argument in SECURITY.md, and its Maven coordinates for bills of materials."""
+"""Every jar of Alluxio has its argument in docs/explanation/alluxio-jars.md, and its Maven coordinates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tdcs_local import programs
 from tdcs_local.alluxio_jars import COORDINATES
 from tdcs_local.packaging.image_packages import maven_artifacts
 
-SECURITY = Path(__file__).parents[3] / "SECURITY.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "alluxio-jars.md"
 
 
 def families() -> list[list[str]]:
     """The patterns of each row of the table."""
-    table = SECURITY.read_text().partition("## Jars of Alluxio")[2]
+    table = PAGE.read_text()
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     return [re.findall(r"`([^`]+)`", row) for row in rows]
 

@@ -180,6 +180,7 @@ def test_claims_that_a_config_map_has_no_room_for_are_left_out_and_counted() -> 
     assert claim_keys([]) == ({}, {})
 
 
+@pytest.mark.threat("list-of-claims")
 def test_no_namespace_takes_the_room_of_the_others_in_the_list_of_claims() -> None:
     many = [f"{'a' * 63}/{'x' * 55}{number:08}" for number in range(7_600)]
     few = [f"team-{team}/set-{number}" for team in "bcdefgh" for number in range(20)]
@@ -192,6 +193,7 @@ def test_no_namespace_takes_the_room_of_the_others_in_the_list_of_claims() -> No
     assert abs(left_out["a" * 63] - left_out["b" * 63]) <= 1
 
 
+@pytest.mark.threat("list-of-claims")
 async def test_claims_without_room_are_said_by_namespace_in_log_and_metric(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

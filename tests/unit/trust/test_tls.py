@@ -58,6 +58,7 @@ def test_what_one_side_says_the_other_reads(authority: TestAuthority) -> None:
 
 
 @pytest.mark.parametrize("case", ["another authority", "ended", "another role's host"])
+@pytest.mark.threat("false-agent-address")
 def test_a_server_that_is_not_what_was_asked_for_is_refused(authority: TestAuthority, case: str) -> None:
     client = authority.contexts(Role.READER)
     server = {

@@ -60,6 +60,7 @@ async def listed(folder: ManifestFolder, names: Iterable[str], limit: ListingLim
     return (await LocalLister(engine=engine, folder=folder).list(path=PATH, limit=limit)).size
 
 
+@pytest.mark.threat("names-by-the-million")
 def test_a_thousand_objects_with_half_a_million_folders_are_refused_at_the_store_and_the_reason_named() -> (
     None
 ):

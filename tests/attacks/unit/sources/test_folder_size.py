@@ -51,6 +51,7 @@ def limit(folder: Path, *, files: int = 10**6, size: int | None = None, seconds:
     return FolderLimit(folder=str(folder), files=files, bytes=size, seconds=seconds)
 
 
+@pytest.mark.threat("folder-names-by-the-million")
 def test_all_is_counted_and_no_more_than_one_file_beyond_the_limit(folder: Path) -> None:
     whole = FolderCount(files=FILES, counted=FILES, folders=FOLDERS, bytes=FILES * BYTES)
     assert count_folder(limit(folder)) == count_folder(limit(folder, size=10**9)) == whole
@@ -60,6 +61,7 @@ def test_all_is_counted_and_no_more_than_one_file_beyond_the_limit(folder: Path)
     assert count_folder(limit(folder, size=999)).files == 200
 
 
+@pytest.mark.threat("folder-names-by-the-million")
 def test_empty_folders_are_counted_too_and_no_more_than_one_beyond_the_limit(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / f"{number}" / "deeper").mkdir(parents=True)
@@ -67,6 +69,7 @@ def test_empty_folders_are_counted_too_and_no_more_than_one_beyond_the_limit(tmp
     assert count_folder(limit(tmp_path, files=70)) == FolderCount(folders=71)
 
 
+@pytest.mark.threat("folder-names-by-the-million")
 def test_links_are_counted_and_not_followed(folder: Path) -> None:
     (folder.parent / "secrets").mkdir()
     (folder.parent / "secrets" / "key").write_bytes(b"x" * 10**6)
@@ -81,6 +84,7 @@ def test_a_folder_that_is_not_there_has_no_files(folder: Path) -> None:
     assert count_folder(limit(folder / "none")) == FolderCount()
 
 
+@pytest.mark.threat("link-as-source")
 def test_what_is_no_folder_or_reached_by_a_link_is_not_counted(folder: Path) -> None:
     os.symlink(folder, folder.parent / "link")
     for other in (folder / "0", folder.parent / "link", folder.parent / "link" / "a"):
@@ -103,6 +107,7 @@ def unprivileged(*groups: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.threat("folders-of-others")
 def test_a_folder_that_the_cache_may_not_read_is_not_counted_as_an_empty_one() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder, closed = Path(made), Path(made) / "a" / "b"
@@ -138,6 +143,7 @@ def test_a_folder_that_cannot_be_looked_through_is_not_counted_so_far(
     assert not found.refused
 
 
+@pytest.mark.threat("slow-counts")
 def test_a_count_ends_with_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_counting, "_LOOK", 100)
     found = count_folder(limit(folder, seconds=-1.0))
@@ -202,6 +208,7 @@ async def check(agents: HttpAgents, folder: Path, **allowed: int) -> SourcesSize
     return await size(Source(uri=f"file://{folder}"), ListingLimit(**allowed), path=PATH, namespace="n")  # type: ignore[arg-type]
 
 
+@pytest.mark.threat("folder-names-by-the-million")
 async def test_an_agent_counts_and_the_limit_is_named(agents: HttpAgents, folder: Path) -> None:
     assert await check(agents, folder, files=FILES + FOLDERS) == WHOLE
     with pytest.raises(
@@ -228,12 +235,14 @@ async def test_a_folder_that_takes_too_long_is_no_small_one(
 
 
 @pytest.mark.parametrize("place", ["link", "link/a"])
+@pytest.mark.threat("link-as-source")
 async def test_a_link_is_named_with_what_to_do(agents: HttpAgents, folder: Path, place: str) -> None:
     os.symlink(folder, folder.parent / "link")
     with pytest.raises(SourceError, match="without symbolic links"):
         await check(agents, folder.parent / place, files=10**6)
 
 
+@pytest.mark.threat("folders-of-others")
 async def test_a_folder_that_may_not_be_read_is_named_with_who_can_change_that(
     agents: HttpAgents, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +280,7 @@ async def test_an_agent_that_cannot_count_leaves_it_to_the_next(folder: Path) ->
     assert old.asked == 2
 
 
+@pytest.mark.threat("slow-counts")
 async def test_folders_that_hang_keep_no_other_from_being_counted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

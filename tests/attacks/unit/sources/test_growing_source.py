@@ -80,6 +80,7 @@ async def refused(cluster: Cluster, engine: CountingEngine, value: str) -> None:
     assert cluster.status()["totalFiles"] == LIMIT
 
 
+@pytest.mark.threat("names-by-the-million", "folder-names-by-the-million")
 async def test_a_source_that_has_grown_is_counted_before_the_cache_lists_it_again(
     cluster: Cluster, engine: CountingEngine
 ) -> None:

@@ -51,6 +51,7 @@ def check(text: bytes, limit: ListingLimit) -> None:
         asyncio.run(SourceSize()(store.source, limit, path=PATH))
 
 
+@pytest.mark.threat("names-by-the-million")
 def test_one_object_of_any_length_that_a_store_names_is_refused_by_default_and_named() -> None:
     text = page(key_first("small", 5), key_first("a &amp; b", (1 << 63) - 1), key_first("last", 5))
     with pytest.raises(
@@ -61,6 +62,7 @@ def test_one_object_of_any_length_that_a_store_names_is_refused_by_default_and_n
 
 
 @pytest.mark.parametrize(("size", "files"), [(0, 1), (1, 1), (GIB, 1), (GIB + 1, 2), (3 * GIB, 3)])
+@pytest.mark.threat("names-by-the-million")
 def test_an_object_counts_once_for_each_gib_of_it_that_is_begun(size: int, files: int) -> None:
     check(page(key_first("a", size)), ListingLimit(files=files))
     with pytest.raises(LimitExceededError):
@@ -88,6 +90,7 @@ def sparse(path: Path, size: int) -> Path:
     return path
 
 
+@pytest.mark.threat("folder-names-by-the-million")
 def test_sparse_files_of_a_folder_count_for_their_length_and_no_further_than_the_limit(folder: Path) -> None:
     for number in range(40):
         sparse(folder / "deep" / f"{number}", 8 * TIB)
@@ -96,6 +99,7 @@ def test_sparse_files_of_a_folder_count_for_their_length_and_no_further_than_the
     assert count_folder(asked).files <= 4  # the third of 8,192 blocks is too much
 
 
+@pytest.mark.threat("folder-names-by-the-million")
 def test_a_link_counts_as_the_file_of_the_folder_that_it_is(folder: Path) -> None:
     """As in Alluxio's listing; what lies elsewhere says nothing of itself by that."""
     sparse(folder / "deep" / "large", 10 * GIB)

@@ -76,6 +76,7 @@ def ready(cluster: Cluster) -> list[str]:
         (False, "bytesPerNamespace", str(3 * FILES * SIZE)),
     ],
 )
+@pytest.mark.threat("names-by-the-million")
 async def test_of_ten_datasets_made_at_once_under_a_limit_that_three_fill_three_are_let_in(
     cluster: Cluster, engine: MemoryEngine, counted: bool, limit: str, value: object
 ) -> None:
@@ -92,6 +93,7 @@ async def test_of_ten_datasets_made_at_once_under_a_limit_that_three_fill_three_
         assert len(mounted) == 3, "the cache learned names of sources that are refused"
 
 
+@pytest.mark.threat("names-by-the-million")
 async def test_two_sources_that_grow_at_once_take_the_room_that_is_left_for_one_only_once(
     engine: MemoryEngine,
 ) -> None:

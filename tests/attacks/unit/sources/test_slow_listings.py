@@ -75,12 +75,14 @@ def waiting(cluster: Cluster) -> list[str]:
     return [name for name in SLOW if cluster.condition("Ready", name).get("reason") == "ListingWaits"]
 
 
+@pytest.mark.threat("slow-listings")
 async def test_they_keep_no_other_namespace_waiting(cluster: Cluster, slow: Listings) -> None:
     await create_of_others(cluster, QUICK)
     await cluster.until(lambda: theirs(cluster).get("state") == "Ready", deadline=20)
     assert not slow.goes_on.is_set()
 
 
+@pytest.mark.threat("slow-listings")
 async def test_those_that_wait_for_others_of_their_namespace_say_so(cluster: Cluster, slow: Listings) -> None:
     await cluster.until(lambda: len(waiting(cluster)) == len(SLOW) - 4)
     name = waiting(cluster)[0]
@@ -92,6 +94,7 @@ async def test_those_that_wait_for_others_of_their_namespace_say_so(cluster: Clu
     assert cluster.condition("Mounted", name)["status"] == "True"
 
 
+@pytest.mark.threat("slow-listings")
 async def test_a_mount_of_two_namespaces_goes_by_the_share_of_the_one_that_has_more_of_it_left(
     cluster: Cluster, slow: Listings
 ) -> None:
@@ -105,6 +108,7 @@ async def test_a_mount_of_two_namespaces_goes_by_the_share_of_the_one_that_has_m
     assert len(waiting(cluster)) == len(SLOW) - 5
 
 
+@pytest.mark.threat("slow-listings")
 async def test_all_are_listed_in_the_end(cluster: Cluster, slow: Listings) -> None:
     await cluster.until(lambda: waiting(cluster))
     slow.goes_on.set()

@@ -35,6 +35,7 @@ def asked(status: int, text: bytes = b"", **headers: str) -> bool:
         (400, b"<Error><Code>ExpiredToken</Code></Error>"),
     ],
 )
+@pytest.mark.threat("revoked-keys-mounted")
 def test_keys_that_a_store_refuses_are_said_with_the_remedy(status: int, text: bytes) -> None:
     with pytest.raises(KeysRefusedError) as refusal:
         asked(status, text)
@@ -55,6 +56,7 @@ def test_a_page_is_an_answer_that_takes_the_keys() -> None:
         (503, b"<Error><Code>SlowDown</Code></Error>"),
     ],
 )
+@pytest.mark.threat("revoked-keys-mounted")
 def test_what_is_no_word_about_the_keys_is_none(status: int, text: bytes) -> None:
     assert not asked(status, text)
 
@@ -81,6 +83,7 @@ def test_a_bucket_that_names_another_region_is_asked_once_more_in_that(
         assert len(store.asked) == times
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_a_store_that_is_away_says_nothing_of_the_keys() -> None:
     away = Source(
         uri="s3://bucket/many",
@@ -94,6 +97,7 @@ def test_a_folder_has_no_keys() -> None:
     assert not asyncio.run(SourceKeys()(Source(uri="file:///nfs/pictures"), namespace="n"))
 
 
+@pytest.mark.threat("slow-key-answers")
 async def test_slow_stores_of_one_namespace_keep_no_other_namespace_from_an_answer() -> None:
     asked = 0
 

@@ -74,12 +74,14 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=ascii)
 @pytest.mark.parametrize("root", ["file:///nfs/a/", "s3://bucket/a/"])
+@pytest.mark.threat("node-folders")
 def test_a_uri_that_leads_elsewhere_in_some_reading_is_refused(root: str, spelling: str) -> None:
     with pytest.raises(ValueError, match=r"it holds|its piece"):
         canonical_source_uri(root + spelling)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=ascii)
+@pytest.mark.threat("node-folders")
 def test_an_agent_reads_no_byte_by_such_a_uri(source: Path, spelling: str) -> None:
     with pytest.raises(SourceFailureError):
         reading(f"file://{source}/{spelling}", b"")
@@ -87,6 +89,7 @@ def test_an_agent_reads_no_byte_by_such_a_uri(source: Path, spelling: str) -> No
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=ascii)
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+@pytest.mark.threat("node-folders")
 def test_an_agent_reads_no_byte_by_such_a_file_name(
     source: Path, spelling: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +103,7 @@ def test_an_agent_reads_no_byte_by_such_a_file_name(
     ["../outside", "{top}/outside", "a/../../outside", "/proc/self/root{top}/outside", "/etc/shadow"],
 )
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+@pytest.mark.threat("links-through-agents")
 def test_a_symbolic_link_out_of_a_folder_is_not_followed(
     source: Path, target: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +117,7 @@ def test_a_symbolic_link_out_of_a_folder_is_not_followed(
         assert "symbolic link that leads out" in str(refused.value)
 
 
+@pytest.mark.threat("links-through-agents")
 def test_a_folder_that_is_itself_a_link_is_not_read(source: Path) -> None:
     (source.parent / "planted").symlink_to(source.parent)
     with pytest.raises(SourceFailureError):
@@ -135,6 +140,7 @@ def test_percent_signs_of_a_folder_are_read_as_they_are_written(source: Path) ->
 
 @pytest.mark.parametrize("path", [b"/etc/passwd", b"..", b"a/../..", b"a\0b"])
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+@pytest.mark.threat("node-folders")
 def test_nothing_is_opened_outside_of_a_folder(
     source: Path, path: bytes, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 """A tenant that declares next to nothing as a store's bandwidth slows its own Datasets and no others."""
 
+import pytest
+
 from tdcs.control.dataset.bandwidth import SourceBandwidth, worth
 from tdcs.decide.cache.load_order import Load
 
@@ -29,6 +31,7 @@ def shares(**attack: int | None) -> dict[tuple[str, str], int | None]:
     return found
 
 
+@pytest.mark.threat("source-bandwidth")
 def test_one_byte_a_second_slows_only_the_namespace_that_declares_it() -> None:
     attacked, alone = shares(theirs=1), shares()
     assert attacked[THEIRS] == 1
@@ -37,6 +40,7 @@ def test_one_byte_a_second_slows_only_the_namespace_that_declares_it() -> None:
     assert ours >= 0.98 * RATE
 
 
+@pytest.mark.threat("source-bandwidth")
 def test_a_namespace_without_a_limit_is_not_held_to_that_of_another_one() -> None:
     bandwidth = SourceBandwidth(on_change=lambda cluster, path: None)
     for _ in range(2):

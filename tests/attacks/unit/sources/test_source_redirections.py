@@ -66,6 +66,7 @@ def victim() -> Iterator[Victim]:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("name", [b"file", b"file\x01with-a-control-character"])
+@pytest.mark.threat("redirected-agents")
 def test_an_agent_follows_no_redirection_to_another_host(victim: Victim, status: int, name: bytes) -> None:
     there = victim.start("127.0.0.2")
     store = victim.start("127.0.0.1", f"{there}/latest/meta-data/iam/security-credentials/node", status)
@@ -85,6 +86,7 @@ def test_an_agent_reads_the_store_itself(victim: Victim) -> None:
 @pytest.mark.parametrize(
     "region", ["x@127.0.0.2/", "evil.example/", "a#", "a?b", "a b", "", "a/../b", "x\ny"]
 )
+@pytest.mark.threat("region-ends-host")
 def test_a_region_does_not_become_another_host(region: str) -> None:
     access = SourceAccess(uri="s3://bucket/data", options={"region": region}, access_key_id="a")
     with pytest.raises(SourceFailureError, match="region"):

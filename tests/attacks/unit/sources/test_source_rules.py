@@ -115,6 +115,7 @@ def reason(verdict: SourceVerdict) -> str:
 
 
 @pytest.mark.parametrize("endpoint", TRICKS, ids=ascii)
+@pytest.mark.threat("forbidden-addresses")
 def test_an_endpoint_that_some_reader_takes_for_another_host_is_refused(endpoint: str) -> None:
     with pytest.raises(ValueError, match="no "):
         canonical_endpoint(endpoint)
@@ -124,6 +125,7 @@ def test_an_endpoint_that_some_reader_takes_for_another_host_is_refused(endpoint
 
 
 @pytest.mark.parametrize("endpoint", FORBIDDEN)
+@pytest.mark.threat("forbidden-addresses")
 def test_no_rule_lets_a_source_be_an_address_of_metadata_or_of_the_link(endpoint: str) -> None:
     assert reason(judged(endpoint=endpoint)) == "EndpointNotAllowed"
     named = [{"name": "named", "endpoints": [endpoint.lower()]}]
@@ -131,6 +133,7 @@ def test_no_rule_lets_a_source_be_an_address_of_metadata_or_of_the_link(endpoint
 
 
 @pytest.mark.parametrize("endpoint", INTERNAL)
+@pytest.mark.threat("forbidden-addresses")
 def test_a_store_inside_the_cluster_must_be_named(endpoint: str) -> None:
     refused = judged(endpoint=endpoint)
     assert reason(refused) == "EndpointNotAllowed"
@@ -151,6 +154,7 @@ def test_without_rules_any_store_outside_may_be_used_and_no_folder() -> None:
     assert reason(judged("file:///nfs/a")) == "FolderNotAllowed"
 
 
+@pytest.mark.threat("forbidden-addresses")
 def test_the_bucket_in_front_of_a_host_is_part_of_the_name_that_is_looked_up() -> None:
     assert judged(endpoint="https://store.example", path_style=False).host == "bucket.store.example"
 
@@ -199,12 +203,14 @@ STORE = "http://store.example:9000"
         ("file:///nfs/vision", {}, None, "FolderNotAllowed"),
     ],
 )
+@pytest.mark.threat("others-buckets")
 def test_a_namespace_uses_what_its_rules_name_and_nothing_else(
     uri: str, labels: dict[str, str], endpoint: str | None, expected: str
 ) -> None:
     assert reason(judged(uri, labels=labels, endpoint=endpoint, rules=RULES)) == expected
 
 
+@pytest.mark.threat("others-buckets")
 def test_a_refusal_names_no_rule_of_another_namespace() -> None:
     for refused in (
         judged("s3://private/x", rules=RULES),
@@ -218,6 +224,7 @@ def test_a_refusal_names_no_rule_of_another_namespace() -> None:
         assert "/nfs/vision," not in text
 
 
+@pytest.mark.threat("others-buckets")
 def test_labels_that_are_not_known_open_nothing() -> None:
     spec = CacheClusterSpec.model_validate({"sources": RULES})
     verdict = judge_source(
@@ -245,12 +252,14 @@ def test_labels_that_are_not_known_open_nothing() -> None:
         {"folders": ["/"]},
     ],
 )
+@pytest.mark.threat("others-buckets")
 def test_a_rule_that_means_more_than_it_says_is_refused(rule: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         CacheClusterSpec.model_validate({"sources": [{"name": "x", **rule}]})
 
 
 @pytest.mark.parametrize("region", ["evil.example/", "x@169.254.169.254/", "a#", "us east"])
+@pytest.mark.threat("region-ends-host")
 def test_a_region_that_would_end_a_hosts_name_is_refused(region: str) -> None:
     with pytest.raises(ValidationError, match="no region"):
         SourceOptions(region=region)
@@ -279,6 +288,7 @@ def test_a_region_that_would_end_a_hosts_name_is_refused(region: str) -> None:
         ("nonsense", "no address"),
     ],
 )
+@pytest.mark.threat("forbidden-addresses")
 def test_addresses_are_judged_in_their_plain_form(address: str, kind: str) -> None:
     assert internal_kind(address, internal=parse_networks(["10.0.0.0/8"])) == kind
     assert bool(forbidden_kind(address)) == (kind in {"link-local or metadata", "no address"})

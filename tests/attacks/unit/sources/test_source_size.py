@@ -53,6 +53,7 @@ def count_of(store: Store, **limit: int) -> SourcesSize:
 check = count_of
 
 
+@pytest.mark.threat("names-by-the-million")
 def test_of_a_bucket_with_names_without_end_no_more_pages_are_asked_for_than_the_limit_takes() -> None:
     with Store(page=lambda number: (200, {}, listing(number))) as store:
         with pytest.raises(LimitExceededError, match="more than 2500 files"):
@@ -191,6 +192,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.threat("slow-counts")
 async def test_a_store_that_never_ends_its_answer_is_given_up_when_the_time_of_a_page_is_over() -> None:
     with dripping() as (source, open_):
         async with asyncio.timeout(10):
@@ -199,6 +201,7 @@ async def test_a_store_that_never_ends_its_answer_is_given_up_when_the_time_of_a
         await until(lambda: not open_)
 
 
+@pytest.mark.threat("slow-counts")
 async def test_a_count_holds_no_thread_of_the_event_loop_and_ends_when_it_is_cancelled() -> None:
     class Closed(ThreadPoolExecutor):
         def submit(self, *_: object, **__: object) -> Any:
@@ -244,6 +247,7 @@ async def test_so_many_sources_are_counted_at_once_and_the_others_wait_for_their
         await asyncio.wait(counts)
 
 
+@pytest.mark.threat("slow-counts")
 async def test_the_slow_stores_of_one_namespace_keep_no_other_namespace_waiting() -> None:
     check_size, limit = SourceSize(), ListingLimit(files=3000)
     with dripping() as (source, open_), Store(page=lambda n: (200, {}, listing(n, more=n < 2))) as store:
@@ -290,6 +294,7 @@ def test_a_folder_is_not_counted_here() -> None:
     assert asyncio.run(SourceSize()(Source(uri="file:///nfs"), ListingLimit(files=1), path=PATH)) is None
 
 
+@pytest.mark.threat("names-by-the-million")
 async def test_a_listing_ends_at_its_limit_and_writes_nothing(tmp_path: Path) -> None:
     engine = MemoryEngine(sources={"s3://many": {str(n): 5 for n in range(100)}}, workers={"a": MB})
     await engine.mount(path=PATH, source=Source(uri="s3://many"))
@@ -404,6 +409,7 @@ async def test_a_source_that_grows_beyond_its_limit_is_read_as_it_was_and_says_s
     ("options", "files"),
     [([], 262_144), (["-Xmx3g"], 2_097_152), (["-Xmx1536k"], 1024), (["-Xss1m"], 262_144)],
 )
+@pytest.mark.threat("names-by-the-million")
 def test_where_nothing_is_set_the_masters_heap_is_the_limit(options: list[str], files: int) -> None:
     spec, heap_files = CacheClusterSpec(), profile.heap_files(options)
     assert listing_limit(spec, heap_files=heap_files, cluster="c", others=0).files == files

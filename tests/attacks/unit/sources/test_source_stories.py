@@ -57,6 +57,7 @@ async def refused(cluster: Cluster, reason: str, name: str = "pictures") -> str:
     return str(cluster.condition("Ready", name)["message"])
 
 
+@pytest.mark.threat("forbidden-addresses")
 async def test_where_the_networks_of_services_are_unknown_a_store_without_tls_waits_for_a_rule(
     hosts: Names,
 ) -> None:
@@ -76,6 +77,7 @@ async def test_where_the_networks_of_services_are_unknown_a_store_without_tls_wa
         await cluster.until_state("Ready")
 
 
+@pytest.mark.threat("forbidden-addresses")
 async def test_a_store_inside_the_cluster_is_not_read_unless_a_rule_names_it(cluster: Cluster) -> None:
     inside = "http://store.tdcs-store.svc:7070"
     await cluster.create_dataset(source={"options": {"endpoint": inside}})
@@ -90,6 +92,7 @@ async def test_a_store_inside_the_cluster_is_not_read_unless_a_rule_names_it(clu
     await cluster.until_state("Ready")
 
 
+@pytest.mark.threat("audit")
 async def test_a_forbidden_address_that_only_the_operator_finds_is_an_event_and_a_line_of_the_log(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +117,7 @@ async def test_a_name_without_an_address_is_a_warning_to_its_owner(cluster: Clus
     assert {event["type"] for event in cluster.events("EndpointUnknown")} == {"Warning"}
 
 
+@pytest.mark.threat("forbidden-addresses")
 async def test_a_name_that_stands_for_the_metadata_address_is_not_mounted(
     cluster: Cluster, hosts: Names
 ) -> None:
@@ -123,6 +127,7 @@ async def test_a_name_that_stands_for_the_metadata_address_is_not_mounted(
     assert not cluster.engine.state.mounts
 
 
+@pytest.mark.threat("name-changes")
 async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
     cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +144,7 @@ async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
     await cluster.until(lambda: not cluster.status().get("mountPath"))
 
 
+@pytest.mark.threat("forbidden-addresses")
 async def test_a_pod_is_no_store_where_nodes_name_no_networks_of_pods(
     cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +183,7 @@ async def test_one_wrong_or_failed_answer_takes_nothing_from_a_dataset_that_serv
     await cluster.until(lambda: "store.example" not in cluster.condition("Ready")["message"])
 
 
+@pytest.mark.threat("forbidden-addresses")
 async def test_a_store_without_tls_is_asked_at_the_address_that_was_looked_at(
     cluster: Cluster, hosts: Names
 ) -> None:
@@ -239,6 +246,7 @@ async def test_a_rule_that_is_taken_back_ends_the_use_of_a_source(cluster: Clust
     await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
 
 
+@pytest.mark.threat("folder-squatting")
 async def test_a_folder_is_for_the_namespaces_of_its_rule(cluster: Cluster) -> None:
     rule = {"name": "nfs", "namespaceSelector": {"matchLabels": {"team": "b"}}, "folders": ["/nfs"]}
     await cluster.server.merge(
@@ -279,6 +287,7 @@ def of_stranger(cluster: Cluster, name: str) -> dict[str, Any]:
     ],
     ids=["endpoint", "region", "keys", "prefix"],
 )
+@pytest.mark.threat("bucket-squatting")
 async def test_a_bucket_name_that_one_tenant_has_mounted_is_kept_from_no_other(
     cluster: Cluster, squatted: dict[str, Any]
 ) -> None:
@@ -296,6 +305,7 @@ async def test_a_bucket_name_that_one_tenant_has_mounted_is_kept_from_no_other(
         assert other not in str(status)
 
 
+@pytest.mark.threat("folder-squatting", "names-in-messages")
 async def test_of_nested_folders_no_message_names_those_of_another_namespace(cluster: Cluster) -> None:
     cluster.engine.sources["file:///nfs/pictures/train"] = {"a": MB}
     rule = {"name": "nfs", "folders": ["/nfs"]}
@@ -312,6 +322,7 @@ async def test_of_nested_folders_no_message_names_those_of_another_namespace(clu
     assert "Dataset n" not in text
 
 
+@pytest.mark.threat("audit")
 async def test_the_log_says_who_mounted_which_source_and_when_it_went_without_keys(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,6 +340,7 @@ async def test_the_log_says_who_mounted_which_source_and_when_it_went_without_ke
     assert "s3cr3t" not in caplog.text
 
 
+@pytest.mark.threat("audit")
 async def test_the_log_names_every_dataset_of_a_mount_and_when_each_of_them_went(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,6 +68,7 @@ def asked(store: str, *, limit: int | None = None) -> subprocess.CompletedProces
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.threat("endless-answers")
 def test_no_more_of_a_piece_is_kept_than_was_asked_for(store: str) -> None:
     done = asked(store, limit=LIMIT)
     failure, taken = done.stdout.splitlines()
@@ -76,6 +77,7 @@ def test_no_more_of_a_piece_is_kept_than_was_asked_for(store: str) -> None:
 
 
 @pytest.mark.parametrize("status", [412])
+@pytest.mark.threat("endless-answers")
 def test_a_failure_whose_text_never_ends_ends_the_agent_and_not_the_node(store: str) -> None:
     assert int(asked(store).stdout.splitlines()[-1]) << 10 > SENT  # the library keeps all of it
     done = asked(store, limit=LIMIT)

@@ -23,6 +23,7 @@ def test_images_have_the_charts_version_unless_another_is_named(helm: Helm, defa
     assert "--image=tdcs/alluxio:t2" in other["tdcs-operator/operator"]["args"]
 
 
+@pytest.mark.threat("image-registry")
 def test_a_digest_wins_over_a_tag_for_every_image(helm: Helm) -> None:
     images = ("image", "alluxio.image", "scheduler.image")
     digest = {name: f"sha256:{number:064x}" for number, name in enumerate(images)}
@@ -40,6 +41,7 @@ def test_a_digest_wins_over_a_tag_for_every_image(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("digest", ["sha256:1", "4f53", f"sha512:{'a' * 64}", f"sha256:{'A' * 64}"])
+@pytest.mark.threat("image-registry")
 def test_what_is_no_digest_is_refused(helm: Helm, digest: str) -> None:
     with pytest.raises(RefusedError, match="digest"):
         helm.template({"image.digest": json.dumps(digest)})

@@ -10,6 +10,7 @@ from tests.unit.chart.conftest import PLAIN_VALUES, Helm, Rendered, rules
 from tdcs.api import names
 
 
+@pytest.mark.threat("token-fuse-client")
 def test_only_what_mounts_on_nodes_has_privileges(rendered: Rendered) -> None:
     for name, container in rendered.containers().items():
         context = container["securityContext"]
@@ -34,6 +35,7 @@ def test_only_what_mounts_on_nodes_has_privileges(rendered: Rendered) -> None:
         assert not paths or name in {"tdcs-csi", "tdcs-reader-holder"}
 
 
+@pytest.mark.threat("fuse-client", "token-fuse-client")
 def test_alluxios_fuse_client_runs_nowhere_by_default(helm: Helm, default: Rendered) -> None:
     stock = helm.template({"cacheCluster.spec.profile": '"Stock"'})
     for made in (default, stock):

@@ -101,6 +101,7 @@ def test_the_affinity_of_pods_of_other_schedulers_is_renewed_while_they_are_gate
     assert "oldObject.spec.?schedulingGates" in conditions["is-new-or-was-gated"]
 
 
+@pytest.mark.threat("token-webhook", "scheduler-webhook-configuration")
 def test_the_webhook_leads_to_the_extender(helm: Helm) -> None:
     rendered = helm.template({"placeByData": '"Webhook"'})
     hook, _ = rendered.one("MutatingWebhookConfiguration", NAME)["webhooks"]

@@ -89,6 +89,7 @@ def containers(pods: Mapping[str, Object]) -> dict[str, Object]:
     }
 
 
+@pytest.mark.threat("root-in-cache-pod", "shared-folders-of-cache-pod")
 def test_every_container_is_restricted_but_for_those_that_are_listed_here(pods: dict[str, Object]) -> None:
     found = containers(pods)
     assert set(PRIVILEGED) | set(ROOT) <= set(found), "listed, and not there any more"
@@ -111,6 +112,7 @@ def test_every_container_is_restricted_but_for_those_that_are_listed_here(pods: 
             assert (context["runAsUser"], added) == (USERS.get(name, names.CACHE_USER), set()), name
 
 
+@pytest.mark.threat("reader-taken")
 def test_what_hears_from_other_nodes_for_a_pods_reads_can_write_to_its_own_folder_alone(
     helm: Helm, pods: dict[str, Object]
 ) -> None:
@@ -126,6 +128,7 @@ def test_what_hears_from_other_nodes_for_a_pods_reads_can_write_to_its_own_folde
     assert f"--user={names.READER_USER}" in containers(pods)["tdcs-reader-holder/holder"]["args"]
 
 
+@pytest.mark.threat("root-in-cache-pod", "holder-taken", "node-plugin-taken")
 def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Object]) -> None:
     kubelet = {f"/var/lib/kubelet/{name}" for name in ("pods", "plugins/csi.tdcs.io", "plugins_registry")}
     folders = {
@@ -147,6 +150,7 @@ def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Objec
         assert {"hostNetwork", "hostPID", "hostIPC"} & spec.keys() == allowed, name
 
 
+@pytest.mark.threat("token-capabilities")
 def test_the_operators_account_may_give_the_cache_the_capabilities_that_it_gives_it_and_no_others(
     helm: Helm, pods: dict[str, Object]
 ) -> None:

@@ -53,6 +53,7 @@ def test_without_being_asked_no_secret_can_be_read(default: Rendered) -> None:
     assert not [b for b in default.all("RoleBinding") if b["roleRef"]["name"] == "tdcs-dataset-secrets"]
 
 
+@pytest.mark.threat("token-reads")
 def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> None:
     bound = {(b["roleRef"]["name"], b["subjects"][0]["name"]) for b in default.all("ClusterRoleBinding")}
 
@@ -67,6 +68,7 @@ def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> Non
 
 
 @pytest.mark.parametrize("value", ["Webhook", "Policy", "Off"])
+@pytest.mark.threat("scheduler-webhook-configuration")
 def test_no_account_may_change_what_the_api_server_asks_about_objects(helm: Helm, value: str) -> None:
     # Who can change one webhook configuration can have every object of the cluster sent to them.
     made = helm.template({"placeByData": f'"{value}"', "crds.upgrade": "true", "kueue.enabled": "true"})
@@ -79,6 +81,7 @@ def test_no_account_may_change_what_the_api_server_asks_about_objects(helm: Helm
 NAMESPACED = {"scope": '"Namespaces"', "datasetNamespaces": '["data", "both"]', "jobNamespaces": '["both"]'}
 
 
+@pytest.mark.threat("token-jobs")
 def test_an_operator_of_single_namespaces_has_its_rights_by_roles_there(helm: Helm) -> None:
     made = helm.template(NAMESPACED)
     account = [{"kind": "ServiceAccount", "name": "tdcs-operator", "namespace": NAMESPACE}]

@@ -49,6 +49,7 @@ def test_operator_and_readers_are_started_with_certificates(trusted: Rendered) -
         assert volume["secret"]["secretName"] == "tdcs-trust-reader"
 
 
+@pytest.mark.threat("token-secrets")
 def test_the_operator_reads_and_writes_secrets_in_its_own_namespace_only(trusted: Rendered) -> None:
     assert secret_rights(trusted) == [
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "patch", "delete"]}
@@ -57,6 +58,7 @@ def test_the_operator_reads_and_writes_secrets_in_its_own_namespace_only(trusted
     assert all("secrets" not in rule["resources"] for rule in everywhere)
 
 
+@pytest.mark.threat("token-secrets")
 def test_given_secrets_are_read_by_name_and_never_written(helm: Helm) -> None:
     made = helm.template({"trust.provider": '"existing"'})
     (rule,) = secret_rights(made)
@@ -162,6 +164,7 @@ def test_an_issuer_of_the_users_signs_when_it_is_named(helm: Helm) -> None:
         ("tdcs-agents", "", Role.AGENT),
     ],
 )
+@pytest.mark.threat("metrics-ports")
 def test_prometheus_reads_all_metrics_with_a_certificate_of_its_own(
     trusted: Rendered, monitor: str, container: str, role: Role
 ) -> None:

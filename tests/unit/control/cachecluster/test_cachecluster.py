@@ -313,6 +313,7 @@ def test_every_pod_of_the_cache_has_its_priority_class_and_tolerations() -> None
     assert "priorityClassName" not in cache_children.master(blueprint())["spec"]["template"]["spec"]
 
 
+@pytest.mark.threat("shared-folders-of-cache-pod")
 def test_a_cache_is_root_only_to_read_whatever_a_shared_folder_has_and_the_disk_is_its_users() -> None:
     for folders, as_root, user in (
         (["/data/nfs"], True, 0),
@@ -329,6 +330,7 @@ def test_a_cache_is_root_only_to_read_whatever_a_shared_folder_has_and_the_disk_
         assert owner["command"][:4] == ["/bin/chown", "-R", "-h", f"{user}:{user}"]
 
 
+@pytest.mark.threat("shared-folders-of-cache-pod")
 def test_a_cache_is_in_the_groups_that_may_read_its_shared_folders() -> None:
     access = {"groups": [2000, 1500]}
     for folders, groups in ((["/data/nfs"], [1500, 2000]), ([], None)):

@@ -40,6 +40,7 @@ SOME = ("default-master.tdcs-system.svc:19998",)
         (None, "Unknown", "ProbeFailed", "without a report"),
     ],
 )
+@pytest.mark.threat("no-network-policies")
 def test_what_a_report_means(report: ProbeReport | None, status: str, reason: str, says: str) -> None:
     found = conclusion(report, trusted=False)
     assert (found.status, found.reason) == (status, reason)
@@ -75,6 +76,7 @@ def pod_that_reports(report: ProbeReport) -> dict[str, Any]:
     }
 
 
+@pytest.mark.threat("no-network-policies")
 async def test_a_ready_cache_is_tried_once_and_says_what_was_reached(cluster: Cluster) -> None:
     await cluster.server.create(PODS, obj=pod_that_reports(ProbeReport(control=True, reached=SOME)))
     await cluster.create_cache()

@@ -63,6 +63,7 @@ async def bound(cluster: Cluster) -> None:
     await cluster.quiet()
 
 
+@pytest.mark.threat("claim-made-lost")
 async def test_a_lost_claim_gets_its_volume_anew_and_the_dataset_is_ready_when_they_are_bound() -> None:
     async with Cluster(engine=engine_of(), nodes={name: {} for name in ZONES}, settings=SETTINGS) as cluster:
         await bound(cluster)
@@ -93,6 +94,7 @@ async def test_a_lost_claim_gets_its_volume_anew_and_the_dataset_is_ready_when_t
 
 
 @pytest.mark.failure_mode("volume-deleted-by-force")
+@pytest.mark.threat("claim-made-lost")
 async def test_a_claim_whose_volume_was_deleted_by_force_is_bound_again_by_a_new_operator_too() -> None:
     async with Cluster(engine=engine_of(), nodes={name: {} for name in ZONES}, settings=SETTINGS) as cluster:
         await bound(cluster)
@@ -108,6 +110,7 @@ async def test_a_claim_whose_volume_was_deleted_by_force_is_bound_again_by_a_new
         assert uid_of(claim_of(cluster)) == claim
 
 
+@pytest.mark.threat("claim-made-lost")
 async def test_a_dataset_that_is_deleted_while_its_claim_is_lost_goes_with_both() -> None:
     async with Cluster(engine=engine_of(), nodes={name: {} for name in ZONES}, settings=SETTINGS) as cluster:
         await bound(cluster)
@@ -118,6 +121,7 @@ async def test_a_dataset_that_is_deleted_while_its_claim_is_lost_goes_with_both(
         assert not cluster.server.store(PERSISTENT_VOLUMES)
 
 
+@pytest.mark.threat("claim-made-lost")
 async def test_a_lost_claim_of_the_datasets_name_that_a_user_made_is_left_alone() -> None:
     async with Cluster(engine=engine_of(), nodes={name: {} for name in ZONES}, settings=SETTINGS) as cluster:
         await bound(cluster)

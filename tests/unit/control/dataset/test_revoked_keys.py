@@ -2,6 +2,8 @@
 
 import datetime
 
+import pytest
+
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.model.kube_resources import DATASETS
@@ -29,6 +31,7 @@ class Operator:
         return left
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_keys_are_revoked_an_hour_after_the_first_refusal() -> None:
     operator = Operator()
     assert operator.note(None, at=0) is None
@@ -41,6 +44,7 @@ def test_keys_are_revoked_an_hour_after_the_first_refusal() -> None:
     assert operator.keys.are_revoked(KEY)
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_a_cache_that_is_away_begins_nothing_anew() -> None:
     operator = Operator()
     operator.note(True, at=0)
@@ -48,6 +52,7 @@ def test_a_cache_that_is_away_begins_nothing_anew() -> None:
     assert operator.note(True, at=3000) == 600
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_keys_that_the_source_takes_begin_anew() -> None:
     operator = Operator()
     operator.note(True, at=0)
@@ -57,6 +62,7 @@ def test_keys_that_the_source_takes_begin_anew() -> None:
     assert operator.note(True, at=3002) == 3600
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_a_refusal_after_a_restart_counts_from_the_first_one() -> None:
     for restarts in range(1, 13):
         operator = Operator(at=restarts * 300.0, written="2026-03-01T12:00:00Z")
@@ -65,6 +71,7 @@ def test_a_refusal_after_a_restart_counts_from_the_first_one() -> None:
         assert operator.written == "2026-03-01T12:00:00Z"
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_a_source_that_says_nothing_after_a_restart_has_the_time_to_be_asked() -> None:
     operator = Operator(at=86_400, written="2026-03-01T12:00:00Z")
     assert operator.note(None, at=0) == 600
@@ -77,12 +84,14 @@ def test_a_source_that_says_nothing_after_a_restart_has_the_time_to_be_asked() -
     assert operator.keys.are_revoked(KEY)
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_a_time_that_is_still_to_come_counts_from_now_on() -> None:
     operator = Operator(written="2027-01-01T00:00:00Z")
     assert operator.note(True, at=0) == 3600
     assert operator.written == "2026-03-01T12:00:00Z"
 
 
+@pytest.mark.threat("revoked-keys-mounted")
 def test_what_is_mounted_anew_has_an_hour_again() -> None:
     operator = Operator(at=86_400, written="2026-03-01T12:00:00Z")
     operator.keys.begin(KEY)

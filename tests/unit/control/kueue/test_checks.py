@@ -225,6 +225,7 @@ def test_each_dataset_with_a_long_name_has_a_preload_of_its_own_with_a_valid_nam
     assert world.look() == []
 
 
+@pytest.mark.threat("look-ahead")
 def test_data_that_does_not_come_gives_its_place_up_after_a_time_and_is_loaded_all_the_same() -> None:
     world = World()
     world.put(DATA_CHECKS, {"metadata": {"name": "one"}, "spec": {"lookAhead": 1}})

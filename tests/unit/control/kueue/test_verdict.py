@@ -295,6 +295,7 @@ def test_data_that_cannot_be_loaded_keeps_no_other_from_being_loaded_ahead(held:
 
 
 @pytest.mark.parametrize("held", [True, False])
+@pytest.mark.threat("look-ahead")
 def test_what_many_workloads_of_a_namespace_lack_is_loaded_ahead_in_turn_with_what_others_lack(
     held: bool,
 ) -> None:
@@ -327,6 +328,7 @@ def test_what_many_workloads_of_a_namespace_lack_is_loaded_ahead_in_turn_with_wh
         (STALLED_SECONDS, 1000, True),
     ],
 )
+@pytest.mark.threat("look-ahead")
 def test_data_that_comes_too_slowly_keeps_its_place_for_a_time_only(
     seconds: float, rate: int, keeps: bool
 ) -> None:

@@ -18,6 +18,7 @@ def owned(root: Path) -> set[str]:
     return {path.name for path in root.iterdir() if path.lstat().st_uid == USER}
 
 
+@pytest.mark.threat("reader-taken")
 def test_what_the_client_writes_is_its_own_and_the_folder_stays_roots(tmp_path: Path) -> None:
     (tmp_path / "versions").mkdir()
     (tmp_path / "last-number").write_text("a\n")
@@ -35,6 +36,7 @@ def test_what_the_client_writes_is_its_own_and_the_folder_stays_roots(tmp_path: 
     assert tmp_path.stat().st_uid == 0
 
 
+@pytest.mark.threat("reader-taken")
 def test_the_client_connects_to_a_socket_that_stays_roots(tmp_path: Path) -> None:
     path = tmp_path / "holder.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -45,6 +47,7 @@ def test_the_client_connects_to_a_socket_that_stays_roots(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["holders", "pod-waits"])
+@pytest.mark.threat("reader-taken")
 def test_a_link_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
     own, outside = tmp_path / "own", tmp_path / "outside"
     own.mkdir()

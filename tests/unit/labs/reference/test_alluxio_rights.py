@@ -99,6 +99,7 @@ def allowed_to(role: Role) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("role", Role)
+@pytest.mark.threat("alluxio-rpc")
 def test_a_role_may_call_what_its_process_calls_and_nothing_else(role: Role) -> None:
     needed = named_in(*CODE[role]) if role in CODE else NEEDED[role]
     if role is Role.OPERATOR:
@@ -117,6 +118,7 @@ def test_who_has_nothing_to_change_may_call_no_method_that_does(role: Role) -> N
     ] == []
 
 
+@pytest.mark.threat("alluxio-rpc")
 def test_the_operator_alone_changes_mounts_and_settings_and_removes_what_agents_make() -> None:
     changing = {
         (method, role)

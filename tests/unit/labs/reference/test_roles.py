@@ -3,6 +3,7 @@
 from importlib import resources
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from google.protobuf import descriptor_pb2
 
@@ -37,6 +38,7 @@ def test_alluxios_processes_read_the_table_that_the_page_shows() -> None:
     assert RIGHTS.read_text() == rights_text(), "run: make crds"
 
 
+@pytest.mark.threat("alluxio-rpc")
 def test_every_method_of_alluxios_protos_has_a_verdict_for_each_role() -> None:
     table = alluxio_rights()
     assert alluxio_methods() <= set(table)
@@ -55,6 +57,7 @@ def test_what_changes_or_shows_the_cache_is_for_those_who_need_it_alone() -> Non
     assert all(Role.MONITOR not in allowed for allowed in table.values())
 
 
+@pytest.mark.threat("agent-others-blocks")
 def test_an_agent_changes_blocks_from_the_worker_pod_alone() -> None:
     near = {
         (role, method.rpartition("/")[2])
@@ -74,6 +77,7 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert (result.exit_code, page.read_text()) == (0, roles.markdown())
 
 
+@pytest.mark.threat("requests-outside-role")
 def test_the_kinds_of_requests_are_those_of_the_block_service() -> None:
     assert (rights.READ_BLOCKS, rights.FOLLOW_BLOCKS, rights.READ_SOURCE) == (
         frames.READ,
@@ -82,6 +86,7 @@ def test_the_kinds_of_requests_are_those_of_the_block_service() -> None:
     )
 
 
+@pytest.mark.threat("alluxio-rpc")
 def test_what_no_table_names_is_refused_to_every_role() -> None:
     for role in (None, *Role):
         assert not rights.may_ask(role, 4)

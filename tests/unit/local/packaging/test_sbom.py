@@ -155,6 +155,7 @@ def bill_of(contents: Contents) -> dict[str, Any]:
     return bill
 
 
+@pytest.mark.threat("package-authors")
 def test_every_kind_of_package_is_found_by_what_the_image_says_of_itself(found: Contents) -> None:
     assert found.system == System(name="debian", version="12")
     assert {(one.kind, one.namespace, one.name, one.version) for one in found.packages} == {

@@ -142,6 +142,7 @@ def test_no_read_waits_behind_one_of_another_dataset(tmp_path: Path, address: st
     assert len(kinds) == 2 * (SOURCE_LANES if at_source else 2)
 
 
+@pytest.mark.threat("slow-remote-reads")
 def test_many_datasets_that_are_read_from_their_sources_leave_an_agent_connections_for_others(
     tmp_path: Path, address: str
 ) -> None:

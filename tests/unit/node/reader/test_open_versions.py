@@ -37,6 +37,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED)
+@pytest.mark.threat("agent-false-state")
 def test_a_malformed_table_is_said_once_and_the_last_one_is_gone_by(
     node: ReaderNode, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

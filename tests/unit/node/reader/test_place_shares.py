@@ -34,6 +34,7 @@ def test_a_read_that_a_thread_stands_still_for_begins_however_many_wait() -> Non
 
 
 @pytest.mark.parametrize(("greedy", "part"), [(0, 3850), (1, 3400), (10, 1100), (30, 100)])
+@pytest.mark.threat("slow-remote-reads")
 def test_what_is_asked_for_ahead_of_a_dataset_leaves_room_for_that_of_others(greedy: int, part: int) -> None:
     memory = Memory()
     counts = [memory.ask_ahead(Asker(version, "pod", 1)) for version in range(greedy + 1)]
@@ -42,6 +43,7 @@ def test_what_is_asked_for_ahead_of_a_dataset_leaves_room_for_that_of_others(gre
 
 
 @pytest.mark.parametrize(("greedy", "part"), [(0, 3850), (1, 1800), (2, 800)])
+@pytest.mark.threat("reads-ahead")
 def test_what_a_pod_asks_for_ahead_leaves_room_for_that_of_others_of_its_dataset(
     greedy: int, part: int
 ) -> None:
@@ -50,6 +52,7 @@ def test_what_a_pod_asks_for_ahead_leaves_room_for_that_of_others_of_its_dataset
     assert part <= counts[greedy] <= 3856
 
 
+@pytest.mark.threat("reads-ahead")
 def test_what_threads_ask_for_ahead_leaves_places_to_threads_that_stand_still() -> None:
     memory = Memory()
     for thread in range(1, 1001):
@@ -62,6 +65,7 @@ def test_what_threads_ask_for_ahead_leaves_places_to_threads_that_stand_still() 
     assert memory.read(Asker(2, "pod", 1)) is Share.BEGINS
 
 
+@pytest.mark.threat("reads-ahead")
 def test_reads_beyond_those_that_a_thread_may_have_fetched_wait_until_one_of_them_has_its_answer() -> None:
     memory = Memory()
     asker = Asker(1, "pod", 7)

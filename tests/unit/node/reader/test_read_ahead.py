@@ -185,6 +185,7 @@ def test_the_operators_table_has_every_agent_and_another_revision_when_slots_cha
     assert not table_of({"a": state("a")}, mount="/x", journal="j").holders
 
 
+@pytest.mark.threat("agent-false-state")
 def test_the_table_is_of_the_caches_journal_and_has_no_agent_of_another_one() -> None:
     states = {
         "a": state("a", ALL_SLOTS, journal="another"),

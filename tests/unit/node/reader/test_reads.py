@@ -110,6 +110,7 @@ def test_one_dataset_that_fails_all_the_time_hides_no_failure_of_another(
     assert [node.counters.get(2, kind) for kind in (Count.ERRORS, Count.STALE)] == [1, 1]
 
 
+@pytest.mark.threat("reads-ahead")
 def test_no_read_fails_because_others_wait(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.free = 45
@@ -122,6 +123,7 @@ def test_no_read_fails_because_others_wait(tmp_path: Path) -> None:
     assert not node.errors
 
 
+@pytest.mark.threat("reads-ahead")
 def test_reads_of_a_thread_beyond_those_that_are_fetched_begin_in_turn_and_the_last_one_always_waits(
     tmp_path: Path,
 ) -> None:

@@ -145,6 +145,7 @@ async def test_names_that_nobody_uses_are_looked_up_no_more(world: World) -> Non
 
 
 @pytest.mark.failure_mode("name-servers-fail")
+@pytest.mark.threat("slow-names")
 async def test_slow_names_hold_up_no_other_name_and_are_said_to_be_slow(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +173,7 @@ def many_flaky_names(world: World) -> None:
 
 
 @pytest.mark.failure_mode("name-servers-fail")
+@pytest.mark.threat("slow-names")
 async def test_names_that_are_slow_every_second_time_hold_up_no_other_namespace(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +186,7 @@ async def test_names_that_are_slow_every_second_time_hold_up_no_other_namespace(
     assert world.flaky - before < FLAKY  # or it waited for all of them each time
 
 
+@pytest.mark.threat("slow-names")
 async def test_a_name_that_is_queued_behind_others_of_a_namespace_is_looked_up_for_another_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

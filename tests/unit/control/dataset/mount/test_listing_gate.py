@@ -49,6 +49,7 @@ async def pass_by(seconds: float) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.threat("slow-listings")
 def test_behind_any_number_of_slow_sources_of_one_namespace_another_one_waits_until_one_counts_as_stuck() -> (
     None
 ):
@@ -66,6 +67,7 @@ def test_behind_any_number_of_slow_sources_of_one_namespace_another_one_waits_un
     virtual_time.run(story())
 
 
+@pytest.mark.threat("slow-listings")
 def test_behind_sources_that_take_just_not_too_long_another_namespace_is_next() -> None:
     async def story() -> None:
         bench = Bench()
@@ -81,6 +83,7 @@ def test_behind_sources_that_take_just_not_too_long_another_namespace_is_next() 
     virtual_time.run(story())
 
 
+@pytest.mark.threat("slow-listings")
 def test_a_namespace_with_a_source_that_hangs_takes_turns_with_one_of_many_that_do_not() -> None:
     async def story() -> None:
         bench = Bench()
@@ -96,6 +99,7 @@ def test_a_namespace_with_a_source_that_hangs_takes_turns_with_one_of_many_that_
     virtual_time.run(story())
 
 
+@pytest.mark.threat("slow-listings")
 def test_one_namespace_alone_has_half_of_the_places_and_each_further_one_half_of_the_rest() -> None:
     async def story() -> None:
         bench = Bench()

@@ -109,6 +109,7 @@ async def test_a_limit_that_falls_and_rises_to_what_was_met_is_no_higher_one(
     assert len(lister.limits) == 1
 
 
+@pytest.mark.threat("agent-false-sums")
 async def test_a_version_that_no_agent_gives_in_time_is_listed(
     manifests: MountManifests, lister: Refusing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def node(**amounts: str) -> Object:
 @settings(max_examples=COUNT, deadline=None)
 @given(seed=st.integers(min_value=0, max_value=1 << 40))
 @pytest.mark.failure_mode("job-values-random")
+@pytest.mark.threat("random-objects")
 def test_whatever_a_job_asks_for_the_queue_admits_the_one_beside_it(seed: int) -> None:
     spec = random_spec(seed)
     stores = Stores(
@@ -113,6 +114,7 @@ def test_whatever_a_job_asks_for_the_queue_admits_the_one_beside_it(seed: int) -
 
 
 @pytest.mark.failure_mode("job-values-random")
+@pytest.mark.threat("random-objects")
 async def test_random_jobs_are_each_reported_and_delay_no_good_one() -> None:
     for begin in range(0, max(COUNT // 3, BATCH), BATCH):
         async with Jobs(gpus={"a": 4}) as jobs:

@@ -19,6 +19,7 @@ def owners(folder: Path) -> set[int]:
     return {folder.stat().st_uid, *(one.lstat().st_uid for one in folder.rglob("*"))}
 
 
+@pytest.mark.threat("root-in-cache-pod")
 def test_blocks_and_the_agents_folder_become_the_users_and_views_stay_roots(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     for folder in ("alluxioworker/.tmp_blocks/1", "agent/spool", "views/d/v"):
@@ -35,6 +36,7 @@ def test_blocks_and_the_agents_folder_become_the_users_and_views_stay_roots(tmp_
     assert give_tier(tier, user=0) == 8  # and back, for a cache with shared folders
 
 
+@pytest.mark.threat("reader-taken")
 def test_the_folders_of_views_and_agent_are_made_before_the_group_can_make_any(
     tmp_path: Path,
 ) -> None:
@@ -57,6 +59,7 @@ def test_what_a_killed_preparation_left_is_given_away_by_the_next(tmp_path: Path
 
 
 @pytest.mark.parametrize("where", ["alluxioworker", "agent", "agent/spool", "alluxioworker/7", "tier"])
+@pytest.mark.threat("root-in-cache-pod")
 def test_what_a_planted_link_leads_to_stays_roots(tmp_path: Path, where: str) -> None:
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
