@@ -124,6 +124,7 @@ def served(
     workers: int = 1,
     servers: int = 1,
     optimizer: Optimizer = descent,
+    schedule: Callable[[int], float] | None = None,
 ) -> Trained:
     """Workers and holding servers in threads of this process."""
     models = [make() for _ in range(workers)]
@@ -143,6 +144,7 @@ def served(
                 servers=servers,
                 timeout=60.0,
                 hold=hold,
+                schedule=schedule,
             )
         )
     hosts = [("127.0.0.1", server._listener.getsockname()[1]) for server in made]

@@ -75,7 +75,7 @@ class PriorityAveraging:
         self._options: list[dict[str, Any]] = []
         """Of the optimizer's groups of parameters, when `step` was called."""
         self._stepped = True
-        self._use = UseOfParameters(self._numbers, self._await)
+        self._use = UseOfParameters(self._values, self._await)
         self._waits_of_state = model.module.register_state_dict_pre_hook(lambda *_: self.wait())
         model.register_comm_hook(None, self._hook)
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tdcs_train.model.errors import PlanError
+from tdcs_train.model.memory import refuse_overlaps
 from tdcs_train.model.tracing import TracedModel
 from tdcs_train.ps.channel import class_of
 
@@ -40,6 +41,7 @@ def shared_parameters(
         raise PlanError(
             f"the parameter {lazy[0]} has no shape yet; call the model on one mini-batch before it is served"
         )
+    refuse_overlaps(named)
     if priorities is None:
         priorities = {name: len(named) - number for number, (name, _) in enumerate(named)}
     if missing := [name for name, _ in named if name not in priorities]:

@@ -26,6 +26,8 @@ _LOOK_SECONDS = 0.2
 class ParameterServer:
     """Server `number` of `servers`; `listener` is a listening socket. `model` is made equal at all processes.
 
+    `schedule` gives the factor of the learning rate of a step, by the steps before it.
+
     A parameter without a gradient at all workers stays as it is, as an optimizer leaves it; where some have one the
     others count as zeros.
     """
@@ -41,6 +43,7 @@ class ParameterServer:
         servers: int = 1,
         priorities: Mapping[str, int] | None = None,
         timeout: float = 120.0,
+        schedule: Callable[[int], float] | None = None,
     ) -> None:
         self._listener, self._workers, self._timeout, self._number = listener, workers, timeout, number
         self._all = shared_parameters(model, servers=servers, priorities=priorities)
@@ -58,6 +61,10 @@ class ParameterServer:
         """When the first of these answers came."""
         self._lock = threading.Lock()
         self._channels: dict[int, Channel] = {}
+        self._schedule, self._passed = schedule, dict.fromkeys(self._own, 0)
+        self._rates = {
+            key: [group["lr"] for group in each.param_groups] for key, each in self._optimizers.items()
+        }
         self.steps = dict.fromkeys(self._own, 0)
         """Updates of each parameter."""
 
@@ -169,9 +176,18 @@ class ParameterServer:
             for other in gradients[1:]:
                 total.add_(other)
             self._values[number].grad = total.div_(self._workers)
+            self._scale_rates(number)
             self._optimizers[number].step()
             self.steps[number] += 1
+        self._passed[number] += 1
         self._send(self._own[number], changed=bool(gradients))
+
+    def _scale_rates(self, number: int) -> None:
+        """Set the learning rates of a parameter's next update."""
+        if self._schedule is not None:
+            factor = self._schedule(self._passed[number])
+            for group, rate in zip(self._optimizers[number].param_groups, self._rates[number], strict=True):
+                group["lr"] = rate * factor
 
     def _refuse_missing_gradients(self) -> None:
         """Raises PeerError for a worker that others have waited for too long, or that has ended before them."""

@@ -3,17 +3,27 @@
 A module's forward need not call the modules inside it: `nn.MultiheadAttention` reads the weights of its `out_proj`, and
 a language model may multiply by the weights of its embedding. So it is not the modules that are watched, but the
 operators: every function of PyTorch that is given a parameter passes here first, also inside a list, as LSTM has them.
+So does one that is given other names of a parameter's memory, such as a transposed view that a module has kept.
+
+Functions of TorchScript and those with a backward of their own are no operators, and are watched where they are called.
+Functions behind torch.compile run as they were written meanwhile.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from tdcs_train.model.errors import ModelError
 
+_CLIPPING = frozenset({"clip_grad_norm_", "clip_grad_value_", "unscale_", "_unscale_grads_"})
+"""Functions that change gradients between backward and step."""
 _METADATA = frozenset(
     getattr(torch.Tensor, name).__get__
     for name in (
@@ -47,33 +57,131 @@ _METADATA = frozenset(
 """Properties that no value is read for. Methods such as `size` wait like any other: they are rare in a forward."""
 
 
-class UseOfParameters(TorchFunctionMode):
-    """Calls `before` with the number of each known parameter that an operator of this thread is given."""
+_GRADIENT = torch.Tensor.grad.__get__  # type: ignore[attr-defined, unused-ignore]
 
-    def __init__(self, numbers: Mapping[int, int], before: Callable[[int], None]) -> None:
+
+def _caller() -> str:
+    """The function of PyTorch that reads a property, from inside of a list or loop."""
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name.startswith("<"):
+        frame = frame.f_back
+    return frame.f_code.co_name if frame is not None else ""
+
+
+class UseOfParameters(TorchFunctionMode):
+    """Calls `before` with the number of each parameter that an operator of this thread is given."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor], before: Callable[[int], None]) -> None:
         super().__init__()
-        self._numbers, self._before = numbers, before
+        self._numbers = {id(value): number for number, value in enumerate(parameters)}
+        self._memory: dict[int, list[int]] = {}
+        """The parameters that have their values in a piece of memory."""
+        for number, value in enumerate(parameters):
+            self._memory.setdefault(value.untyped_storage()._cdata, []).append(number)
+        self._before = before
+
+    def __enter__(self) -> "UseOfParameters":
+        _OTHER_CALLS.begin()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        _OTHER_CALLS.end()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func == _GRADIENT and (name := _caller()) in _CLIPPING and id(args[0]) in self._numbers:
+            raise ModelError(
+                f"{name} was called, and the gradients have left for the parameter servers, which update each "
+                "parameter as soon as its gradients are there: nobody has them all. Clip single gradients in the "
+                "optimizer of the servers, or train with tdcs_train.pipeline, which has clip_norm"
+            )
         if func not in _METADATA:
-            self._look(args)
+            self.look(args)
             if kwargs:
-                self._look(tuple(kwargs.values()))
+                self.look(tuple(kwargs.values()))
         return func(*args, **kwargs)
 
-    def _look(self, values: Any) -> None:
+    def look(self, values: Any) -> None:
+        """Call `before` for the parameters among the arguments of a call."""
         for value in values:
             if isinstance(value, torch.Tensor):
                 number = self._numbers.get(id(value))
-                if number is not None:
-                    self._before(number)
+                for each in self._behind(value) if number is None else (number,):
+                    self._before(each)
             elif isinstance(value, (tuple, list)):
-                self._look(value)
+                self.look(value)
             elif isinstance(value, dict):
-                self._look(tuple(value.values()))
+                self.look(tuple(value.values()))
+
+    def _behind(self, value: torch.Tensor) -> Sequence[int]:
+        """The parameters whose memory a tensor is another name of. Results of operators have memory of their own."""
+        if value.grad_fn is not None:
+            base = value._base
+            number = None if base is None else self._numbers.get(id(base))
+            return () if number is None else (number,)
+        try:
+            return self._memory.get(value.untyped_storage()._cdata, ())
+        except (NotImplementedError, RuntimeError):  # sparse ones, and those inside of torch.func, have none
+            return ()
+
+
+class _OtherCalls:
+    """Calls that are no operators, watched while any thread watches its operators."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watching = 0
+        self._undo = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        with self._lock:
+            self._watching += 1
+            if self._watching == 1:
+                self._undo.enter_context(_watched(torch.jit.ScriptFunction, "__call__"))
+                self._undo.enter_context(_watched(torch.autograd.Function, "apply"))
+                self._undo.enter_context(torch.compiler.set_stance("force_eager"))
+
+    def end(self) -> None:
+        with self._lock:
+            self._watching -= 1
+            if self._watching == 0:
+                self._undo.close()
+
+
+_OTHER_CALLS = _OtherCalls()
+
+
+@contextlib.contextmanager
+def _watched(owner: Any, name: str) -> Iterator[None]:
+    """A method of a class of PyTorch that the modes of the calling thread are shown the arguments of."""
+    original = owner.__dict__[name]
+
+    def called(bound: Any, *arguments: Any, **named: Any) -> Any:
+        for mode in _get_current_function_mode_stack():
+            if isinstance(mode, UseOfParameters):
+                mode.look((*arguments, *named.values()))
+        return bound(*arguments, **named)
+
+    if isinstance(original, classmethod):
+
+        def of_class(cls: Any, *arguments: Any, **named: Any) -> Any:
+            return called(original.__get__(None, cls), *arguments, **named)
+
+        setattr(owner, name, classmethod(of_class))
+    else:
+
+        def of_instance(self: Any, *arguments: Any, **named: Any) -> Any:
+            return called(original.__get__(self), *arguments, **named)
+
+        setattr(owner, name, of_instance)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 def refuse_compiled(model: nn.Module) -> None:

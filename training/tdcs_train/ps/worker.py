@@ -56,6 +56,10 @@ class ServedModel:
         self._arrived = [0] * len(self._shared)
         self._taken = [0] * len(self._shared)
         self._sent = [0] * len(self._shared)
+        self._used = [-1] * len(self._shared)
+        """How many gradients had been sent when an operator last waited for a parameter."""
+        self._unchanged_at = [value._version for value in self._values]
+        """PyTorch's count of changes in place, which what arrives is none of."""
         self._pushed: set[int] = set()
         """Parameters whose gradients have left in this iteration."""
         self._gradients = [staging(value) for value in self._values]
@@ -65,7 +69,7 @@ class ServedModel:
             self._open(number, address, hello, time.monotonic() + timeout)
             for number, address in enumerate(hosts)
         ]
-        self._use = UseOfParameters(self._numbers, self._await)
+        self._use = UseOfParameters(self._values, self._await)
         self._thread: int | None = None
         """The thread in which operators are watched."""
         self._hooks = [self._watch(module) for module in model.modules()]
@@ -171,6 +175,8 @@ class ServedModel:
                 awaited=self._shared[number].name,
             )
             self.waited += time.monotonic() - begin
+        self._used[number] = self._sent[number]
+        self._refuse_changed(number)
         if self._taken[number] < self._arrived[number]:
             self._taken[number] = self._arrived[number]
             with torch._C.DisableTorchFunction():
@@ -183,12 +189,28 @@ class ServedModel:
                 f"{self._shared[number].name} got a second gradient from one forward; add the losses up and call "
                 "backward once, for each backward is a step"
             )
+        self._refuse_changed(number)
+        if self._used[number] != self._sent[number]:
+            raise ModelError(
+                f"the forward used {self._shared[number].name} where it could not be waited for, with values that may "
+                "be old: outside of PyTorch's operators, or in a thread of its own without calling the module. Call "
+                "extensions through torch.autograd.Function or torch.library, and modules as modules"
+            )
         gradient = parameter.grad
         assert gradient is not None
         self._gradients[number].copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
         parameter.grad = None
         self._pushed.add(number)
         self._leave(number, bytes_of(self._gradients[number]))
+
+    def _refuse_changed(self, number: int) -> None:
+        """Raises ModelError for a parameter that something else than its server has changed."""
+        if self._values[number]._version != self._unchanged_at[number]:
+            raise ModelError(
+                f"{self._shared[number].name} was changed in place here, as by max_norm of an Embedding or by "
+                "load_state_dict: its server does not see that, and the change would be lost. Change it at the server, "
+                "or before training begins"
+            )
 
     def _end_iteration(self) -> None:
         """The next forward has begun: what the backward has not reached gets no gradient any more."""
