@@ -13,11 +13,12 @@ from torch import nn
 
 from tdcs_train.model.splitting import split
 from tdcs_train.model.tracing import trace
+from tdcs_train.pipeline.links import Link
 from tdcs_train.pipeline.local import Exchange, LocalLink, LocalReducer
 from tdcs_train.pipeline.order import place_of
 from tdcs_train.pipeline.stage import Loss, StageCompute
 from tdcs_train.pipeline.values import Packet
-from tdcs_train.pipeline.worker import Link, Settings, Worker
+from tdcs_train.pipeline.worker import Settings, Worker
 
 Batch = tuple[Any, Any]
 MakeOptimizer = Callable[[list[nn.Parameter], float], torch.optim.Optimizer]

@@ -16,9 +16,11 @@ torch.set_num_threads(1)
 WIDTH = 8
 
 
-@torch.jit.script  # type: ignore[untyped-decorator, unused-ignore]
-def biased_gelu(values: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def _biased_gelu(values: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.gelu(values + bias)
+
+
+biased_gelu = torch.jit.script(_biased_gelu)
 
 
 class Scripted(nn.Module):

@@ -87,6 +87,50 @@ def test_with_old_weights_each_stage_has_the_rate_of_the_mini_batches_before_its
     assert rates[1] == pytest.approx([RATE / 2 / (1 + done) for done in range(6)])
 
 
+THREE = [["node2", "node3"], ["node4", "node5", "node6"], ["node7", "node8"]]
+
+
+@pytest.mark.parametrize(
+    ("stages", "replicas"), [(TWO, [1, 1]), (TWO, [2, 1]), (TWO, [1, 2]), (THREE, [2, 3, 1])]
+)
+def test_gradients_are_clipped_by_their_norm_over_all_stages(
+    stages: list[list[str]], replicas: list[int]
+) -> None:
+    torch.manual_seed(2)
+    model, most = threads.chain([6, 10, 9, 8, 4]), 0.05
+    data = batches(*[8] * 18)
+    alone, clipped = copy.deepcopy(model), 0
+    optimizer = torch.optim.SGD(alone.parameters(), lr=10 * RATE)
+    for first in range(0, 18, 6):
+        losses = [models.cross_entropy(alone(inputs), labels) for inputs, labels in data[first : first + 6]]
+        (sum(losses) / 6).backward()
+        clipped += float(nn.utils.clip_grad_norm_(alone.parameters(), most)) > most
+        optimizer.step()
+        optimizer.zero_grad()
+    assert clipped == 3
+
+    made = threads.workers(
+        model,
+        stages,
+        replicas,
+        loss=models.cross_entropy,
+        settings=Settings(mode="flush", micro_batches=6, clip_norm=most),
+        optimizer=sgd,
+        learning_rate=10 * RATE,
+    )
+    threads.run(made, data, count=3)
+    wanted = dict(alone.named_parameters())
+    for name, value in threads.weights_of(made).items():
+        torch.testing.assert_close(value, wanted[name].detach(), atol=1e-6, rtol=0)
+
+
+def test_clipping_is_refused_where_the_gradients_of_all_stages_are_never_there_together() -> None:
+    with pytest.raises(PlanError, match=r"clip_norm is 1 in mode stash.* Use mode flush, or clip"):
+        Settings(clip_norm=1.0)
+    with pytest.raises(PlanError, match=r"clip_norm is 0; give a norm of more than 0"):
+        Settings(mode="flush", clip_norm=0.0)
+
+
 @pytest.mark.parametrize(
     ("replicas", "settings", "sizes", "kind"),
     [

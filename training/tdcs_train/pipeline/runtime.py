@@ -36,7 +36,7 @@ class Recipe:
     replicas / replicas of the input stage, because a stage with fewer replicas steps more often. `stage_rates`
     multiplies it for each stage, and `schedule` for each update, by the mini-batches that the pipeline was trained with
     before it; a scheduler of PyTorch would count the updates of one stage. Clipping in an optimizer clips the gradients
-    of its stage alone: there is none over the whole model.
+    of its stage alone: `settings.clip_norm` clips by their norm over the whole model (mode flush).
     """
 
     model: nn.Module

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tdcs_train.pipeline.worker import Reducer
+from tdcs_train.pipeline.links import Reducer
 
 
 def averaged_statistics(module: nn.Module, reducer: Reducer, *, replicas: int) -> dict[str, torch.Tensor]:

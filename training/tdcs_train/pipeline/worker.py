@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
 from tdcs_train.model.errors import PlanError
-from tdcs_train.pipeline import credits
+from tdcs_train.pipeline import clipping, credits
+from tdcs_train.pipeline.links import Link, Reducer
 from tdcs_train.pipeline.order import Act, Place, check_counts, share, warm_up
 from tdcs_train.pipeline.stage import StageCompute
 from tdcs_train.pipeline.values import Packet, tensors_of
@@ -17,29 +18,6 @@ T = TypeVar("T")
 Mode = Literal["stash", "flush"]
 Batches = Iterator[tuple[Any, Any]]
 """(inputs, labels) of the mini-batches of this worker, each a tensor or a tuple of tensors."""
-
-
-class Link(Protocol):
-    """What joins a worker to the workers of the stages before and behind."""
-
-    def arriving(self, batch: int) -> Packet:
-        """The values of a mini-batch, from the stage before; waits for them."""
-
-    def pass_on(self, packet: Packet) -> None:
-        """Gives values to the stage behind; waits for a free register of the sender at most."""
-
-    def returning(self, batch: int) -> Packet:
-        """The gradients of a mini-batch, from the stage behind; waits for them."""
-
-    def pass_back(self, packet: Packet) -> None:
-        """Gives gradients to the stage before."""
-
-
-class Reducer(Protocol):
-    """What joins the replicas of a stage."""
-
-    def sum(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replaces each tensor by its sum over the replicas; all replicas call it in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +32,20 @@ class Settings:
     mode: Mode = "stash"
     vertical_sync: bool = False
     micro_batches: int = 8
+    clip_norm: float | None = None
+    """Largest norm of the gradients of all stages together, as `torch.nn.utils.clip_grad_norm_` has it (mode flush)."""
+
+    def __post_init__(self) -> None:
+        if self.clip_norm is None:
+            return
+        if self.mode == "stash":
+            raise PlanError(
+                f"clip_norm is {self.clip_norm:g} in mode stash, in which each stage updates its weights at another "
+                "time: the gradients of the whole model are never there together. Use mode flush, or clip those of "
+                "each stage in its optimizer"
+            )
+        if not self.clip_norm > 0:
+            raise PlanError(f"clip_norm is {self.clip_norm:g}; give a norm of more than 0, or None")
 
 
 @dataclass
@@ -176,6 +168,10 @@ class Worker:
         own = share(self.place, first=self.done * micro, count=micro)
         credits.run(own, warm_up=self.warm_up, forward=forward, backward=backward)
         self._summed(total, divisor=1)
+        if self.settings.clip_norm is not None:
+            begin = time.monotonic()
+            clipping.clip(total, self.settings.clip_norm, place=self.place, link=self.link)
+            self.spent.sync += time.monotonic() - begin
         self._step(total, needed_from=self.compute.weights.newest + 1)
         self.done += 1
 
