@@ -75,3 +75,12 @@ matchExpressions:
 {{- end }}
 {{- $found | toJson }}
 {{- end }}
+
+{{/* Pods in namespaces of Datasets that serve a claim which is a source, as a rule of egress. */}}
+{{- define "tdcs.claimServers" -}}
+- to:
+    - namespaceSelector: {}
+      podSelector:
+        matchLabels: {app.kubernetes.io/managed-by: tdcs, tdcs.io/component: claim-server}
+  ports: {{- include "tdcs.policyPorts" (list 8443) | trim | nindent 4 }}
+{{- end }}

@@ -27,6 +27,14 @@
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, create, patch, delete]
+# The pods that serve claims that are sources (pvc://).
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, create, patch, delete]
+# What opens such a pod's service: it is made, and never read or changed.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
 {{- end }}
 
 {{/* Where there are TrainingJobs. */}}

@@ -163,6 +163,16 @@ RELOADING = "Reloading"
 SCHEDULE_NEVER_FIRES = "ScheduleNeverFires"
 """A cron line has no time to come."""
 
+SOURCE_CLAIM_NOT_FOUND = "SourceClaimNotFound"
+"""The PersistentVolumeClaim that is the source of a Dataset does not exist."""
+
+SOURCE_CLAIM_NOT_SERVED = "SourceClaimNotServed"
+"""The pod that gives the files of a claim to the cache does not run: no node takes it, or it is refused, say."""
+
+SOURCE_CLAIM_NOT_USABLE = "SourceClaimNotUsable"
+"""The claim that is the source of a Dataset has no files that could be read: it is being deleted, or lost its volume,
+say."""
+
 SOURCE_SHRUNK = "SourceShrunk"
 """A source has far less than the version that is served, and is not believed yet."""
 
@@ -262,6 +272,9 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         "SecretForbidden",
         "SecretIncomplete",
         "SecretNotFound",
+        SOURCE_CLAIM_NOT_FOUND,
+        SOURCE_CLAIM_NOT_SERVED,
+        SOURCE_CLAIM_NOT_USABLE,
         "SourceEmpty",
         "SourceNotAllowed",
         "SourceRefused",

@@ -121,9 +121,9 @@ class DatasetSpec(Model):
                     "a file source has neither secretRef nor options: remove them",
                 ),
                 rule(
-                    "!has(self.uri) || !self.uri.matches('^(gs|az|abfss?|https?|hf)://') || "
+                    "!has(self.uri) || !self.uri.matches('^(gs|az|abfss?|https?|hf|pvc)://') || "
                     "(!has(self.options.region) && !has(self.options.pathStyle) && !has(self.options.requesterPays) && "
-                    "(!self.uri.startsWith('http') || !has(self.options.endpoint)))",
+                    "(!self.uri.matches('^(http|pvc)') || !has(self.options.endpoint)))",
                     "region, pathStyle and requesterPays are options of s3 sources, and endpoint one of s3, gs, az and "
                     "hf sources: remove them",
                     field=".options",
@@ -133,6 +133,12 @@ class DatasetSpec(Model):
                     "(!has(self.options.index) && (!has(self.options.files) || size(self.options.files) == 0)))",
                     "index and files are options of http sources, and revision is one of hf sources: remove them",
                     field=".options",
+                ),
+                rule(
+                    "has(self.uri) && self.uri.startsWith('pvc') ? !has(self.secretRef) : "
+                    "!has(self.options.runAsUser) && !has(self.options.runAsGroup)",
+                    "a pvc source has no secretRef, and runAsUser and runAsGroup are options of pvc sources alone: "
+                    "remove them",
                 ),
                 rule(
                     "!has(self.options.index) || !has(self.options.files) || size(self.options.files) == 0",

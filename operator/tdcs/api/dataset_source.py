@@ -20,10 +20,11 @@ from tdcs.api.source_uri import REGION, canonical_source_uri, endpoint_of
 
 _URI_RULES = rules(
     rule(
-        "self.matches('^(s3|gs|az|abfss?|file|https?|hf)://')",
-        "the scheme must be s3, gs, az, abfss, file, http, https or hf: write s3://bucket/prefix (an S3-compatible "
-        "store is named by options.endpoint), gs://bucket/prefix for Google Cloud Storage, "
-        "az://account/container/prefix for Azure, https://host/folder, hf://datasets/owner/name or file:///folder",
+        "self.matches('^(s3|gs|az|abfss?|file|https?|hf|pvc)://')",
+        "the scheme must be s3, gs, az, abfss, file, http, https, hf or pvc: write s3://bucket/prefix (an "
+        "S3-compatible store is named by options.endpoint), gs://bucket/prefix for Google Cloud Storage, "
+        "az://account/container/prefix for Azure, https://host/folder, hf://datasets/owner/name, pvc://claim/folder or "
+        "file:///folder",
     ),
     rule(
         "!self.startsWith('http') || "
@@ -35,6 +36,10 @@ _URI_RULES = rules(
         "[A-Za-z0-9][A-Za-z0-9._-]*(/[^@]*)?$') && !self.matches('^hf://(datasets|models|spaces)/[^/]*/?$')",
         "a repository of the Hugging Face Hub is named as hf://datasets/owner/name[/folder], or hf://owner/name for a "
         "model; its revision stands in options.revision",
+    ),
+    rule(
+        "!self.startsWith('pvc://') || self.matches('^pvc://[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(/.*)?$')",
+        "a PersistentVolumeClaim of the Dataset's own namespace is named as pvc://claim[/folder]",
     ),
     rule(
         "!self.startsWith('s3://') || size(self.split('/')[2]) > 0",
@@ -165,7 +170,8 @@ class SourceOptions(Model):
     such as a private endpoint or an emulator; left out, it is https://storage.googleapis.com. Of az sources the URL of
     another cloud's Blob service (https://account.blob.core.usgovcloudapi.net), or of an emulator, in whose paths the
     account stands; left out, it is https://account.blob.core.windows.net. Of hf sources the Hub or a mirror of it, as
-    HF_ENDPOINT names it; left out, it is https://huggingface.co. An http source has none: its URI names the server."""
+    HF_ENDPOINT names it; left out, it is https://huggingface.co. An http source has none, as its URI names the server,
+    and a pvc source has none."""
     region: (
         Annotated[
             str,
@@ -211,6 +217,11 @@ class SourceOptions(Model):
         | None
     ) = None
     """Of hf sources: a branch, a tag or a commit. Left out, it is main. With a commit the Dataset never changes."""
+    run_as_user: Annotated[int, Field(ge=1, le=2147483647)] | None = None
+    """Of pvc sources: the number of the user as whom the claim's files are read, who must be able to read them all.
+    Left out, it is 65532, a user without any rights of its own."""
+    run_as_group: Annotated[int, Field(ge=1, le=2147483647)] | None = None
+    """Of pvc sources: the number of that user's group; left out, it is the same number."""
 
 
 class SecretRef(Model):
@@ -251,8 +262,9 @@ class SourceSpec(Model):
     ] = Field(default_factory=str)
     """Bucket and prefix, as s3://bucket/prefix, or gs://bucket/prefix of Google Cloud Storage, or
     az://account/container/prefix of Azure; a folder of a web server, as https://host/folder; a repository of the
-    Hugging Face Hub, as hf://datasets/owner/name; or a folder that every cache node sees at the same place (NFS, say),
-    as file:///folder. gs, az, http, https and hf need a CacheCluster with engine Native. The CacheCluster's sources and
+    Hugging Face Hub, as hf://datasets/owner/name; a PersistentVolumeClaim of the Dataset's namespace, or a folder in
+    it, as pvc://claim/folder; or a folder that every cache node sees at the same place (NFS, say), as file:///folder.
+    gs, az, http, https, hf and pvc need a CacheCluster with engine Native. The CacheCluster's sources and
     sourceFolders say which of them the namespace may use. It cannot be changed later."""
     dataset_ref: DatasetRef | None = None
     """Instead of uri: the Dataset of another namespace whose source this one reads, with its keys, where its
@@ -276,7 +288,8 @@ class SourceSpec(Model):
     lost+found/, @eaDir/, ...), and buckets whole; an empty list leaves out nothing. They cannot be changed later."""
     secret_ref: SecretRef | None = None
     """The Secret with the keys of the store. Left out, a source is read without keys, as public buckets can be, and
-    never with those of a node. A file source has none. To other hosts than the source's own it is never sent."""
+    never with those of a node. File and pvc sources have none. To other hosts than the source's own it is never
+    sent."""
     bandwidth: Bandwidth = None
     """The most bytes a second that all loads of the namespace together read from the store (the endpoint, or the file
     system), such as 1G; of several of its Datasets of a store the least counts, and for data that other namespaces

@@ -111,6 +111,12 @@ FINALIZER: Final = "tdcs.io/finalizer"
 COMPONENT_MASTER: Final = "master"
 COMPONENT_WORKER: Final = "worker"
 COMPONENT_FUSE: Final = "fuse"
+COMPONENT_CLAIM_SERVER: Final = "claim-server"
+"""Of pods in namespaces of Datasets, which serve a PersistentVolumeClaim that is a source."""
+LABEL_SERVED_CLAIM: Final = "tdcs.io/served-claim"
+"""On the Job of such a pod: a digest of the folder that it serves, and of which claim."""
+LABEL_SERVED_BY: Final = "tdcs.io/served-by"
+"""On the same: the operator's process that made it, and knows its token."""
 COMPONENT_AGENT: Final = "agent"
 """Of a container in a worker's pod; it is no pod of its own."""
 
@@ -178,6 +184,7 @@ AGENT_BLOCK_PORT: Final = 29991
 
 # The operator's HTTP service of manifests, for agents and node plugins.
 MANIFEST_PORT: Final = 8082
+CLAIM_PORT: Final = 8443
 
 # volumeAttributes of a Dataset's PersistentVolume, for the node plugin.
 VOLUME_CLUSTER: Final = "cluster"

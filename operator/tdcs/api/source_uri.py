@@ -83,6 +83,9 @@ AZURE_SCHEMES: Final = frozenset({"az", "abfs", "abfss"})
 CLOUD_SCHEMES: Final = AZURE_SCHEMES | {"gs"}
 """Object stores with an API of their own, beside S3."""
 
+CLAIM_SCHEME: Final = "pvc"
+"""A PersistentVolumeClaim of the Dataset's namespace."""
+
 _AZURE_DOMAIN: Final = "core.windows.net"
 _AZURE_ACCOUNT: Final = re.compile(r"[a-z0-9]{3,24}")
 _AZURE_CONTAINER: Final = re.compile(r"\$root|\$web|(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
@@ -91,9 +94,11 @@ _AZURE_FORMS: Final = (
 )
 
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_CLAIM: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_LONGEST_CLAIM: Final = 253
 _FORMS: Final = (
     "s3://BUCKET[/PREFIX], gs://BUCKET[/PREFIX], az://ACCOUNT/CONTAINER[/PREFIX], http[s]://HOST[/FOLDER], "
-    "hf://datasets/OWNER/NAME or file:///FOLDER"
+    "hf://datasets/OWNER/NAME, pvc://CLAIM[/FOLDER] or file:///FOLDER"
 )
 
 
@@ -102,9 +107,9 @@ class SourceUri:
     """A source's URI in its parts. Only `parse_source_uri` makes one.
 
     Attributes:
-        scheme: `s3`, `gs`, `az`, `file`, `http`, `https` or `hf`.
+        scheme: `s3`, `gs`, `az`, `file`, `http`, `https`, `hf` or `pvc`.
         bucket: its name, of Azure `ACCOUNT/CONTAINER`; the host and port of a web server; the kind of a repository
-            (`datasets`); empty for a folder.
+            (`datasets`); the name of a PersistentVolumeClaim; empty for a folder.
         path: the prefix in the bucket, the folder without the slash in front, or a repository (`OWNER/NAME`) and what
             follows it; without a slash at its end.
     """
@@ -141,13 +146,18 @@ def is_web(uri: str) -> bool:
     return uri.partition("://")[0].lower() in WEB_SCHEMES
 
 
+def is_claim(uri: str) -> bool:
+    """Whether a URI names a PersistentVolumeClaim; no judgement on the rest of it."""
+    return uri.partition("://")[0].lower() == CLAIM_SCHEME
+
+
 def is_native_only(uri: str) -> bool:
     """Whether agents alone can read a source, and Alluxio cannot mount it; no judgement on the rest of the URI."""
-    return uri.partition("://")[0].lower() in WEB_SCHEMES | CLOUD_SCHEMES
+    return uri.partition("://")[0].lower() in WEB_SCHEMES | CLOUD_SCHEMES | {CLAIM_SCHEME}
 
 
 def endpoint_of(uri: str, *, named: str | None) -> str | None:
-    """The URL of the store that a source lies in; None for a folder, and for Amazon S3.
+    """The URL of the store that a source lies in; None for a folder or a claim, and for Amazon S3.
 
     Args:
         uri: of the source.
@@ -155,7 +165,7 @@ def endpoint_of(uri: str, *, named: str | None) -> str | None:
     """
     scheme, _, rest = uri.partition("://")
     match scheme.lower():
-        case "file":
+        case "file" | "pvc":
             return None
         case "http" | "https":
             return f"{scheme.lower()}://{rest.partition('/')[0]}"
@@ -184,8 +194,8 @@ def parse_source_uri(uri: str) -> SourceUri:
     scheme = found["scheme"].lower() if found else ""
     if (
         found is None
-        or scheme not in {"s3", "file", *CLOUD_SCHEMES, *WEB_SCHEMES}
-        or (scheme in {"s3", *CLOUD_SCHEMES} and not found["bucket"])
+        or scheme not in {"s3", "file", CLAIM_SCHEME, *CLOUD_SCHEMES, *WEB_SCHEMES}
+        or (scheme in {"s3", CLAIM_SCHEME, *CLOUD_SCHEMES} and not found["bucket"])
     ):
         raise ValueError(f"it is none of {_FORMS}")
     if _has_control(uri):
@@ -212,6 +222,12 @@ def parse_source_uri(uri: str) -> SourceUri:
             return _repository(bucket, pieces)
         case "az" | "abfs" | "abfss":
             return _container(scheme, bucket, pieces)
+        case "pvc":
+            if not _CLAIM.fullmatch(bucket) or len(bucket) > _LONGEST_CLAIM:
+                raise ValueError(
+                    f"{bucket!r} is no name of a PersistentVolumeClaim: write pvc://CLAIM[/FOLDER], without a namespace"
+                )
+            return SourceUri(scheme, bucket, path)
     if not _BUCKET.fullmatch(bucket):
         raise ValueError(
             f"{bucket!r} is no bucket's name: 3 to 63 lower-case letters, digits, dots and dashes"

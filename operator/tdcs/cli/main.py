@@ -13,6 +13,7 @@ COMMANDS = {
         "tdcs_scheduler.await_extender",
         "Wait until the extender knows the datasets, for a bounded time.",
     ),
+    "claim-server": ("tdcs.node.claim.claim_command", "Serve the files of a claim that is a source."),
     "crds": ("tdcs.cli.crds_command", "Write the CustomResourceDefinitions."),
     "csi": ("tdcs.node.csi.csi_command", "Run the CSI node plugin."),
     "doctor": (
@@ -56,7 +57,16 @@ ENTRY_POINTS = "tdcs.commands"
 
 OF_PODS = frozenset(
     {
-        *("agent", "await-extender", "csi", "delete-caches", "extender", "network-probe", "operator"),
+        *(
+            "agent",
+            "await-extender",
+            "claim-server",
+            "csi",
+            "delete-caches",
+            "extender",
+            "network-probe",
+            "operator",
+        ),
         *("reader", "smoke-test"),
     }
 )

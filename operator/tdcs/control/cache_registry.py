@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.may_read import can_export
+from tdcs.decide.problem import Problem
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
 from tdcs.listing.other_node import CountElsewhere, nowhere
@@ -16,7 +17,7 @@ from tdcs.listing.result import Listed, listed
 from tdcs.listing.source_keys import CheckKeys, unchecked
 from tdcs.listing.transfer import MANIFEST_PATH, ManifestFetcher, ManifestUnavailableError
 from tdcs.model.agent_state import Agents
-from tdcs.model.cache_engine import Engine, WorkerInfo
+from tdcs.model.cache_engine import Engine, Source, WorkerInfo
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.listing_limit import CheckSize, ManifestBound, uncounted
 
@@ -63,6 +64,47 @@ class Published:
     most: int
 
 
+class ClaimSources(Protocol):
+    """Has PersistentVolumeClaims served that are sources."""
+
+    def reached(
+        self, source: Source, *, by: Hashable, needed: bool, on_change: Callable[[], None]
+    ) -> Source | None:
+        """The source of a claim as it is reached now; None while it is not, or not needed.
+
+        Args:
+            by: who asks: it is needed from now on, until the same says that it is not.
+            on_change: called when the answer is another one.
+        """
+        ...
+
+    def trouble(self, source: Source) -> Problem | None:
+        """Why one that is needed cannot be reached; None while it can, or has just been asked for."""
+        ...
+
+    def release(self, by: Hashable) -> None:
+        """Nothing is needed any more by this user."""
+        ...
+
+
+class _NoClaims:
+    """`ClaimSources` of a cache that reads none."""
+
+    def reached(
+        self, source: Source, *, by: Hashable, needed: bool, on_change: Callable[[], None]
+    ) -> Source | None:
+        return None
+
+    def trouble(self, source: Source) -> Problem | None:
+        return None
+
+    def release(self, by: Hashable) -> None:
+        return None
+
+
+NO_CLAIMS: ClaimSources = _NoClaims()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
     """What of one cache cluster the operator talks to.
@@ -71,6 +113,7 @@ class Cache:
         check_size: counts sources before they are mounted.
         check_keys: asks sources whether they take keys.
         count_elsewhere: counts a source that has lost much from another node.
+        claims: has claims served that are sources.
         connect: called with the cache's workers when they have changed, so that `agents` finds those beside them.
         beside: goes on for as long as the cache is used; None: nothing does.
     """
@@ -81,6 +124,7 @@ class Cache:
     check_size: CheckSize = uncounted
     check_keys: CheckKeys = unchecked
     count_elsewhere: CountElsewhere = nowhere
+    claims: ClaimSources = NO_CLAIMS
     connect: Callable[[Sequence[WorkerInfo]], None] = lambda workers: None
     beside: asyncio.Task[None] | None = None
 

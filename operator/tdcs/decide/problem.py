@@ -7,6 +7,7 @@ from typing import Final
 from tdcs.api import names
 from tdcs.api.conditions import CACHE_UNAVAILABLE
 from tdcs.model.cache_engine import (
+    ClaimError,
     EngineError,
     EngineUnavailableError,
     KeysRefusedError,
@@ -85,6 +86,8 @@ def of_engine(error: EngineError, *, mounted: bool) -> Problem:
 def _of_engine(error: EngineError, *, mounted: bool) -> Problem:
     if isinstance(error, EngineUnavailableError):
         return Problem(reason=CACHE_UNAVAILABLE, message=str(error), retry_after=RETRY_SOON)
+    if isinstance(error, ClaimError):
+        return Problem(reason=error.problem, message=error.reason, retry_after=RETRY_SOON)
     if isinstance(error, SourceError):
         refused = isinstance(error, KeysRefusedError)
         return Problem(

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api.sharing import ANY_ENDPOINT, SourceRule
-from tdcs.api.source_uri import AMAZON, Endpoint, SourceUri, canonical_endpoint, parse_source_uri
+from tdcs.api.source_uri import (
+    AMAZON,
+    CLAIM_SCHEME,
+    Endpoint,
+    SourceUri,
+    canonical_endpoint,
+    parse_source_uri,
+)
 from tdcs.decide.forbidden_addresses import forbidden_kind, internal_kind, internal_name, plain_address
 from tdcs.decide.problem import Refusal
 
@@ -60,6 +67,8 @@ def judge_source(
         plain = parse_source_uri(uri)
     except ValueError as error:
         return _refused("SourceNotAllowed", f"spec.source.uri {uri!r}: {error}")
+    if plain.scheme == CLAIM_SCHEME:
+        return SourceVerdict()  # of the Dataset's own namespace, whose pods may read it as well
     if plain.scheme == "file":
         return _judge_folder(plain.folder, mine, shared_folders, namespace=namespace, cluster=cluster)
     try:

@@ -32,6 +32,16 @@ def trusting(ca_bundle: str) -> ssl.SSLContext:
     return context
 
 
+def pinned(certificate: str) -> ssl.SSLContext:
+    """A context that takes this certificate in PEM and no other one, whatever the host is called. Raises
+    ssl.SSLError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
 def explain_certificate(text: str) -> str:
     """What is wrong with a certificate.
 

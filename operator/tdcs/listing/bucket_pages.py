@@ -19,26 +19,26 @@ from tdcs.api.source_uri import DEFAULT_REGION, SourceUri, uses_path_style
 from tdcs.engine import azure_requests, google_requests
 from tdcs.engine.google_requests import StoreRequest
 from tdcs.engine.signed_request import object_url
-from tdcs.engine.tls_failures import trusting
+from tdcs.engine.tls_failures import pinned, trusting
 from tdcs.listing.result import access_of
 from tdcs.model.cache_engine import Source
 
 
 @asynccontextmanager
 async def open_session(
-    limits: aiohttp.ClientTimeout, *, connections: int = 1, ca_bundle: str = ""
+    limits: aiohttp.ClientTimeout, *, connections: int = 1, ca_bundle: str = "", certificate: str = ""
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A session with one store, with at most so many connections; what takes longer than its limits fails.
 
     Args:
         ca_bundle: authorities in PEM that are trusted beside the public ones.
+        certificate: the only one that is taken, whatever the host is called; empty: any of a trusted authority.
     """
+    tls = pinned(certificate) if certificate else trusting(ca_bundle) if ca_bundle else True
     resolver = _Resolver()
     try:
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                resolver=resolver, limit=connections, ssl=trusting(ca_bundle) if ca_bundle else True
-            ),
+            connector=aiohttp.TCPConnector(resolver=resolver, limit=connections, ssl=tls),
             timeout=limits,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,

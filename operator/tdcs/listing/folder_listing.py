@@ -195,17 +195,9 @@ class FolderListing:
         return builder, end
 
     async def _pages(self, session: aiohttp.ClientSession, node: str) -> AsyncGenerator[FolderPage]:
-        async with self._ask(session, node, "/v1/list") as response:
-            while True:
-                head = await response.content.read(PAGE_LENGTH_BYTES)
-                if not head:
-                    return
-                if len(head) < PAGE_LENGTH_BYTES:
-                    head += await response.content.readexactly(PAGE_LENGTH_BYTES - len(head))
-                length = int.from_bytes(head, "little")
-                if length > _LARGEST_PAGE:
-                    raise NodeError(f"node {node} gives a page of {length} bytes")
-                yield msgspec.msgpack.decode(await response.content.readexactly(length), type=FolderPage)
+        async with self._ask(session, node, "/v1/list") as response, aclosing(pages_of(response)) as pages:
+            async for page in pages:
+                yield page
 
     async def _count(self, session: aiohttp.ClientSession, node: str) -> FolderCount:
         async with self._ask(session, node, "/v1/count") as response:
@@ -243,6 +235,22 @@ class FolderListing:
         session = http_answers.open_session(aiohttp.TCPConnector(limit=0, ssl=tls))
         async with session:
             yield session
+
+
+async def pages_of(response: aiohttp.ClientResponse) -> AsyncGenerator[FolderPage]:
+    """The pages of an answer to `/v1/list`.
+
+    Raises:
+        aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, ValueError, msgspec.MsgspecError: It does not
+            come whole.
+    """
+    while head := await response.content.read(PAGE_LENGTH_BYTES):
+        if len(head) < PAGE_LENGTH_BYTES:
+            head += await response.content.readexactly(PAGE_LENGTH_BYTES - len(head))
+        length = int.from_bytes(head, "little")
+        if length > _LARGEST_PAGE:
+            raise ValueError(f"a page of {length} bytes")
+        yield msgspec.msgpack.decode(await response.content.readexactly(length), type=FolderPage)
 
 
 def _result(listed: tuple[ManifestBuilder, FolderCount]) -> tuple[ManifestBuilder, SourcesSize]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -13,9 +14,9 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Failed, Listed, Request, access_of
 from tdcs.model.cache_engine import EngineError, EngineUnavailableError, Source
 from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
-from tdcs.model.file_selection import ALL_FILES, selection_of
+from tdcs.model.file_selection import ALL_FILES, FileSelection, selection_of
 from tdcs.model.listing_limit import ListingLimit
-from tdcs.trust.identity import Identify, NoIdentityError
+from tdcs.trust.identity import Identify, Identity, NoIdentityError
 
 _LONGEST_SECONDS: Final = 4 * 3600.0
 _ERROR_BYTES: Final = 2000
@@ -62,6 +63,7 @@ class ProcessLister:
         blocks: who gives the ids of blocks of what is listed at its store: the master, or nobody, so that they are
             TDCS's own.
         cut: how files are cut into blocks where nobody gives ids.
+        reached: gives a source as it is reached, for the time of a listing; raises SourceError where it is not.
     """
 
     def __init__(
@@ -80,7 +82,9 @@ class ProcessLister:
         expected: Callable[[], int] = int,
         blocks: Literal["Master", "Own"] = "Master",
         cut: Cut = WHOLE_BLOCKS,
+        reached: Callable[[Source], AbstractAsyncContextManager[Source]] = contextlib.nullcontext,
     ) -> None:
+        self._reached: Final = reached
         self._cut: Final = cut
         self._nodes: Final = nodes
         self._expected: Final = expected
@@ -122,6 +126,26 @@ class ProcessLister:
         if refresh and not resume:
             with contextlib.suppress(OSError):
                 self._folder.remove_progress(path)
+        if source is not None:
+            async with self._reached(source) as there:
+                return await self._ask(
+                    path, there, selection, nodes=nodes, identity=identity, refresh=refresh, limit=limit
+                )
+        return await self._ask(
+            path, None, selection, nodes=nodes, identity=identity, refresh=refresh, limit=limit
+        )
+
+    async def _ask(
+        self,
+        path: str,
+        source: Source | None,
+        selection: FileSelection,
+        *,
+        nodes: dict[str, str],
+        identity: Identity | None,
+        refresh: bool,
+        limit: ListingLimit | None,
+    ) -> Listed:
         request = Request(
             master=self._master,
             path=path,

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tdcs.api.source_uri import CLOUD_SCHEMES, parse_source_uri
+from tdcs.api.source_uri import CLAIM_SCHEME, CLOUD_SCHEMES, parse_source_uri
 from tdcs.decide.source_loss import has_lost
 from tdcs.listing.bucket_listing import BucketListing
+from tdcs.listing.claim_listing import ClaimListing
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
 from tdcs.listing.listing_progress import progress_of
@@ -133,6 +134,9 @@ async def _named(
         )
 
     scheme = parse_source_uri(source.uri).scheme
+    if scheme == CLAIM_SCHEME:
+        claim = ClaimListing(source=source, path=path, limit=limit, builder=builder)
+        return await claim.run(), claim.size
     if scheme == "file":
         folders = FolderListing(source=source, path=path, limit=limit, builder=builder, agents=agents)
         return await folders.run()

@@ -3,7 +3,7 @@
 import random
 from typing import Final, Protocol
 
-from tdcs.api.source_uri import parse_source_uri
+from tdcs.api.source_uri import CLAIM_SCHEME, parse_source_uri
 from tdcs.decide.source_loss import SecondCount
 from tdcs.listing.result import access_of
 from tdcs.model.agent_state import AgentError, Agents, SourceToCount
@@ -46,8 +46,8 @@ class OtherNodes:
         self._agents: Final = agents
 
     async def __call__(self, source: Source, *, path: str, before: SourcesSize) -> SecondCount | None:
-        if parse_source_uri(source.uri).scheme == "file":
-            return None
+        if parse_source_uri(source.uri).scheme in ("file", CLAIM_SCHEME):
+            return None  # a claim is seen through one pod alone
         asked = SourceToCount(mount=path, source=access_of(source), files=before.files, seconds=_SECONDS)
         nodes = sorted(self._agents.states())
         random.shuffle(nodes)

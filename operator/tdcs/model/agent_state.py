@@ -298,12 +298,16 @@ class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):
         files: so many files and folders may be there, which count as often as `block_count` and `folder_count` say.
         bytes: of all of them together; None: any.
         seconds: so long the count may take.
+        exclude: patterns of gitignore, each with a slash at its end: folders that are not looked into.
+        required: whether it is a failure that the folder is not there.
     """
 
     folder: str
     files: int
     seconds: float
     bytes: int | None = None
+    exclude: tuple[str, ...] = ()
+    required: bool = False
 
 
 class FolderCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -196,6 +196,16 @@ class SourceError(EngineError):
     """The source refused: no such bucket or prefix, wrong credentials, no route, an unknown option."""
 
 
+class ClaimError(SourceError):
+    """A PersistentVolumeClaim that is the source cannot be read now.
+
+    Attributes:
+        problem: the reason of the condition.
+    """
+
+    problem = ""
+
+
 class KeysRefusedError(SourceError):
     """The source refused the credentials, or what they may read."""
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tdcs.api.source_uri import FILER_FOLDERS, is_folder
+from tdcs.api.source_uri import FILER_FOLDERS, is_claim, is_folder
 
 INCLUDE: Final = "include"
 EXCLUDE: Final = "exclude"
@@ -38,7 +38,7 @@ def selection_of(uri: str, options: Mapping[str, str]) -> FileSelection:
     file systems and filers keep in it for themselves."""
     excluded = options.get(EXCLUDE)
     if excluded is None:
-        exclude = FILER_FOLDERS if is_folder(uri) else ()
+        exclude = FILER_FOLDERS if is_folder(uri) or is_claim(uri) else ()
     else:
         exclude = tuple(line for line in excluded.split("\n") if line)
     return FileSelection(

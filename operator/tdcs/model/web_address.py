@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
-from tdcs.api.source_uri import HUB, HUB_KINDS, parse_source_uri
+from tdcs.api.source_uri import CLAIM_SCHEME, HUB, HUB_KINDS, parse_source_uri
+from tdcs.model.claim_source import FILES_PATH
 
 INDEX: Final = "index"
 FILES: Final = "files"
@@ -44,7 +45,7 @@ def web_address(uri: str, options: Mapping[str, str]) -> WebAddress:
     """The address of a source.
 
     Args:
-        uri: canonical, of one of `tdcs.api.source_uri.WEB_SCHEMES`.
+        uri: canonical, of one of `tdcs.api.source_uri.WEB_SCHEMES`, or of a claim, which a pod serves.
         options: with the endpoint as it is reached.
 
     Raises:
@@ -63,6 +64,9 @@ def web_address(uri: str, options: Mapping[str, str]) -> WebAddress:
             folder=f"/{kind}{owner}/{name}/resolve/{revision}/" + (f"{path}/" if path else ""),
             index=f"/api/{source.bucket}/{owner}/{name}/",
         )
+    if source.scheme == CLAIM_SCHEME:
+        origin = options["endpoint"].rstrip("/")
+        return WebAddress(origin=origin, host="", folder=FILES_PATH, index="")
     folder = f"/{_encoded(source.path)}/" if source.path else "/"
     return WebAddress(
         origin=options.get("endpoint", f"{source.scheme}://{source.bucket}").rstrip("/"),

@@ -80,6 +80,21 @@ def make_certificate(*, subject: Subject, authority: KeyPair, until: datetime.da
     return _pair(made, key)
 
 
+def make_own_certificate(*, name: str, host: str, until: datetime.datetime) -> KeyPair:
+    """A server's certificate that no authority has signed, for clients that take this one alone."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(name)
+    made = (
+        _builder(subject=subject, issuer=subject, key=key, until=until)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _pair(made, key)
+
+
 def end_of(certificate: bytes) -> datetime.datetime:
     """When a certificate ends. Raises ValueError when it cannot be read."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc

@@ -246,6 +246,7 @@ class PassSteps:
                 ca_bundle=found.ca_bundle,
                 redirects=found.redirects,
                 within=found.within,
+                namespace=found.keys_of,
             )
 
     async def _judge_volume(self, found: DatasetPass) -> End | None:
@@ -318,7 +319,9 @@ class PassSteps:
             found.key,
             uid=found.obj["metadata"]["uid"],
             path=found.claimed,
-            spec=mount_identity.source_of(spec=found.dataset.spec, credentials=None, within=found.within),
+            spec=mount_identity.source_of(
+                spec=found.dataset.spec, credentials=None, within=found.within, namespace=found.keys_of
+            ),
             source=found.origin,
             mounted=MountedSource(
                 source=mount.mounting.source if mount is not None else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,8 @@ from tdcs.alluxio import AlluxioEngine
 from tdcs.alluxio.export_sweep import ExportSweep
 from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
-from tdcs.control.cache_registry import PATIENCE, Cache, CachePool, ClusterObjects
+from tdcs.control.cache_registry import NO_CLAIMS, PATIENCE, Cache, CachePool, ClusterObjects
+from tdcs.control.dataset.access.claim_servers import ClaimServers
 from tdcs.control.operator.native_engine import MountTable, NativeEngine
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.holder_service import NO_TOPOLOGY, Known, KnownAgents, Topology, holder_routes
@@ -49,6 +51,7 @@ def cluster_caches(
     identify: Identify | None = None,
     list_buckets: bool = False,
     exports: bool = False,
+    claims: ClaimServers | None = None,
 ) -> CachePool:
     """Caches that talk to the agents of the cache clusters in this namespace, and to the masters that there are.
 
@@ -60,6 +63,7 @@ def cluster_caches(
         identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
         list_buckets: whether buckets are listed at their stores, and masters asked for the ids of blocks alone.
         exports: whether Alluxio is an export of what agents hold, where it can be (`can_export`).
+        claims: has claims served that are sources; None: there are none. Closed by the caller.
     """
     check_size, check_keys = SourceSize(), SourceKeys()
     tls = Contexts(identify) if identify is not None else None
@@ -104,6 +108,7 @@ def cluster_caches(
             check_keys=check_keys,
             connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
             identify=identify,
+            claims=claims,
         )
 
     def make_export(cluster: str, objects: ClusterObjects) -> Cache:
@@ -142,6 +147,7 @@ def native_cache(
     check_keys: CheckKeys,
     connect: Callable[[Sequence[WorkerInfo]], None],
     identify: Identify | None = None,
+    claims: ClaimServers | None = None,
 ) -> Cache:
     """A cache of agents alone; see `cluster_caches` and `Cache`."""
     table = MountTable(
@@ -155,7 +161,8 @@ def native_cache(
     return Cache(
         engine=engine,
         agents=agents,
-        check_size=FolderSize(agents, others=uncounted),  # a listing counts a bucket itself
+        # A listing counts a bucket itself.
+        check_size=FolderSize(agents, others=uncounted if claims is None else claims.await_pod),
         check_keys=check_keys,
         count_elsewhere=OtherNodes(agents),
         lister=ProcessLister(
@@ -168,7 +175,9 @@ def native_cache(
             expected=lambda: len(agent_hosts(objects, cluster=cluster, namespace=namespace)),
             blocks="Own",
             cut=EXTENTS,
+            reached=contextlib.nullcontext if claims is None else claims.in_use,
         ),
+        claims=claims if claims is not None else NO_CLAIMS,
         connect=connect,
     )
 

@@ -13,7 +13,7 @@ from typing import Final, Self
 import msgspec
 
 from tdcs.api import names
-from tdcs.api.source_uri import is_folder
+from tdcs.api.source_uri import is_claim, is_folder
 from tdcs.kube.api import KubeApi
 from tdcs.kube.apply import owner_reference
 from tdcs.kube.errors import KubeError
@@ -241,8 +241,9 @@ class NativeEngine:
                     path=path,
                 )
             check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
-        if not is_folder(uri) and (known is None or self._sources.get(path) != source):
-            await probe(source, path=path)  # folders are counted by agents before
+        is_looked_at = is_folder(uri) or is_claim(uri)  # by agents, or a pod, before
+        if not is_looked_at and (known is None or self._sources.get(path) != source):
+            await probe(source, path=path)
         if known is None:
             await self._table.put(path, Mounted(uri=uri, store=store))
         self._sources[path] = source

@@ -17,6 +17,7 @@ import kopf
 
 from tdcs.api import names
 from tdcs.control.context import Settings
+from tdcs.control.dataset.access.claim_servers import ClaimServers
 from tdcs.control.dataset.read_failures import ReadFailures
 from tdcs.control.operator import kopf_adapter
 from tdcs.control.operator.cache_factory import cluster_caches, serve_manifests
@@ -166,6 +167,7 @@ def command(settings: OperatorSettings) -> None:
             )
         tls = certificates.contexts if certificates is not None else None
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
+        claims = ClaimServers(api=api, image=settings.agent_image)
         async with http_answers.open_session(connector) as session:
             address = at(settings.manifest_address, settings.manifest_port)
             caches = cluster_caches(
@@ -179,6 +181,7 @@ def command(settings: OperatorSettings) -> None:
                 identify=certificates.identify if certificates is not None else None,
                 list_buckets=settings.list_buckets,
                 exports=settings.alluxio_export,
+                claims=claims,
             )
             operator = Operator(
                 api=api,
@@ -208,6 +211,9 @@ def command(settings: OperatorSettings) -> None:
             ):
                 shown = tls.server if tls is not None else None
                 with serve_metrics(operator.metrics.registry, port=settings.metrics_port or None, tls=shown):
-                    await kopf_adapter.run(operator=operator, access=access)
+                    try:
+                        await kopf_adapter.run(operator=operator, access=access)
+                    finally:
+                        await claims.close()
 
     asyncio.run(run())

@@ -5,8 +5,9 @@ import json
 
 from tdcs.api import names
 from tdcs.api.dataset import DatasetSpec
-from tdcs.api.source_uri import is_web
+from tdcs.api.source_uri import is_claim, is_web
 from tdcs.model.cache_engine import Credentials, Source
+from tdcs.model.claim_source import NAMESPACE, RUN_AS_GROUP, RUN_AS_USER
 from tdcs.model.file_selection import EXCLUDE, INCLUDE, WITHIN
 from tdcs.model.source_paths import canonical_uri
 from tdcs.model.web_address import FILES, INDEX, REVISION
@@ -24,10 +25,13 @@ def source_of(
     ca_bundle: str = "",
     redirects: tuple[str, ...] = (),
     within: tuple[str, ...] = (),
+    namespace: str = "",
 ) -> Source:
     """The engine's view of a Dataset's source.
 
     Args:
+        namespace: whose rules and keys count. A claim is one of it: those of two namespaces that have one name are two
+            sources.
         address: the only one at which its store is to be asked.
         ca_bundle: authorities that are trusted for its store.
         within: what of it is granted; empty: all.
@@ -44,6 +48,9 @@ def source_of(
         INDEX: options.index,
         FILES: "\n".join(options.files) or None,
         REVISION: options.revision,
+        RUN_AS_USER: None if options.run_as_user is None else str(options.run_as_user),
+        RUN_AS_GROUP: None if options.run_as_group is None else str(options.run_as_group),
+        NAMESPACE: namespace if is_claim(spec.source.uri) else None,
         EXCLUDE: None if spec.source.exclude is None else "\n".join(spec.source.exclude),
     }
     return Source(

@@ -20,8 +20,12 @@ _SLACK_SECONDS: Final = 60.0
 _MSGPACK: Final = "application/msgpack"
 
 
-def folder_routes() -> list[web.RouteDef]:
-    """`/v1/count` answers with a `FolderCount`, `/v1/list` with pages, one `FolderPage` after the other."""
+def folder_routes(*, only: str | None = None) -> list[web.RouteDef]:
+    """`/v1/count` answers with a `FolderCount`, `/v1/list` with pages, one `FolderPage` after the other.
+
+    Args:
+        only: the folder that is looked into, whichever one is asked for; None: any.
+    """
     # Threads of their own: those that read and check files stay free while a folder hangs.
     threads = ThreadPoolExecutor(_PLACES, thread_name_prefix="folder")
     free = asyncio.Semaphore(_PLACES)
@@ -31,6 +35,8 @@ def folder_routes() -> list[web.RouteDef]:
             limit = msgspec.msgpack.decode(await request.read(), type=FolderLimit)
         except msgspec.MsgspecError as error:
             raise web.HTTPBadRequest(text="the body is no folder with its limits\n") from error
+        if only is not None:
+            limit = msgspec.structs.replace(limit, folder=only)
         if free.locked():  # a folder that hangs keeps its place, and the others have other agents
             raise web.HTTPServiceUnavailable(text=f"{_PLACES} folders are counted here already\n")
         return limit

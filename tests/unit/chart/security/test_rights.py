@@ -24,11 +24,13 @@ def test_no_right_is_a_wildcard_or_reaches_into_pods(rendered: Rendered) -> None
 def test_secrets_are_read_in_single_namespaces_only(helm: Helm) -> None:
     # For its own certificates the operator has a Role in its own namespace: see test_trust.
     rendered = helm.template({"datasetNamespaces": '["team-a", "team-b"]', "trust.enabled": "false"})
-    with_secrets = {
-        role["metadata"]["name"]: {verb for _, resource, verb in rules(role) if resource == "secrets"}
-        for role in rendered.all("ClusterRole") + rendered.all("Role")
-        if any(resource == "secrets" for _, resource, _ in rules(role))
-    }
+    roles = rendered.all("ClusterRole") + rendered.all("Role")
+    verbs: dict[str, set[str]] = {}
+    for role in roles:
+        found = {verb for _, resource, verb in rules(role) if resource == "secrets"}
+        verbs.setdefault(role["metadata"]["name"], set()).update(found)
+    assert verbs.pop("tdcs-operator") == {"create"}, "of pods that serve claims; to create one reads none"
+    with_secrets = {name: found for name, found in verbs.items() if found}
 
     assert with_secrets == {"tdcs-dataset-secrets": {"get"}}
     assert not [b for b in rendered.all("ClusterRoleBinding") if b["roleRef"]["name"] in with_secrets]
@@ -97,8 +99,8 @@ def test_an_operator_of_single_namespaces_has_its_rights_by_roles_there(helm: He
         if role["metadata"]["name"] == "tdcs-operator-work"
     }
     assert bound == set(roles) == {"data", "both", NAMESPACE}
-    make_jobs, make_claims = ("batch", "jobs", "create"), ("", "persistentvolumeclaims", "create")
-    assert {name for name, rights in roles.items() if make_jobs in rights} == {"both", NAMESPACE}
+    watch_jobs, make_claims = ("batch", "jobs", "watch"), ("", "persistentvolumeclaims", "create")
+    assert {name for name, rights in roles.items() if watch_jobs in rights} == {"both", NAMESPACE}
     assert {name for name, rights in roles.items() if make_claims in rights} == {"data", "both", NAMESPACE}
     wide = set(rules(made.one("ClusterRole", "tdcs-operator")))
     assert {resource for _, resource, _ in wide} == {

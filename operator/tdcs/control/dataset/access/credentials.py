@@ -10,7 +10,7 @@ import msgspec
 
 from tdcs.api import names
 from tdcs.api.dataset import DatasetSpec
-from tdcs.api.source_uri import is_folder, parse_source_uri
+from tdcs.api.source_uri import is_claim, is_folder, parse_source_uri
 from tdcs.control.context import Context, Settings
 from tdcs.decide.problem import RETRY_SOON, Refusal
 from tdcs.engine.azure_requests import account_key, is_shared_access
@@ -29,11 +29,11 @@ async def read_credentials(
     *, context: Context, namespace: str, spec: DatasetSpec
 ) -> Credentials | Refusal | None:
     """The keys of the store, from the Secret in the Dataset's own namespace; `NO_KEYS` where none is named, None for a
-    file source.
+    folder and a claim.
 
     A refusal when there is no such Secret, a key is missing, or the operator may not read it.
     """
-    if is_folder(spec.source.uri):
+    if is_folder(spec.source.uri) or is_claim(spec.source.uri):
         return None
     if spec.source.secret_ref is None:
         return NO_KEYS

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tdcs.api.source_uri import is_claim
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.access.key_checks import KeyChecks
 from tdcs.decide.cache import mount_identity
@@ -108,6 +109,8 @@ def judge(*, path: str, spec: Source, source: Source | None, mounted: MountedSou
         same = mounted.uri in {"", spec.uri}
     if not same:
         return Origin.OTHER
+    if is_claim(spec.uri):  # whose URI says nothing of its namespace: the path does
+        return Origin.OWN if path == mount_identity.engine_path(source=spec) else Origin.OTHER
     if source is None:
         return Origin.UNKNOWN
     own = (

@@ -117,6 +117,7 @@ class World:
             return False
 
         async def before() -> None:
+            self._release_claim(mount)
             assigner.drop_mount(mount.path)
             await mount.manifests.close()
 
@@ -124,9 +125,13 @@ class World:
 
     async def drop(self, mount: Mount) -> None:
         self._mounts.pop(mount.place, None)
+        self._release_claim(mount)
         self.manager.drop_mount(cluster=mount.cluster, path=mount.path)
         self.bandwidth.drop_mount(mount.place)
         await mount.close()
+
+    def _release_claim(self, mount: Mount) -> None:
+        self.context.caches.get(cluster=mount.cluster).claims.release(mount.place)
 
     async def close(self) -> None:
         looks = list(self._first_looks.values())
@@ -215,6 +220,10 @@ class World:
         found = placement_input.cache_nodes(view=view, nodes=nodes, cluster=obj, before=before)
         self._cache_nodes[cluster] = (obj, found)
         return found
+
+    def changed(self, mount: Mount) -> None:
+        """Something of a mount has changed beside its passes."""
+        self._changed(mount.cluster, mount.path)
 
     def _changed(self, cluster: str, path: str) -> None:
         """Something of a mount has changed beside its passes."""

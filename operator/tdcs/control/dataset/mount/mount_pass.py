@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import CACHE_STARTING, CACHE_UNAVAILABLE
+from tdcs.api.source_uri import is_claim
+from tdcs.control.cache_registry import ClaimSources
 from tdcs.control.context import Stores
 from tdcs.control.dataset import cache_users
 from tdcs.control.dataset.mount import mount_limits, mount_readers, read_nodes
@@ -40,6 +42,7 @@ from tdcs.decide.place.placement_input import CacheNodes, Hosts, ReadOn
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.wanted_clones import Clone
 from tdcs.decide.problem import Problem, of_engine
+from tdcs.decide.served_claim import needs_source
 from tdcs.engine.holder_table import table_seconds
 from tdcs.listing.result import Listed, access_of
 from tdcs.model.agent_state import AgentState, Assignment, SourceAccess
@@ -215,7 +218,7 @@ class MountPass:
         versions = self.mount.manifests.view()
         before = replace(
             before,
-            trouble=before.trouble or self._own(versions.trouble),
+            trouble=before.trouble or self._own(versions.trouble) or self._claim_trouble(),
             checked=versions.checked,
             held_up_by=self.mount.manifests.held_up_by,
         )
@@ -366,7 +369,7 @@ class MountPass:
             ),
             owned=work.owned,
             # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
-            source=None if self.asked.paused else _access(self.mount.mounting.source),
+            source=None if self.asked.paused else _access(self._reached(work)),
             source_rate=decision.source_rate,
             readers=self._fillers() if not work.owned else frozenset(),
             expected=work.expected,
@@ -375,6 +378,31 @@ class MountPass:
         # A few nodes take a millisecond or two, less than the way to a thread and back.
         few = len(given.agents) <= FEW_NODES
         return assign(given) if few else await asyncio.to_thread(assign, given)
+
+    def _reached(self, work: AgentWork) -> Source | None:
+        """The source as agents reach it now. A claim is served by a pod as long as something of it is to be brought,
+        and for a while after."""
+        mount, source = self.mount, self.mount.mounting.source
+        if source is None or not is_claim(source.uri):
+            return source
+        return self._claims.reached(
+            source,
+            by=mount.place,
+            needed=needs_source(
+                missing=sum(one.missing_bytes for one in work.progress.values()),
+                wants=[one.want for one in work.decision.placements],
+                is_read=bool(self._fillers()),
+            ),
+            on_change=functools.partial(self.world.changed, mount),
+        )
+
+    @property
+    def _claims(self) -> ClaimSources:
+        return self.world.context.caches.get(cluster=self.mount.cluster).claims
+
+    def _claim_trouble(self) -> Problem | None:
+        source = self.mount.mounting.source
+        return None if source is None or not is_claim(source.uri) else self._claims.trouble(source)
 
     def _mounted(self, view: CacheView) -> MountOutcome:
         asked, path = self.asked, self.mount.path

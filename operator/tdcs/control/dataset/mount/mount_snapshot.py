@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tdcs.api.source_uri import is_claim
 from tdcs.control.dataset import cache_users
 from tdcs.control.dataset.mount import mount_readers, read_nodes
 from tdcs.control.dataset.mount.all_mounts import World
@@ -99,7 +100,7 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
     namespaces = world.context.stores.namespaces
     return (
         [read_nodes.nodes_read_on(stores=world.context.stores, users=[user]) for user in users]
-        if mount.report is not None and mount.report.read_on
+        if (mount.report is not None and mount.report.read_on) or _reads_by_pod(mount)
         else None,
         [read_nodes.nodes_of_jobs(stores=world.context.stores, user=user) for user in users],
         [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in uses.items()],
@@ -108,6 +109,12 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
             for user in users
         ],
     )
+
+
+def _reads_by_pod(mount: Mount) -> bool:
+    """Whether its source is a claim, which is served as long as somebody reads it."""
+    source = mount.mounting.source
+    return source is not None and is_claim(source.uri)
 
 
 def rests(world: World, mount: Mount, report: MountReport) -> bool:

@@ -6,14 +6,16 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Final
 
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
+from tdcs.listing.path_patterns import matcher_of
 from tdcs.model.agent_state import FolderCount, FolderLimit, FolderPage
 from tdcs.model.file_blocks import NO_LARGE_FILE, block_count, large_file
 from tdcs.model.file_folders import folder_count
+from tdcs.model.file_selection import FileSelection
 
 _LOOK: Final = 1_000
 """Names in a page, and between two looks at the clock."""
@@ -43,10 +45,10 @@ def list_folder(limit: FolderLimit) -> Iterator[FolderPage]:
     try:
         root = open_plain_folder(os.fsencode(limit.folder))
     except OSError as error:
-        yield FolderPage(end=_unopened(limit.folder, error))
+        yield FolderPage(end=_unopened(limit, error))
         return
     try:
-        with closing(_entries(root)) as entries:
+        with closing(_entries(root, is_looked_into=_looked_into(limit.exclude))) as entries:
             yield from _pages(entries, limit, root=root)
     except _UnreadableError as error:
         yield FolderPage(end=_unreadable(os.path.normpath(f"{limit.folder}/{error}")))
@@ -56,12 +58,21 @@ def list_folder(limit: FolderLimit) -> Iterator[FolderPage]:
         os.close(root)
 
 
-def _unopened(folder: str, error: OSError) -> FolderCount:
-    if error.errno in _EMPTY:
+def _looked_into(exclude: tuple[str, ...]) -> Callable[[bytes], bool]:
+    if not exclude:
+        return lambda _: True
+    is_taken = matcher_of(FileSelection(exclude=exclude))
+    # Patterns of folders say the same of all files of a folder.
+    return lambda path: is_taken(path.removeprefix(b"./") + b"/file")
+
+
+def _unopened(limit: FolderLimit, error: OSError) -> FolderCount:
+    folder = limit.folder
+    if error.errno in _EMPTY and not limit.required:
         return FolderCount()
     if error.errno in _UNREADABLE:
         return _unreadable(folder)
-    refused = error.errno in {errno.ELOOP, errno.ENOTDIR}
+    refused = error.errno in {errno.ELOOP, errno.ENOTDIR, *_EMPTY}
     return FolderCount(failure=f"{folder}: {error.strerror}", refused=refused)
 
 
@@ -142,7 +153,7 @@ class _Folder:
         os.close(self._opened)
 
 
-def _entries(root: int) -> Generator[_Entry]:
+def _entries(root: int, *, is_looked_into: Callable[[bytes], bool]) -> Generator[_Entry]:
     """What lies below an open folder, with its path there. Each folder is looked through before the next one beside it
     is seen: however many there are, only those that lie in each other are kept in memory, and these can be no more than
     a path can name.
@@ -170,6 +181,8 @@ def _entries(root: int) -> Generator[_Entry]:
                 ahead.pop().close()
                 continue
             path = b"/".join((ahead[-1].path, os.fsencode(entry.name)))
+            if _is_folder(entry) and not is_looked_into(path):
+                continue
             yield path, entry
             if _is_folder(entry):
                 enter(path)

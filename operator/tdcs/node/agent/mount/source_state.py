@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from tdcs.api.source_uri import CLOUD_SCHEMES, WEB_SCHEMES, parse_source_uri
+from tdcs.api.source_uri import CLAIM_SCHEME, CLOUD_SCHEMES, WEB_SCHEMES, parse_source_uri
 from tdcs.engine.confined_path import open_beneath, open_plain_folder
 from tdcs.model.agent_state import FileFailure, SourceAccess
 from tdcs.node.agent.backoff import FIRST_SECONDS, pause
@@ -224,7 +224,8 @@ def open_source(access: SourceAccess) -> SourceReader:
             return FolderReader(source.folder)
         if source.scheme in CLOUD_SCHEMES:
             return CloudReader(access, source)
-        return WebReader(access) if source.scheme in WEB_SCHEMES else BucketReader(access, source)
+        is_served = source.scheme in WEB_SCHEMES or source.scheme == CLAIM_SCHEME
+        return WebReader(access) if is_served else BucketReader(access, source)
     except ValueError as error:
         raise SourceFailureError("SourceAway", f"this agent cannot read the source: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Reads files of a web server, or of a repository of the Hugging Face Hub.
+"""Reads files of a web server, of a repository of the Hugging Face Hub, or of a claim that a pod serves.
 
 An answer is compared with what was listed by its own headers, so that no condition is sent. A server that takes no
 notice of ranges sends each file from its beginning: the pieces of a file are taken from one answer then, in order, and
@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
+from tdcs.api.source_uri import is_claim
 from tdcs.decide.error_document import LONGEST_ANSWER, read_answer
 from tdcs.decide.redirection import MOST_REDIRECTIONS, REDIRECTIONS, Hop, next_hop, refused_address
 from tdcs.decide.store_refusal import StoreKind
-from tdcs.engine.tls_failures import trusting
+from tdcs.engine.tls_failures import pinned, trusting
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.web_address import authorization, web_address
 from tdcs.node.agent.mount.answer_checks import require_tag, require_time, time_of, wrong_part
@@ -66,7 +67,8 @@ class WebReader:
         self._own_headers: Final = authorization(
             user=access.access_key_id, password=access.secret_access_key, token=access.session_token
         ) | ({"Host": self._address.host} if self._address.host else {})
-        self._pool: Final = _pool(access.ca_bundle)
+        # A claim's pod shows the one certificate that was made for it.
+        self._pool: Final = _pool(access.ca_bundle, only=is_claim(access.uri))
         # An authority of the administrator's is trusted for the source alone.
         self._other_hosts: Final = _pool("") if access.ca_bundle else self._pool
         self._takes_ranges = True
@@ -221,6 +223,8 @@ class WebReader:
         raise _not_followed(f"it redirects more than {MOST_REDIRECTIONS} times")
 
     def _followed(self, url: str, location: str) -> Hop:
+        if is_claim(self._access.uri):
+            raise _not_followed("the claim's pod redirects to elsewhere")
         hop = next_hop(
             url=url,
             location=location,
@@ -250,12 +254,14 @@ class WebReader:
             require_time(extent, modified)
 
 
-def _pool(ca_bundle: str) -> PoolManager:
+def _pool(ca_bundle: str, *, only: bool = False) -> PoolManager:
+    context = pinned(ca_bundle) if only else trusting(ca_bundle) if ca_bundle else None
     return PoolManager(
         timeout=Timeout(connect=10, read=30),
         maxsize=_CONNECTIONS,
         retries=False,
-        ssl_context=trusting(ca_bundle) if ca_bundle else None,
+        ssl_context=context,
+        assert_hostname=False if only else None,
     )
 
 
