@@ -36,10 +36,19 @@ FOLDERS = 2
 WHOLE = SourcesSize(files=FILES + FOLDERS, folders=FOLDERS, bytes=FILES * BYTES)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three folders in each other, with a thousand files each, which no test changes."""
+    return filled(tmp_path_factory.mktemp("shared") / "mine")
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Three folders in each other, with a thousand files each."""
-    made = tmp_path / "shared" / "mine"
+def own_folder(tmp_path: Path) -> Path:
+    """The same, for one test."""
+    return filled(tmp_path / "shared" / "mine")
+
+
+def filled(made: Path) -> Path:
     for deeper in (made, made / "a", made / "a" / "b"):
         deeper.mkdir(parents=True)
         for number in range(FILES // 3):
@@ -70,12 +79,12 @@ def test_empty_folders_are_counted_too_and_no_more_than_one_beyond_the_limit(tmp
 
 
 @pytest.mark.threat("folder-names-by-the-million")
-def test_links_are_counted_and_not_followed(folder: Path) -> None:
-    (folder.parent / "secrets").mkdir()
-    (folder.parent / "secrets" / "key").write_bytes(b"x" * 10**6)
+def test_links_are_counted_and_not_followed(own_folder: Path) -> None:
+    (own_folder.parent / "secrets").mkdir()
+    (own_folder.parent / "secrets" / "key").write_bytes(b"x" * 10**6)
     for number, there in enumerate(["../secrets", "../secrets/key", ".", "/etc", "none", "link-0"]):
-        os.symlink(there, folder / f"link-{number}")
-    found = count_folder(limit(folder, size=10**9))
+        os.symlink(there, own_folder / f"link-{number}")
+    found = count_folder(limit(own_folder, size=10**9))
     assert found.files == FILES + 6
     assert found.bytes < FILES * BYTES + 100
 
@@ -85,9 +94,9 @@ def test_a_folder_that_is_not_there_has_no_files(folder: Path) -> None:
 
 
 @pytest.mark.threat("link-as-source")
-def test_what_is_no_folder_or_reached_by_a_link_is_not_counted(folder: Path) -> None:
-    os.symlink(folder, folder.parent / "link")
-    for other in (folder / "0", folder.parent / "link", folder.parent / "link" / "a"):
+def test_what_is_no_folder_or_reached_by_a_link_is_not_counted(folder: Path, tmp_path: Path) -> None:
+    os.symlink(folder, tmp_path / "link")
+    for other in (folder / "0", tmp_path / "link", tmp_path / "link" / "a"):
         found = count_folder(limit(other))
         assert found.refused
         assert str(other) in found.failure
@@ -209,20 +218,20 @@ async def check(agents: HttpAgents, folder: Path, **allowed: int) -> SourcesSize
 
 
 @pytest.mark.threat("folder-names-by-the-million")
-async def test_an_agent_counts_and_the_limit_is_named(agents: HttpAgents, folder: Path) -> None:
-    assert await check(agents, folder, files=FILES + FOLDERS) == WHOLE
+async def test_an_agent_counts_and_the_limit_is_named(agents: HttpAgents, own_folder: Path) -> None:
+    assert await check(agents, own_folder, files=FILES + FOLDERS) == WHOLE
     with pytest.raises(
         LimitExceededError, match=r"more than 3001 files and folders,.* 2 so far: spec\.limits"
     ):
-        await check(agents, folder, files=FILES + FOLDERS - 1)
+        await check(agents, own_folder, files=FILES + FOLDERS - 1)
     for number in range(FILES + 1):
-        (folder / f"empty-{number}").mkdir()
+        (own_folder / f"empty-{number}").mkdir()
     with pytest.raises(
         LimitExceededError, match=rf"more than {2 * FILES} files and folders,.*: spec\.limits"
     ):
-        await check(agents, folder, files=2 * FILES)
+        await check(agents, own_folder, files=2 * FILES)
     with pytest.raises(LimitExceededError, match="more than 100 bytes"):
-        await check(agents, folder, files=3 * FILES, bytes=100)
+        await check(agents, own_folder, files=3 * FILES, bytes=100)
 
 
 async def test_a_folder_that_takes_too_long_is_no_small_one(
@@ -236,10 +245,12 @@ async def test_a_folder_that_takes_too_long_is_no_small_one(
 
 @pytest.mark.parametrize("place", ["link", "link/a"])
 @pytest.mark.threat("link-as-source")
-async def test_a_link_is_named_with_what_to_do(agents: HttpAgents, folder: Path, place: str) -> None:
-    os.symlink(folder, folder.parent / "link")
+async def test_a_link_is_named_with_what_to_do(
+    agents: HttpAgents, folder: Path, tmp_path: Path, place: str
+) -> None:
+    os.symlink(folder, tmp_path / "link")
     with pytest.raises(SourceError, match="without symbolic links"):
-        await check(agents, folder.parent / place, files=10**6)
+        await check(agents, tmp_path / place, files=10**6)
 
 
 @pytest.mark.threat("folders-of-others")
@@ -285,7 +296,7 @@ async def test_folders_that_hang_keep_no_other_from_being_counted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on = threading.Event()
-    slow = folder.parent / "slow"
+    slow = tmp_path / "slow"
     slow.mkdir()
 
     begun: list[str] = []
