@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tdcs.model import slots
@@ -40,12 +41,18 @@ def manifest_of(files: int, *, blocks: int = 3) -> Manifest:
     return builder.manifest()
 
 
+def in_slots(manifest: Manifest, bitmap: bytes) -> npt.NDArray[np.bool_]:
+    """Of each block whether its slot is one of these."""
+    return slots.mask_of(bitmap)[manifest.block_slots]
+
+
 class Naive:
     """The same by sets of blocks."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.spool, self.known, self.claimed, self.failed, self.refused = (set[int]() for _ in range(5))
+        self._parts: dict[tuple[object, ...], set[int]] = {}
 
     @property
     def held(self) -> set[int]:
@@ -55,10 +62,11 @@ class Naive:
         return int(self.manifest.block_lengths[sorted(blocks)].sum())
 
     def part(self, part: Part) -> set[int]:
-        mine = slots.mask_of(part.slots)[self.manifest.block_slots]
-        return set(
-            np.flatnonzero(mine & self.manifest.blocks_in(self.manifest.selected(part.paths)[0])).tolist()
-        )
+        key = (part.slots, part.paths)
+        if key not in self._parts:
+            selected = self.manifest.blocks_in(self.manifest.selected(part.paths)[0])
+            self._parts[key] = set(np.flatnonzero(in_slots(self.manifest, part.slots) & selected).tolist())
+        return self._parts[key]
 
 
 def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
@@ -82,18 +90,15 @@ def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
         assert (found.wanted_bytes, found.held_bytes) == (naive.bytes(mine), naive.bytes(mine & right))
         assert found.failed_bytes == naive.bytes(mine & failing)
     wanted = set[int]().union(*(naive.part(part) for part in assignment.parts if part.pull == "All"))
-    own = {b for b in wanted if slots.mask_of(assignment.origin)[manifest.block_slots[b]]}
+    origin, drop = in_slots(manifest, assignment.origin), in_slots(manifest, assignment.drop)
+    own = {b for b in wanted if origin[b]}
     missing = own - naive.held - naive.refused
     assert ledger.assigned.missing_slots(from_peers=False) == slots.bitmap(
         {int(manifest.block_slots[b]) for b in missing}
     )
     assert ledger.blocks_in_work == len(naive.claimed)
-    dropped = {
-        b
-        for b in naive.held
-        if slots.mask_of(assignment.drop)[manifest.block_slots[b]]
-        and not any(b in naive.part(part) for part in assignment.parts)
-    }
+    meant = set[int]().union(*(naive.part(part) for part in assignment.parts))
+    dropped = {b for b in naive.held - meant if drop[b]}
     assert ledger.drops(all_blocks=False) == bool((dropped | (naive.held & naive.refused)) - naive.claimed)
     alone = naive.spool - naive.known - naive.claimed - naive.refused - dropped
     assert ledger.registers() == bool(alone)
