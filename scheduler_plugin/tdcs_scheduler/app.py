@@ -24,35 +24,35 @@ _Key = tuple[tuple[int, int | None], ...]
 
 
 class Combinations:
-    """What nodes are worth for the sets of copies that were asked about lately.
+    """What nodes are worth for the sets of copies in the latest requests.
 
-    A copy is known again as the same object: the view has another one as soon as anything of it has changed. What is
-    kept holds on to its copies, so no other object can come to have their identities.
+    A copy is recognized by its identity: the view makes a new object whenever anything of it changes. An
+    entry holds references to its copies, so no other object can get their identities.
     """
 
     def __init__(self) -> None:
-        self._kept: Final[dict[_Key, tuple[tuple[CopyOnNodes, ...], CombinedData]]] = {}
+        self._combined: Final[dict[_Key, tuple[tuple[CopyOnNodes, ...], CombinedData]]] = {}
         self._entries = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._combined)
 
     def combine(self, copies: Sequence[CopyOnNodes], places: Sequence[int | None]) -> CombinedData:
         """What :func:`tdcs.decide.place.node_score.combined` says of them."""
         key = tuple((id(copy), place) for copy, place in zip(copies, places, strict=True))
-        found = self._kept.pop(key, None)
-        if found is None:
-            found = tuple(copies), combined(copies, places=places)
-            self._entries += _size(found)
-        self._kept[key] = found  # the last one to be forgotten now
-        while self._entries > _MOST_ENTRIES and len(self._kept) > 1:
-            self._entries -= _size(self._kept.pop(next(iter(self._kept))))
-        return found[1]
+        entry = self._combined.pop(key, None)
+        if entry is None:
+            entry = tuple(copies), combined(copies, places=places)
+            self._entries += _size(entry)
+        self._combined[key] = entry  # now the last one to be evicted
+        while self._entries > _MOST_ENTRIES and len(self._combined) > 1:
+            self._entries -= _size(self._combined.pop(next(iter(self._combined))))
+        return entry[1]
 
 
-def _size(kept: tuple[tuple[CopyOnNodes, ...], CombinedData]) -> int:
-    """Its nodes, and the copies in its key; at least one: an empty set takes memory, too."""
-    copies, data = kept
+def _size(entry: tuple[tuple[CopyOnNodes, ...], CombinedData]) -> int:
+    """The number of nodes and copies; at least one, because an empty set takes memory, too."""
+    copies, data = entry
     return len(data.nodes) + max(len(copies), 1)
 
 
@@ -85,10 +85,10 @@ class Freshness(Protocol):
 
 
 class ReportPod(Protocol):
-    """Tells the owner of a pod what is wrong with it; must not block."""
+    """Reports a problem of a pod to its owner; must not block."""
 
     def __call__(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
-        """Tell about the pod of this request; `reason` is the word of the event."""
+        """Report `message` for the pod of this request; `reason` is the reason of the event."""
         ...
 
 
@@ -166,7 +166,7 @@ class Extender:
             self.metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
             return HttpAnswer(400, f"{error}\n".encode())
-        self._demand.on_asked(request.key)
+        self._demand.on_scored(request.key)
         answer = encode_scores(scores=ranking.scores)
         self.metrics.prioritize_seconds.observe(time.perf_counter() - started)
         self.metrics.answers[ranking.kind].inc()
@@ -176,12 +176,12 @@ class Extender:
         return HttpAnswer(200, answer, "application/json")
 
     def _report_problem(self, request: PrioritizeRequest, ranking: Ranking) -> None:
-        found = problem_of(ranking)
-        if found is not None and request.uid not in self._reported:
+        problem = problem_of(ranking)
+        if problem is not None and request.uid not in self._reported:
             while len(self._reported) >= _REMEMBERED_PODS:
                 del self._reported[next(iter(self._reported))]
             self._reported[request.uid] = None
-            reason, message = found
+            reason, message = problem
             _log.warning("pod %s: %s", request.pod, message)
             if self._report is not None:
                 self._report(request=request, reason=reason, message=message)
@@ -208,8 +208,8 @@ def problem_of(ranking: Ranking) -> tuple[str, str] | None:
         return None
     named = ", ".join(ranking.unknown[:_NAMED]) + (" and others" if len(ranking.unknown) > _NAMED else "")
     # Scores of another kind come from what other pods wait for.
-    others = ranking.kind is AnswerKind.SCORED
-    how = "with regard to the others only" if others else "without regard to its data"
+    is_scored = ranking.kind is AnswerKind.SCORED
+    how = "with regard to the others only" if is_scored else "without regard to its data"
     return DATASET_NOT_FOUND, (
         f"there is no Dataset {named}, which the annotation {names.ANNOTATION_DATASETS} names: it is scheduled {how}. "
         "Correct the name (namespace/name), or create the Dataset before the pod"

@@ -1,7 +1,7 @@
 """`tdcs await-extender`: holds kube-scheduler back until the extender knows the data, for a bounded time.
 
-After both start anew there may be a backlog of pods. Placed before the extender has listed the Datasets, they would
-be placed without regard to data. An extender that never comes must not stop the scheduling of pods, though.
+After a restart of both there may be a backlog of pods. Those placed before the extender has listed the Datasets are
+placed without regard to data. An extender that never starts must not stop scheduling, so the wait is bounded.
 """
 
 import logging
@@ -33,13 +33,13 @@ def command(*, url: str, at_most: float) -> None:
     logging.basicConfig(level=logging.INFO, format=names.LOG_LINE)
     started = time.monotonic()
     while answer := _ask(url):
-        left = at_most - (time.monotonic() - started)
-        if left <= 0:
+        remaining = at_most - (time.monotonic() - started)
+        if remaining <= 0:
             _log.warning(
                 "the extender is not ready after %g s (%s): pods may be placed without it", at_most, answer
             )
             return
-        time.sleep(min(_PAUSE, left))
+        time.sleep(min(_PAUSE, remaining))
     _log.info("the extender is ready after %.1f s", time.monotonic() - started)
 
 

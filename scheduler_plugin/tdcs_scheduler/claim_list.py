@@ -77,7 +77,7 @@ class ClaimList:
         count = sum(left_out.values())
         self._on_left_out(count)
         if left_out and left_out != self._left_out:
-            most = sorted(left_out.items(), key=lambda one: (-one[1], one[0]))[:_NAMED]
+            most = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
             named = ", ".join(f"{namespace} {lacking}" for namespace, lacking in most)
             more = f", and {len(left_out) - len(most)} more namespaces" if len(left_out) > len(most) else ""
             _log.warning(
@@ -99,7 +99,9 @@ def claim_keys(datasets: Iterable[str]) -> tuple[dict[str, str], dict[str, int]]
     """The ConfigMap's data for the claims of these Datasets, `namespace.name` each, and how many of each namespace had
     no room. Each namespace gets one after the other, so that none takes the room of the others."""
     by_namespace = itertools.groupby(sorted(datasets), key=lambda dataset: dataset.partition("/")[0])
-    waiting = {namespace: [each.replace("/", ".") for each in found] for namespace, found in by_namespace}
+    waiting = {
+        namespace: [dataset.replace("/", ".") for dataset in names] for namespace, names in by_namespace
+    }
     in_turn = (key for turn in itertools.zip_longest(*waiting.values()) for key in turn if key is not None)
     listed, room = set[str](), MOST_BYTES
     for key in in_turn:

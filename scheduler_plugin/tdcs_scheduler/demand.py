@@ -56,18 +56,19 @@ def waiting_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a pod without a node.
 
     A pod that the scheduler found no room for, or that has a scheduling gate, waits for something else than its turn:
-    nothing is kept free for it, as it might be for ever. One that is being deleted waits for nothing.
+    no node is kept free for it, as it might wait without end. One that is being deleted waits for nothing.
     """
     metadata = pod["metadata"]
     conditions = (pod.get("status") or {}).get("conditions") or ()
     waits = not metadata.get("deletionTimestamp") and not any(
-        each.get("type") == "PodScheduled" and each.get("status") == "False" for each in conditions
+        condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+        for condition in conditions
     )
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     waits = waits and not is_opted_out(labels.get(names.LABEL_PLACE_BY_DATA))
     text = annotations.get(names.ANNOTATION_DATASETS) if waits else None
     volumes = (pod.get("spec") or {}).get("volumes") or () if waits else ()
-    mounted = [(each.get("persistentVolumeClaim") or {}).get("claimName", "") for each in volumes]
+    mounted = [(volume.get("persistentVolumeClaim") or {}).get("claimName", "") for volume in volumes]
     key = names.ANNOTATION_COMPLETION_INDEX
     return {
         "metadata": {key: metadata.get(key, "") for key in ("namespace", "name", "resourceVersion")},
@@ -97,14 +98,14 @@ class Demand:
         self._view: Final = view
         self._age_seconds: Final = age_seconds
         self._stale_after_seconds: Final = stale_after_seconds
-        self._asked: Final[dict[Key, None]] = {}
+        self._scored_pods: Final[dict[Key, None]] = {}
         self._pods: Final[dict[Key, list[tuple[str, str | None]]]] = {}
         self._waiting: Final[dict[str, Counter[str | None]]] = {}
         self._holders: Final[dict[str, dict[str | None, NodeNumbers]]] = {}
         self._shares: Final[dict[str, Shares]] = {}
         self._numbers: Final[dict[str, int]] = {}
         self._numbers_of: Final[WeakKeyDictionary[CombinedData, NodeNumbers]] = WeakKeyDictionary()
-        self._wanted: FloatArray = np.zeros(0)
+        self._demand_of: FloatArray = np.zeros(0)
         self._changed: Final[set[str]] = set()
 
     def __len__(self) -> int:
@@ -118,30 +119,30 @@ class Demand:
         for dataset, copy in self._pods.pop(key, ()):
             self._count(dataset, copy, -1)
         if pod is None or not (pod[_REFERENCES] or pod[_CLAIMS]):
-            self._asked.pop(key, None)
+            self._scored_pods.pop(key, None)
             return
-        if key in self._asked:
+        if key in self._scored_pods:
             return  # late news of a pod that the scheduler is placing
         named: list[DatasetReference] = []
         # Of an annotation that cannot be read its owner gets an event when the pod is scored.
         with contextlib.suppress(BadAnnotationError):
             named = decode_annotation(text=pod[_REFERENCES]) if pod[_REFERENCES] else []
         # A claim may be of a Dataset that is only heard of later.
-        references = with_claims(named, claims=pod[_CLAIMS], known=pod[_CLAIMS])
+        references = with_claims(named, claims=pod[_CLAIMS], datasets=pod[_CLAIMS])
         read = read_by(references, index=pod.get(_INDEX))
         self._pods[key] = [(reference.dataset, reference.copy) for reference in read]
         for dataset, copy in self._pods[key]:
             self._count(dataset, copy, 1)
 
-    def on_asked(self, key: Key) -> None:
+    def on_scored(self, key: Key) -> None:
         """The scheduler asks about this pod: it is the pod's turn, and nothing is left to it any more.
 
         If it finds no node after all, it waits for something else than its turn, see `waiting_pod`.
         """
         self.on_pod(key, None)
-        while len(self._asked) >= _REMEMBERED:
-            del self._asked[next(iter(self._asked))]
-        self._asked[key] = None
+        while len(self._scored_pods) >= _REMEMBERED:
+            del self._scored_pods[next(iter(self._scored_pods))]
+        self._scored_pods[key] = None
 
     def on_dataset(self, key: Key) -> None:
         """The view has something new of the Dataset with this (namespace, name)."""
@@ -153,7 +154,7 @@ class Demand:
         """Those of the nodes that waiting pods want, and how much, apart from pods of these datasets."""
         if not self._others_wait(apart_from):
             return {}
-        amounts, numbers = self._wanted_apart_from(apart_from).tolist(), self._numbers
+        amounts, numbers = self._demand_apart_from(apart_from).tolist(), self._numbers
         return {
             node: amounts[number]
             for node in nodes
@@ -167,9 +168,9 @@ class Demand:
         numbers = self._numbers_of.get(data)
         if numbers is None:
             numbers = self._numbers_of[data] = self._numbered(data.nodes)
-        found = self._wanted_apart_from(apart_from)[numbers]
-        found[found <= _NOTHING] = 0.0
-        return found if found.any() else None
+        demand = self._demand_apart_from(apart_from)[numbers]
+        demand[demand <= _NOTHING] = 0.0
+        return demand if demand.any() else None
 
     def _others_wait(self, apart_from: Set[str]) -> bool:
         """Whether pods wait for other datasets; what is wanted of the nodes is up to date then."""
@@ -178,22 +179,22 @@ class Demand:
         self._settle()
         return True
 
-    def _wanted_apart_from(self, datasets: Set[str]) -> FloatArray:
+    def _demand_apart_from(self, datasets: Set[str]) -> FloatArray:
         """How much is wanted of each node, by its number, for other datasets than these."""
-        wanted = self._wanted.copy()
+        demand = self._demand_of.copy()
         for dataset in datasets:
             for nodes, share in self._shares.get(dataset, {}).values():
-                wanted[nodes] -= share
-        return wanted
+                demand[nodes] -= share
+        return demand
 
     def _numbered(self, nodes: Iterable[str]) -> NodeNumbers:
         """The numbers of these nodes, which they keep until no pod waits for data any more."""
         numbers = self._numbers
-        found = np.fromiter((numbers.setdefault(node, len(numbers)) for node in nodes), np.intp)
-        lacking = len(numbers) - len(self._wanted)
-        if lacking > 0:
-            self._wanted = np.concatenate([self._wanted, np.zeros(lacking + len(numbers))])
-        return found
+        node_numbers = np.fromiter((numbers.setdefault(node, len(numbers)) for node in nodes), np.intp)
+        new_numbers = len(numbers) - len(self._demand_of)
+        if new_numbers > 0:
+            self._demand_of = np.concatenate([self._demand_of, np.zeros(new_numbers + len(numbers))])
+        return node_numbers
 
     def _is_stale(self) -> bool:
         return self._age_seconds() > self._stale_after_seconds
@@ -208,7 +209,7 @@ class Demand:
         self._changed.add(dataset)
 
     def _settle(self) -> None:
-        """Share out anew what changed: once for many changes, and at the cost of those datasets' nodes alone."""
+        """Recompute the shares of changed datasets: once for many changes, at the cost of their nodes only."""
         for dataset in self._changed:
             before = self._shares.pop(dataset, {})
             after = self._shared_out(dataset)
@@ -217,8 +218,8 @@ class Demand:
             for copy in before.keys() | after.keys():
                 self._replace(before.get(copy, _NO_SHARE), after.get(copy, _NO_SHARE))
         self._changed.clear()
-        if not self._shares:  # else nodes that are gone would be kept for ever
-            self._wanted = np.zeros(0)
+        if not self._shares:  # else deleted nodes would stay in memory
+            self._demand_of = np.zeros(0)
             self._numbers.clear()
             self._numbers_of.clear()
             for holders in self._holders.values():
@@ -230,18 +231,18 @@ class Demand:
             self._holders.pop(dataset, None)
             return {}
         holders = self._holders.setdefault(dataset, {})
-        found = {}
+        shares = {}
         for copy, pods in self._waiting[dataset].items():
             if copy not in holders:
-                seen = self._view.find(dataset=dataset, copy=copy)
-                holders[copy] = self._numbered(() if seen is None else seen.ranked)
+                nodes_with_copy = self._view.find(dataset=dataset, copy=copy)
+                holders[copy] = self._numbered(() if nodes_with_copy is None else nodes_with_copy.ranked)
             if holders[copy].size:
-                found[copy] = holders[copy], pods / holders[copy].size
-        return found
+                shares[copy] = holders[copy], pods / holders[copy].size
+        return shares
 
     def _replace(self, before: Share, after: Share) -> None:
         (old_nodes, old), (nodes, new) = before, after
         if old_nodes is nodes:  # the usual case: one pod more or less
             old_nodes, new = _NO_NODES, new - old
-        self._wanted[old_nodes] -= old
-        self._wanted[nodes] += new
+        self._demand_of[old_nodes] -= old
+        self._demand_of[nodes] += new

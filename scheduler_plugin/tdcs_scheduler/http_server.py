@@ -189,8 +189,8 @@ class ServerConnection(asyncio.Protocol):
             self._transport.close()
 
     def _close_idle(self) -> None:
-        left = self._heard_at + IDLE_SECONDS - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._close_idle)
+        remaining = self._heard_at + IDLE_SECONDS - self._loop.time()
+        if remaining > 0:
+            self._timer = self._loop.call_later(remaining, self._close_idle)
         else:
             self._transport.close()

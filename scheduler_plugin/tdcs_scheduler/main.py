@@ -67,7 +67,7 @@ class ExtenderSettings:
         type=PORT,
     )
     webhook_certificate: Path | None = option(
-        "Folder with that port's certificate and key, tls.crt and tls.key; they are read anew when they change.",
+        "Folder with that port's certificate and key, tls.crt and tls.key; they are read again when they change.",
         default=None,
         type=FOLDER,
     )

@@ -101,7 +101,7 @@ def patch_of(question: Question, *, view: DatasetView, scheduler_name: str) -> l
 
     Args:
         question: the pod.
-        view: the Datasets that there are, and what of them lies where.
+        view: all Datasets and where their data is.
         scheduler_name: what pods that name no scheduler get.
     """
     labels, spec = question.pod.metadata.labels or {}, question.pod.spec
@@ -109,14 +109,14 @@ def patch_of(question: Question, *, view: DatasetView, scheduler_name: str) -> l
         return []  # the operator has decided about the pods of TrainingJobs
     if spec.node or not any(claim in view for claim in _claims(question)):
         return []
-    asked = (question.pod.metadata.annotations or {}).get(names.ANNOTATION_DATA_AFFINITY)
-    if spec.scheduler in UNNAMED and asked is None:
+    requested = (question.pod.metadata.annotations or {}).get(names.ANNOTATION_DATA_AFFINITY)
+    if spec.scheduler in UNNAMED and requested is None:
         if question.operation != "CREATE":
             return []
         return [{"op": "add", "path": "/spec/schedulerName", "value": scheduler_name}]
     if spec.scheduler == scheduler_name:
         return []  # that one asks the extender
-    return _affinity(question, view=view, way=WAYS.get(asked or "preferred", "preferred"))
+    return _affinity(question, view=view, way=WAYS.get(requested or "preferred", "preferred"))
 
 
 def _affinity(question: Question, *, view: DatasetView, way: DataAffinity) -> list[dict[str, Any]]:
@@ -126,15 +126,15 @@ def _affinity(question: Question, *, view: DatasetView, way: DataAffinity) -> li
     if question.operation != "CREATE" and not changeable:
         return []
     references = read_by(_references(question, view=view), index=_index(question))
-    found = [view.find(dataset=each.dataset, copy=each.copy) for each in references]
-    scores = node_scores([copy for copy in found if copy is not None])
-    given = question.pod.spec.affinity or {}
-    affinity = with_data(given, scores=scores, way=way)
-    return [{"op": "add", "path": "/spec/affinity", "value": affinity}] if affinity != given else []
+    copies = [view.find(dataset=reference.dataset, copy=reference.copy) for reference in references]
+    scores = node_scores([copy for copy in copies if copy is not None])
+    affinity_before = question.pod.spec.affinity or {}
+    affinity = with_data(affinity_before, scores=scores, way=way)
+    return [{"op": "add", "path": "/spec/affinity", "value": affinity}] if affinity != affinity_before else []
 
 
 def _claims(question: Question) -> tuple[str, ...]:
-    mounted = [each.claim.name for each in question.pod.spec.volumes or () if each.claim is not None]
+    mounted = [volume.claim.name for volume in question.pod.spec.volumes or () if volume.claim is not None]
     return claims_of(mounted, namespace=question.namespace)
 
 
@@ -144,9 +144,11 @@ def _references(question: Question, *, view: DatasetView) -> list[DatasetReferen
         named = [] if text is None else decode_annotation(text=text)
     except BadAnnotationError:
         named = []  # its claims still count
-    # Whoever makes a pod may not see what lies where of other namespaces, and reads what becomes of its affinity.
-    own = [each for each in named if each.dataset.startswith(f"{question.namespace}/")]
-    return with_claims(own, claims=_claims(question), known=view)
+    # Its creator can read the pod's affinity, and may not learn where data of other namespaces is.
+    own_references = [
+        reference for reference in named if reference.dataset.startswith(f"{question.namespace}/")
+    ]
+    return with_claims(own_references, claims=_claims(question), datasets=view)
 
 
 def _index(question: Question) -> int | None:
@@ -155,7 +157,7 @@ def _index(question: Question) -> int | None:
 
 
 def warnings_of(question: Question, *, view: DatasetView) -> list[str]:
-    """What whoever makes a pod is told: kubectl shows it, and the pod is made all the same."""
+    """Warnings for the creator of a pod, which kubectl shows; the pod is created all the same."""
     if question.operation != "CREATE" or question.pod.spec.host_users is not False:
         return []
     mounted = [claim for claim in _claims(question) if claim in view]

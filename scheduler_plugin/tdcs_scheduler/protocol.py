@@ -184,7 +184,9 @@ def decode_request(*, body: bytes | bytearray) -> PrioritizeRequest:
     if nodes[:1] not in (b"[", b"n"):
         raise BadRequestError(f"{_NO_ARGUMENTS}: NodeNames is neither a list nor null; {_CLIENT}")
     metadata, spec = arguments.pod.metadata, arguments.pod.spec
-    mounted = [each.claim.name for each in (spec.volumes if spec else None) or () if each.claim is not None]
+    mounted = [
+        volume.claim.name for volume in (spec.volumes if spec else None) or () if volume.claim is not None
+    ]
     return PrioritizeRequest(
         pod=f"{metadata.namespace}/{metadata.name or metadata.generate_name}",
         uid=metadata.uid,
@@ -211,14 +213,14 @@ def is_opted_out(label: str | None) -> bool:
 
 
 def with_claims(
-    named: Sequence[DatasetReference], *, claims: Iterable[str], known: Container[str]
+    named: Sequence[DatasetReference], *, claims: Iterable[str], datasets: Container[str]
 ) -> list[DatasetReference]:
     """The datasets that a pod names, and those of the claims that it mounts; what it says of one counts.
 
-    A claim of no `known` Dataset is some other volume.
+    A claim of no Dataset in `datasets` is some other volume.
     """
-    said = {each.dataset for each in named}
-    mounted = (claim for claim in claims if claim not in said and claim in known)
+    annotated = {reference.dataset for reference in named}
+    mounted = (claim for claim in claims if claim not in annotated and claim in datasets)
     return [*named, *(DatasetReference(dataset=claim) for claim in mounted)]
 
 
@@ -230,8 +232,8 @@ def index_of(text: str | None) -> int | None:
 def read_by(references: Sequence[DatasetReference], *, index: int | None) -> list[DatasetReference]:
     """The datasets of a list that the pod with this completion index reads; each copy of a dataset once, though
     several entries name it for this index."""
-    read = (each for each in references if is_reader(each.readers, index))
-    return list({(each.dataset, each.copy): each for each in read}.values())
+    read = (reference for reference in references if is_reader(reference.readers, index))
+    return list({(reference.dataset, reference.copy): reference for reference in read}.values())
 
 
 def decode_annotation(*, text: str) -> list[DatasetReference]:
@@ -258,13 +260,13 @@ def decode_annotation(*, text: str) -> list[DatasetReference]:
 def nodes_to_leave(text: str, *, now: datetime) -> frozenset[str]:
     """The nodes that a pod with this annotation leaves to larger ones now; raises BadAnnotationError."""
     try:
-        left = _left_nodes.decode(text)
+        leave = _left_nodes.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise BadAnnotationError(
             f"annotation {names.ANNOTATION_LEAVE_NODES} is {text[:200]!r}: {error}; write such as "
             '{"nodes": ["node-1"], "until": "2026-01-01T00:00:00Z"}'
         ) from error
-    return left.nodes if now < left.until else frozenset()
+    return leave.nodes if now < leave.until else frozenset()
 
 
 def encode_scores(*, scores: Mapping[str, int]) -> bytes:

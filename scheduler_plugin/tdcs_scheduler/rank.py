@@ -126,7 +126,7 @@ def rank(
             named = decode_annotation(text=request.annotation)
         except BadAnnotationError as error:
             unreadable = str(error)
-    references = with_claims(named, claims=request.claims, known=view)
+    references = with_claims(named, claims=request.claims, datasets=view)
     if references:
         ranking = _by_data(
             request=request, references=references, view=view, demand=demand, exact=exact, combine=combine
@@ -153,15 +153,15 @@ def _by_data(
     if not read:
         return _for_others(request=request, references=references, view=view, demand=demand)
     references = read
-    found = [
+    looked_up = [
         (reference, view.find(dataset=reference.dataset, copy=reference.copy)) for reference in references
     ]
-    copies = [copy for _, copy in found if copy is not None]
-    unknown = [reference for reference, copy in found if copy is None]
-    missing = tuple(sorted({each.dataset for each in unknown if each.dataset not in view}))
-    own = {reference.dataset for reference in references}
+    copies = [copy for _, copy in looked_up if copy is not None]
+    unknown = [reference for reference, copy in looked_up if copy is None]
+    missing = tuple(sorted({reference.dataset for reference in unknown if reference.dataset not in view}))
+    own_datasets = {reference.dataset for reference in references}
     data = combine(copies, [copy.place_of_best(request.nodes) for copy in copies])
-    awaited = demand.awaited_at(data, apart_from=own)
+    awaited = demand.awaited_at(data, apart_from=own_datasets)
     if exact and awaited is not None and request.nodes is not None:
         awaited = _awaited_of_candidates(data, awaited, request.nodes)
     scores = combined_scores(data, awaited=awaited, candidates=request.nodes)
@@ -169,16 +169,16 @@ def _by_data(
     if exact or at_hand or len(scores) > _MANY:
         scores = _of_candidates(scores, request.nodes)
     if scores:
-        others = _others(0 if awaited is None else int(np.count_nonzero(awaited)))
-        reason = _with_data(len(scores), len(copies), unknown) + others
+        awaited_reason = _others(0 if awaited is None else int(np.count_nonzero(awaited)))
+        reason = _with_data(len(scores), len(copies), unknown) + awaited_reason
         return Ranking(kind=AnswerKind.SCORED, reason=reason, unknown=missing, scores=scores)
     candidates = request.nodes or ()
-    wanted = demand.awaited(nodes=candidates, apart_from=own)
+    awaited_nodes = demand.awaited(nodes=candidates, apart_from=own_datasets)
     return Ranking(
         kind=AnswerKind.UNKNOWN_DATASET if missing else AnswerKind.NO_DATA,
-        reason=_without_data(unknown) + _others(len(wanted)),
+        reason=_without_data(unknown) + _others(len(awaited_nodes)),
         unknown=missing,
-        scores=nodes_to_take(candidates=candidates, awaited=wanted),
+        scores=nodes_to_take(candidates=candidates, awaited=awaited_nodes),
     )
 
 
@@ -213,13 +213,13 @@ def _leaving_nodes(
         return replace(ranking, reason=f"{ranking.reason}; {error}")
     if not nodes or candidates is None:
         return ranking
-    left = sum(node in nodes for node in candidates)
-    if left in (0, len(candidates)):
+    left_count = sum(node in nodes for node in candidates)
+    if left_count in (0, len(candidates)):
         return ranking
-    some = "1 candidate is" if left == 1 else f"{left} candidates are"
+    left_text = "1 candidate is" if left_count == 1 else f"{left_count} candidates are"
     return replace(
         ranking,
-        reason=f"{ranking.reason}; {some} left to larger pods that wait",
+        reason=f"{ranking.reason}; {left_text} left to larger pods that wait",
         scores=without_left_nodes(ranking.scores, leave=nodes, candidates=candidates),
     )
 
@@ -230,23 +230,25 @@ def _of_candidates(nodes: Mapping[str, N], candidates: Collection[str] | None) -
 
 def _without_data(unknown: Sequence[DatasetReference]) -> str:
     if unknown:
-        return f"not known: {_names(unknown)}; no candidate holds anything of the others"
+        return f"unknown: {_names(unknown)}; no candidate holds anything of the others"
     return "no candidate holds anything of the pod's datasets"
 
 
 def _with_data(nodes: int, datasets: int, unknown: Sequence[DatasetReference]) -> str:
     holders = "1 candidate holds" if nodes == 1 else f"{nodes} candidates hold"
     sentence = f"{holders} data of {datasets} dataset{'' if datasets == 1 else 's'}"
-    return f"{sentence}; not known: {_names(unknown)}" if unknown else sentence
+    return f"{sentence}; unknown: {_names(unknown)}" if unknown else sentence
 
 
 def _awaited_of_candidates(
     data: CombinedData, awaited: FloatArray, candidates: Collection[str]
 ) -> FloatArray | None:
     """What is awaited, without that of nodes that are no candidates; None: nothing else is."""
-    wanted = awaited > 0.0
-    wanted[wanted] = [node in candidates for node, here in zip(data.nodes, wanted, strict=True) if here]
-    return np.where(wanted, awaited, 0.0) if wanted.any() else None
+    is_awaited = awaited > 0.0
+    is_awaited[is_awaited] = [
+        node in candidates for node, is_wanted in zip(data.nodes, is_awaited, strict=True) if is_wanted
+    ]
+    return np.where(is_awaited, awaited, 0.0) if is_awaited.any() else None
 
 
 def _others(nodes: int) -> str:
@@ -257,5 +259,6 @@ def _others(nodes: int) -> str:
 
 def _names(references: Sequence[DatasetReference]) -> str:
     return ", ".join(
-        each.dataset if each.copy is None else f"{each.dataset} copy {each.copy}" for each in references
+        reference.dataset if reference.copy is None else f"{reference.dataset} copy {reference.copy}"
+        for reference in references
     )

@@ -119,7 +119,7 @@ async def serve(
     """
     api = await connect()
     view = DatasetView()
-    # Whoever cannot list pods still scores: nothing waits then, as far as is known.
+    # Without the right to list pods it still scores, as if no pods waited.
     demand, pods = waiting_pods(
         api=api, view=view, scheduler_name=scheduler_name, stale_after_seconds=stale_after_seconds
     )
@@ -205,13 +205,13 @@ async def _until_one_ends(
     following: Iterable[Coroutine[Any, Any, None]],
     background: Iterable[Coroutine[Any, Any, None]],
 ) -> None:
-    """Run all of it until `stop` is set or an informer ends; raises what ended it."""
+    """Run all tasks until `stop` is set or an informer ends; raises the error of that informer."""
     stopped = asyncio.create_task(stop.wait())
     informers = [asyncio.create_task(informer) for informer in following]
-    others = [asyncio.create_task(task) for task in background]
+    background_tasks = [asyncio.create_task(task) for task in background]
     await asyncio.wait({*informers, stopped}, return_when=asyncio.FIRST_COMPLETED)
     # An informer only ends by a fault: an extender that learns nothing more must not go on answering.
-    for task in (stopped, *others, *reversed(informers)):
+    for task in (stopped, *background_tasks, *reversed(informers)):
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -224,7 +224,7 @@ async def _once_listed(informer: Informer, claim_list: ClaimList) -> None:
 
 
 async def _tidy_memory(informer: Informer) -> None:
-    """Keep what lives for ever away from the garbage collector: its pauses are the slowest answers."""
+    """Exclude long-lived objects from garbage collection: its pauses are the slowest answers."""
     await informer.synced.wait()
     gc.collect()
     gc.freeze()

@@ -40,17 +40,17 @@ class DatasetView:
             self._copies.pop(name, None)
             return
         try:
-            self._copies[name] = _seen(copies_of(dataset=dataset))
+            self._copies[name] = _by_named_copy(copies_of(dataset=dataset))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # What was known of it is better than nothing: blocks do not move while a status is broken.
+            # Keep the previous copies: blocks do not move while a status is broken.
             self._copies.setdefault(name, {})
             _log.warning("the status of Dataset %s cannot be read and is ignored: %r", name, error)
 
     def find(self, *, dataset: str, copy: str | None) -> CopyOnNodes | None:
         """The dataset `namespace/name` for a pod that reads this copy of it, the other copies counting less.
 
-        For None, or a copy that is gone, the best that any copy offers on each node. None if nothing is known of
-        the dataset.
+        For None, or a copy that is gone, the best that any copy offers on each node. None for an unknown Dataset,
+        or one without data.
         """
         copies = self._copies.get(dataset)
         if not copies:
@@ -58,7 +58,7 @@ class DatasetView:
         return copies.get(copy) or copies[None]
 
 
-def _seen(copies: Mapping[str, CopyOnNodes]) -> dict[str | None, CopyOnNodes]:
+def _by_named_copy(copies: Mapping[str, CopyOnNodes]) -> dict[str | None, CopyOnNodes]:
     """What pods see of a dataset, by the copy that they name."""
     best = merged(list(copies.values()))
     if best is None:
@@ -66,8 +66,8 @@ def _seen(copies: Mapping[str, CopyOnNodes]) -> dict[str | None, CopyOnNodes]:
     return {
         None: best,
         **{
-            name: preferring(own=own, others=[other for each, other in copies.items() if each != name])
-            for name, own in copies.items()
+            name: preferring(copy, other_copies=[copies[key] for key in copies if key != name])
+            for name, copy in copies.items()
         },
     }
 

@@ -25,7 +25,7 @@ PATH: Final = "/pods"
 class Webhook:
     """What answers the API server.
 
-    `view`: the Datasets that there are, and where they lie. `scheduler_name`: what pods with their claims get.
+    `view`: all Datasets and where their data is. `scheduler_name`: set on pods that mount their claims.
     """
 
     def __init__(self, *, view: DatasetView, scheduler_name: str, metrics: ExtenderMetrics) -> None:

@@ -20,7 +20,7 @@ class CertificateError(Exception):
 
 
 class CertificateFiles:
-    """A server's context with the certificate of a folder, which is read anew when its files change.
+    """A server's context with the certificate of a folder, which is read again when its files change.
 
     Args:
         folder: has `tls.crt` and `tls.key`, both PEM.
@@ -38,13 +38,13 @@ class CertificateFiles:
         self.load()
 
     def load(self) -> None:
-        """Have the context use what the files hold, when that is new; connections that are open keep theirs.
+        """Load the files into the context if they changed; open connections keep the old certificate.
 
         Raises CertificateError.
         """
         try:
-            found = self._certificate.read_bytes(), self._key.read_bytes()
-            if found == self._loaded:
+            certificate_and_key = self._certificate.read_bytes(), self._key.read_bytes()
+            if certificate_and_key == self._loaded:
                 return
             self.context.load_cert_chain(self._certificate, self._key)
         except OSError as error:
@@ -52,7 +52,7 @@ class CertificateFiles:
                 f"{self._certificate} and {self._key.name} are no certificate with its key: {error}; delete the "
                 "webhook's Secret and upgrade the chart's release, which makes a new one"
             ) from error
-        self._loaded = found
+        self._loaded = certificate_and_key
 
     async def run(self) -> None:
         """Look every minute, until cancelled."""

@@ -248,7 +248,7 @@ class CachePlan(Scheme):
         found = clones(
             access=first.obj.spec.access,
             copies=first.obj.spec.placement.copies,
-            known=[Copy(id=id_, idle_since=one.idle_since) for id_, one in first.clones.items()],
+            existing_copies=[Copy(id=id_, idle_since=one.idle_since) for id_, one in first.clones.items()],
             readers={id_: len(self.cluster.readers.get(one.reads, ())) for id_, one in first.clones.items()},
             jobs=jobs + first.waiting,
             now=now,

@@ -164,7 +164,7 @@ async def move_job(api: KubeApi, *, namespace: str, name: str, first: bool) -> l
         for other in await _waiting(api, namespace)
         if other["metadata"]["name"] != name and not _kueue_queue(other)
     ]
-    rank = rank_of_move(_rank(job), others=map(_rank, others), first=first)
+    rank = rank_of_move(_rank(job), other_ranks=map(_rank, others), first=first)
     if abs(rank) > MOST_RANK:
         furthest = max(others, key=lambda other: abs(_rank(other)))
         found = furthest["metadata"]["name"]

@@ -118,7 +118,7 @@ class Operator:
             self.statuses[name] = DatasetStatus(
                 in_use=use.mounted, active_jobs=len(use.jobs.active), last_used_time=use.last_used
             )
-            hosts = placement_input.hosts(path=name, known=known, expected=(), now=1.0, patience=1.0)
+            hosts = placement_input.hosts(path=name, cache=known, expected=(), now=1.0, patience=1.0)
             totals = totals_of(self.sizes[name])
             stands = standing(list(uses.values()), size=totals.block_bytes, policies=POLICIES, now=now)
             wants = all_wants(stores=stores, users=[user], now=now)  # type: ignore[arg-type]

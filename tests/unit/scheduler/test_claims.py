@@ -141,7 +141,7 @@ def test_pods_that_wait_with_a_claim_are_left_their_nodes() -> None:
 
     assert world.awaited() == {"a": 0.5, "b": 0.5}
     assert len(world.demand) == 1
-    world.demand.on_asked(("team", "p"))
+    world.demand.on_scored(("team", "p"))
     assert world.awaited() == {}
 
 

@@ -86,9 +86,9 @@ def test_a_pod_whose_turn_it_is_waits_no_more() -> None:
     world.pod("p", pod("images"))
     world.pod("q", pod("images"))
 
-    world.demand.on_asked(("team", "p"))
+    world.demand.on_scored(("team", "p"))
     assert world.awaited() == {"a": 0.5, "b": 0.5}
-    world.demand.on_asked(("team", "q"))
+    world.demand.on_scored(("team", "q"))
     assert world.awaited() == {}
     world.pod("q", pod("images"))  # somebody has labelled it meanwhile
     assert world.awaited() == {}
@@ -100,7 +100,7 @@ def test_a_pod_whose_turn_it_is_waits_no_more() -> None:
 def test_a_pod_that_is_asked_about_before_it_is_heard_of_waits_no_more_either() -> None:
     world = World(images=IMAGES)
 
-    world.demand.on_asked(("team", "p"))
+    world.demand.on_scored(("team", "p"))
     world.pod("p", pod("images"))
     assert world.awaited() == {}
     # It found no room: from now on it waits for that.
@@ -112,7 +112,7 @@ def test_a_pod_that_is_asked_about_before_it_is_heard_of_waits_no_more_either() 
 def test_of_pods_that_were_asked_about_only_so_many_are_remembered() -> None:
     world = World(images=IMAGES)
     for number in range(5000):
-        world.demand.on_asked(("team", str(number)))
+        world.demand.on_scored(("team", str(number)))
     world.pod("0", pod("images"))
     world.pod("4999", pod("images"))
     assert world.awaited() == {"a": 0.5, "b": 0.5}

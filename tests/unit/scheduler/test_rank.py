@@ -181,7 +181,7 @@ def test_an_unknown_dataset_among_known_ones_is_named_and_the_others_still_count
     )
 
     assert ranking.scores == {"a": 10}
-    assert "not known: team/gone copy 0" in ranking.reason
+    assert "unknown: team/gone copy 0" in ranking.reason
 
 
 @pytest.mark.parametrize(

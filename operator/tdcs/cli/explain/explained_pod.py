@@ -88,7 +88,9 @@ def explain_pod(world: PodWorld) -> PodReport:
         namespace, _, short = name.partition("/")
         view.on_change((namespace, short), dataset)
     ranking = rank(request=request, view=view, demand=Demand(view=view), synced=True)
-    references = [] if request.opted_out else with_claims(_named(request), claims=request.claims, known=view)
+    references = (
+        [] if request.opted_out else with_claims(_named(request), claims=request.claims, datasets=view)
+    )
     reads = {each.dataset: each.copy for each in read_by(references, index=request.index)}
     known, broken = readable({name: world.datasets[name] for name in reads if name in world.datasets})
     scheduler = str(pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER)

@@ -84,7 +84,7 @@ def clones_of(
         found[user.own_want] = clones(
             access=spec.access,
             copies=spec.placement.copies,
-            known=status.copies if status is not None else (),
+            existing_copies=status.copies if status is not None else (),
             readers=_readers(context.stores, user, mine.active),
             jobs=len(mine.active) + len(mine.waiting),
             now=context.now(),

@@ -35,7 +35,7 @@ def after(seen: Observed, decision: Decision, *, stores: Stores, now: str) -> Se
         placed_on={pod.node for pod in placed},
         templates={role: spec.template["spec"] for role, spec in roles.items()},
         held=held(seen.datasets),
-        wanted=wanted_near(seen.datasets, chosen=decision.copies),
+        wanted_copies=wanted_near(seen.datasets, chosen=decision.copies),
         node_of=lambda name: stores.nodes.get(("", name)),
         free=lambda name, node: added(
             (

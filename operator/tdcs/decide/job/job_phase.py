@@ -206,14 +206,14 @@ def readiness(
     if deleting or dataset is None or dataset.status is None:
         found = present or deleting or dataset is not None
         why = NOT_UNDERSTOOD if dataset is None else why_not_mounted(dataset)
-        return DatasetReadiness(name=use.name, found=found, deleting=deleting, why=why)
+        return DatasetReadiness(name=use.name, exists=found, deleting=deleting, why=why)
     start = dataset.spec.preload.start_time
     final = not dataset.spec.preload.enabled or is_loaded(dataset.status.conditions)
     over = patience_left is not None and patience_left <= 0
     mounted = is_true(dataset.status.conditions, names.MOUNTED)
     return DatasetReadiness(
         name=use.name,
-        found=True,
+        exists=True,
         readable=mounted and bool(dataset.status.claim_name),
         mounted=mounted,
         why=why_not_mounted(dataset),

@@ -82,10 +82,10 @@ class AssignmentInput:
     handover_seconds: float = 0.0
 
 
-def assign(given: AssignmentInput) -> dict[str, Assignment]:
+def assign(inputs: AssignmentInput) -> dict[str, Assignment]:
     """What each agent is to be assigned, by node; versions are set when it is sent."""
-    nodes = {view.node: _node(view, given) for view in given.agents}
-    for placement in given.placements:
+    nodes = {view.node: _node(view, inputs) for view in inputs.agents}
+    for placement in inputs.placements:
         pull: Pull = "All" if placement.want.load else "Nothing"
         for copy in placement.copies:
             for name, held in copy.nodes.items():
@@ -93,88 +93,88 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
                     now: Pull = "Nothing" if nodes[name].view.waits else pull
                     part = Part(name=placement.want.key, slots=held, paths=placement.want.paths, pull=now)
                     _add(nodes[name], part)
-    for name, moved in _moves(given, nodes).items():
+    for name, moved in _moves(inputs, nodes).items():
         _add(nodes[name], Part(name=MOVES, slots=slots.of_mask(moved), pull="Peers"))
-    again, ended = _second_readers(given, nodes)
+    again, ended = _second_readers(inputs, nodes)
     for name, slots_again in again.items():
         _add(nodes[name], Part(name=AGAIN, slots=slots.of_mask(slots_again), pull="All"))
     for name, slots_ended in ended.items():
         _add(nodes[name], Part(name=AGAIN_TOO, slots=slots.of_mask(slots_ended), pull="Nothing"))
-    wanted, settled = _settled(given, nodes)
+    wanted_slots, settled = _settled(inputs, nodes)
     unheard = {
-        name for name in given.expected & nodes.keys() if nodes[name].view.state.manifest != given.manifest
+        name for name in inputs.expected & nodes.keys() if nodes[name].view.state.manifest != inputs.manifest
     }
     if not unheard:
-        choose_origins(given.mount, list(nodes.values()))
-    bandwidths, peers = _bandwidths(given, nodes), peers_of(list(nodes.values()))
-    checks = checks_of(given)
-    found = {}
-    relays = _relays(given, nodes)
+        choose_origins(inputs.mount, list(nodes.values()))
+    bandwidths, peers = _bandwidths(inputs, nodes), peers_of(list(nodes.values()))
+    checks = checks_of(inputs)
+    assignments = {}
+    relays = _relays(inputs, nodes)
     for name, node in nodes.items():
-        drop = node.present & (~wanted | settled | _has_no_room(node) | node.view.crowded) & ~node.whole
+        drop = node.present & (~wanted_slots | settled | _has_no_room(node) | node.view.crowded) & ~node.whole
         if node.view.draining:
             drop = np.zeros(slots.SLOTS, dtype=bool)
-        elif not given.owned:
+        elif not inputs.owned:
             # What reads brought beside what is wanted yields to others; without wants it is granted, or goes whole.
-            yields = node.view.crowded and bool(given.placements)
-            drop = node.present & ~node.wanted & ~node.whole if yields else np.zeros(slots.SLOTS, dtype=bool)
+            yields = node.view.crowded and bool(inputs.placements)
+            drop = node.present & ~node.needed & ~node.whole if yields else np.zeros(slots.SLOTS, dtype=bool)
         nothing = not node.parts and not node.view.state.version and not node.present.any()
-        if given.owned and nothing and name not in unheard | relays:
+        if inputs.owned and nothing and name not in unheard | relays:
             continue
         stays = not (_has_no_room(node) or node.view.crowded)
         moved = drop & settled if stays else np.zeros(slots.SLOTS, dtype=bool)
-        found[name] = Assignment(
-            mount=given.mount,
+        assignments[name] = Assignment(
+            mount=inputs.mount,
             version=0,
-            manifest=given.manifest,
+            manifest=inputs.manifest,
             parts=tuple(node.parts),
             origin=slots.of_mask(node.origin),
             drop=slots.of_mask(drop),
             moved=slots.of_mask(moved),
-            handover_seconds=given.handover_seconds if moved.any() else 0.0,
+            handover_seconds=inputs.handover_seconds if moved.any() else 0.0,
             peers=peers.get(name, ()),
             # Also where nothing is to be brought: readers ask any of these agents for what none of them has.
-            source=given.source if not unheard else None,
+            source=inputs.source if not unheard else None,
             bandwidth=bandwidths.get(name),
             check=_check_here(checks.get(name), node),
-            fill_bytes=_fill_bytes(given, node.view),
+            fill_bytes=_fill_bytes(inputs, node.view),
         )
-    urls = _manifest_urls(given, sorted(found), nodes)
-    return {name: replace(one, manifest_urls=urls[name]) for name, one in found.items()}
+    urls = _manifest_urls(inputs, sorted(assignments), nodes)
+    return {name: replace(assignment, manifest_urls=urls[name]) for name, assignment in assignments.items()}
 
 
 def _manifest_urls(
-    given: AssignmentInput, names: Sequence[str], nodes: Mapping[str, AgentNode]
+    inputs: AssignmentInput, names: Sequence[str], nodes: Mapping[str, AgentNode]
 ) -> dict[str, tuple[str, ...]]:
     """Where each agent is to get the manifest: all but the first one from another agent, so that the operator sends it
     once however many agents there are. That one waits until it has it itself; when it is gone, the one that it was to
     get it from gives it. The operator is asked last. Each gives it to agents of later names alone: they never wait for
     each other."""
-    found = dict.fromkeys(names, given.manifest_urls)
+    urls_of = dict.fromkeys(names, inputs.manifest_urls)
     for place, name in enumerate(names):
         givers, at = list[str](), place
         while at and len(givers) < MANIFEST_GIVERS:
             at = (at - 1) // MANIFEST_TAKERS
             givers.append(nodes[names[at]].view.manifest_url)
-        known = [url for url in givers if url]
-        if known and given.manifest_urls:
-            found[name] = (*known, *given.manifest_urls[1:], given.manifest_urls[0])
-    return found
+        peer_urls = [url for url in givers if url]
+        if peer_urls and inputs.manifest_urls:
+            urls_of[name] = (*peer_urls, *inputs.manifest_urls[1:], inputs.manifest_urls[0])
+    return urls_of
 
 
-def _relays(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> set[str]:
+def _relays(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> set[str]:
     """Agents that read the source for readers while nothing of the mount shall lie anywhere: a few, by hash."""
-    if any(node.parts for node in nodes.values()) or given.source is None:
+    if any(node.parts for node in nodes.values()) or inputs.source is None:
         return set()
     staying = [name for name, node in nodes.items() if not node.view.draining]
-    return set(sorted(staying, key=lambda name: float(scores_of(given.mount, name)[0]))[:RELAYS])
+    return set(sorted(staying, key=lambda name: float(scores_of(inputs.mount, name)[0]))[:RELAYS])
 
 
 def is_done(view: AgentView, *, name: str, held: bytes, paths: tuple[str, ...]) -> bool:
     """Whether an agent has all of a part that can be had."""
-    if not any(one.name == name and (one.slots, one.paths) == (held, paths) for one in view.parts):
+    if not any(part.name == name and (part.slots, part.paths) == (held, paths) for part in view.parts):
         return False  # its progress is that of another part of this name
-    part = next((one for one in view.state.parts if one.name == name), None)
+    part = next((state for state in view.state.parts if state.name == name), None)
     return part is not None and part.held_bytes + part.failed_bytes >= part.wanted_bytes
 
 
@@ -188,7 +188,7 @@ def _has_placed(placement: WantPlacement, views: Mapping[str, AgentView]) -> boo
     )
 
 
-def checks_of(given: AssignmentInput) -> dict[str, Check]:
+def checks_of(inputs: AssignmentInput) -> dict[str, Check]:
     """The comparison that each agent is assigned, by node.
 
     One want of the mount is compared at a time, once all of it lies on its nodes. Its comparison stays assigned until
@@ -196,19 +196,21 @@ def checks_of(given: AssignmentInput) -> dict[str, Check]:
     it begin anew. Nodes without a part of that want keep a comparison that has found wrong copies there, because what
     it refused is brought again when it is not assigned any more.
     """
-    views = {view.node: view for view in given.agents}
-    compared = [one for one in given.placements if one.want.verify != "None" and one.copies]
+    views = {view.node: view for view in inputs.agents}
+    compared = [
+        placement for placement in inputs.placements if placement.want.verify != "None" and placement.copies
+    ]
     due = _due(compared, views)
-    found = {node: _check_of(due) for node in due.nodes} if due is not None else {}
+    checks = {node: _check_of(due) for node in due.nodes} if due is not None else {}
     # Of several that are kept the one that an agent has goes first: it has no reason to make another one.
-    for there in (True, False):
+    for has_state in (True, False):
         for placement in compared:
             for node in placement.nodes:
-                known = _state_of(placement, node, views) is not None
+                is_known = _state_of(placement, node, views) is not None
                 again = placement.want.verdict and _has_placed(placement, views)
-                if known if there else again:
-                    found.setdefault(node, _check_of(placement))
-    return found
+                if is_known if has_state else again:
+                    checks.setdefault(node, _check_of(placement))
+    return checks
 
 
 def _due(compared: Sequence[WantPlacement], views: Mapping[str, AgentView]) -> WantPlacement | None:
@@ -220,7 +222,7 @@ def _due(compared: Sequence[WantPlacement], views: Mapping[str, AgentView]) -> W
         if want.verdict or not want.load or placement.totals.unknown_paths or placement.unplaced_bytes:
             continue
         states = [_state_of(placement, node, views) for node in placement.nodes]
-        done = all(one is not None and one.done for one in states)
+        done = all(state is not None and state.done for state in states)
         placed = _has_placed(placement, views)
         # One that was compared and waits for data that it has lost since is in the way of no other.
         if any(states) and (placed or not done):
@@ -249,14 +251,14 @@ def _check_of(placement: WantPlacement) -> Check:
     return Check(id=placement.want.check, percent=percent, part=placement.want.key)
 
 
-def _node(view: AgentView, given: AssignmentInput) -> AgentNode:
-    known = view.state.manifest == given.manifest
+def _node(view: AgentView, inputs: AssignmentInput) -> AgentNode:
+    is_current = view.state.manifest == inputs.manifest
     empty = np.zeros(slots.SLOTS, dtype=bool)
     return AgentNode(
         view=view,
-        complete=slots.mask_of(view.state.complete) & (given.totals.sizes > 0) if known else empty,
+        complete=slots.mask_of(view.state.complete) & (inputs.totals.sizes > 0) if is_current else empty,
         # What lies there of another version counts by another table: its agent drops it when it gets this one.
-        present=slots.mask_of(view.state.present) if known else empty,
+        present=slots.mask_of(view.state.present) if is_current else empty,
     )
 
 
@@ -265,7 +267,7 @@ def _add(node: AgentNode, part: Part) -> None:
     if not mask.any():
         return
     node.parts.append(part)
-    node.wanted = node.wanted | mask
+    node.needed = node.needed | mask
     if part.pull == "All":
         node.pulled = node.pulled | mask
     if not part.paths:
@@ -274,24 +276,24 @@ def _add(node: AgentNode, part: Part) -> None:
         node.done = node.done | (mask & ~slots.mask_of(node.view.state.failing))
 
 
-def _settled(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[Mask, Mask]:
+def _settled(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[Mask, Mask]:
     """Slots that somebody wants, and those of them that lie on every node that shall hold them."""
-    wanted = np.zeros(slots.SLOTS, dtype=bool)
+    wanted_slots = np.zeros(slots.SLOTS, dtype=bool)
     settled = np.ones(slots.SLOTS, dtype=bool)
-    for placement in given.placements:
+    for placement in inputs.placements:
         for copy in placement.copies:
             for name, held in copy.nodes.items():
                 mask, node = slots.mask_of(held), nodes.get(name)
-                wanted |= mask
-                there = np.zeros(slots.SLOTS, dtype=bool)
+                wanted_slots |= mask
+                present = np.zeros(slots.SLOTS, dtype=bool)
                 if node is not None:
-                    there = node.complete | (given.totals.sizes == 0)
+                    present = node.complete | (inputs.totals.sizes == 0)
                     want = placement.want
                     done = is_done(node.view, name=want.key, held=held, paths=want.paths)
                     # What a node cannot have is not there: another one may hold the only copy of it.
-                    there = there | (mask & ~slots.mask_of(node.view.state.failing)) if done else there
-                settled &= there | ~mask
-    return wanted, settled & wanted
+                    present = present | (mask & ~slots.mask_of(node.view.state.failing)) if done else present
+                settled &= present | ~mask
+    return wanted_slots, settled & wanted_slots
 
 
 def _has_no_room(node: AgentNode) -> bool:
@@ -300,36 +302,37 @@ def _has_no_room(node: AgentNode) -> bool:
     return node.view.state.no_room
 
 
-def _moves(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, Mask]:
+def _moves(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, Mask]:
     """Where slots go that lie on draining nodes alone, and that no load brings elsewhere; last copies only."""
     staying = {name: node for name, node in nodes.items() if not node.view.draining}
     draining = [node for node in nodes.values() if node.view.draining]
     if not draining or not staying:
         return {}
     alone = np.logical_or.reduce([node.present for node in draining])
-    wanted = np.zeros(slots.SLOTS, dtype=bool)
+    wanted_slots = np.zeros(slots.SLOTS, dtype=bool)
     for node in staying.values():
         # A slot of which a node has a part only may have others of its blocks on the node that leaves.
         alone &= ~(node.complete | (node.pulled & node.whole))
-        wanted |= node.wanted
-    if given.owned:
-        alone &= wanted
+        wanted_slots |= node.needed
+    if inputs.owned:
+        alone &= wanted_slots
     chosen = slots.of_mask(alone)
-    taken = {
-        name: slots.bytes_in(slots.of_mask(node.pulled), given.totals.sizes) for name, node in staying.items()
+    pulled_bytes = {
+        name: slots.bytes_in(slots.of_mask(node.pulled), inputs.totals.sizes)
+        for name, node in staying.items()
     }
     given_away = partition_within(
-        mount=f"{given.mount} {MOVES}",
+        mount=f"{inputs.mount} {MOVES}",
         chosen=chosen,
-        sizes=given.totals.sizes,
+        sizes=inputs.totals.sizes,
         weights={name: node.view.capacity for name, node in staying.items()},
-        limits={name: max(node.view.room - taken[name], 0) for name, node in staying.items()},
+        limits={name: max(node.view.room - pulled_bytes[name], 0) for name, node in staying.items()},
     )
-    return {name: slots.mask_of(each) for name, each in given_away.items()}
+    return {name: slots.mask_of(masks) for name, masks in given_away.items()}
 
 
 def _second_readers(
-    given: AssignmentInput, nodes: Mapping[str, AgentNode]
+    inputs: AssignmentInput, nodes: Mapping[str, AgentNode]
 ) -> tuple[dict[str, Mask], dict[str, Mask]]:
     """Which nodes read slots for the only one that shall hold them and cannot have some of them by a fault that may be
     its own, and give them to it; and which could not read them either.
@@ -338,7 +341,7 @@ def _second_readers(
     cannot read is the source's fault: nobody reads it again. It stays assigned there, for its agent would else forget
     that it has failed, and be asked once more.
     """
-    if given.source is None or not nodes:
+    if inputs.source is None or not nodes:
         return {}, {}
     pulling = np.sum([node.pulled for node in nodes.values()], axis=0)
     lying = np.logical_or.reduce([node.complete for node in nodes.values()])
@@ -346,35 +349,42 @@ def _second_readers(
     again: dict[str, Mask] = {}
     ended: dict[str, Mask] = {}
 
-    def add(to: dict[str, Mask], name: str, some: Mask) -> None:
-        if some.any():
-            to[name] = to[name] | some if name in to else some
+    def add(to: dict[str, Mask], name: str, mask: Mask) -> None:
+        if mask.any():
+            to[name] = to[name] | mask if name in to else mask
 
     for name, node in nodes.items():
-        own = node.pulled & slots.mask_of(node.view.state.failing_here) & (pulling == 1) & ~lying
-        if not own.any():
+        unreadable = node.pulled & slots.mask_of(node.view.state.failing_here) & (pulling == 1) & ~lying
+        if not unreadable.any():
             continue
-        others = {
-            each: other
-            for each, other in nodes.items()
-            if each != name and not (other.view.draining or other.view.waits or other.view.crowded)
+        helpers = {
+            helper: helper_node
+            for helper, helper_node in nodes.items()
+            if helper != name
+            and not (helper_node.view.draining or helper_node.view.waits or helper_node.view.crowded)
         }
-        for each in others:
-            add(ended, each, own & failing[each])
-        own &= np.sum(list(failing.values()), axis=0) == 1
-        taken = {each: other.pulled | again.get(each, False) for each, other in others.items()}
+        for helper in helpers:
+            add(ended, helper, unreadable & failing[helper])
+        unreadable &= np.sum(list(failing.values()), axis=0) == 1
+        pulled = {
+            helper: helper_node.pulled | again.get(helper, False) for helper, helper_node in helpers.items()
+        }
         read_there = partition_within(
-            mount=f"{given.mount} {AGAIN}",
-            chosen=slots.of_mask(own),
-            sizes=given.totals.sizes,
-            weights={each: other.view.capacity for each, other in others.items()},
+            mount=f"{inputs.mount} {AGAIN}",
+            chosen=slots.of_mask(unreadable),
+            sizes=inputs.totals.sizes,
+            weights={helper: helper_node.view.capacity for helper, helper_node in helpers.items()},
             limits={
-                each: max(other.view.room - slots.bytes_in(slots.of_mask(taken[each]), given.totals.sizes), 0)
-                for each, other in others.items()
+                helper: max(
+                    helper_node.view.room
+                    - slots.bytes_in(slots.of_mask(pulled[helper]), inputs.totals.sizes),
+                    0,
+                )
+                for helper, helper_node in helpers.items()
             },
         )
-        for each, some in read_there.items():
-            add(again, each, slots.mask_of(some))
+        for helper, bitmap in read_there.items():
+            add(again, helper, slots.mask_of(bitmap))
     return again, ended
 
 
@@ -387,8 +397,8 @@ def _lacks(placement: WantPlacement, nodes: Mapping[str, AgentNode]) -> bool:
             node = nodes.get(name)
             if node is None or is_done(node.view, name=want.key, held=held, paths=want.paths):
                 continue
-            known = any(part.name == want.key and part.slots == held for part in node.view.parts)
-            if known or want.bandwidth is not None:
+            has_part = any(part.name == want.key and part.slots == held for part in node.view.parts)
+            if has_part or want.bandwidth is not None:
                 return True
             with_data = slots.mask_of(held) & (placement.totals.sizes > 0)
             if not want.paths and (with_data & ~node.complete).any():
@@ -396,29 +406,31 @@ def _lacks(placement: WantPlacement, nodes: Mapping[str, AgentNode]) -> bool:
     return False
 
 
-def _fill_bytes(given: AssignmentInput, view: AgentView) -> int:
+def _fill_bytes(inputs: AssignmentInput, view: AgentView) -> int:
     """Up to how many bytes of the mount reads may fill a cache."""
-    if given.owned or view.draining:
+    if inputs.owned or view.draining:
         return 0
     step = max(view.capacity // FILL_STEPS, 1)
     return max(view.room, 0) // step * step
 
 
-def _bandwidths(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, int]:
+def _bandwidths(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, int]:
     """Bytes a second that each agent may read from the source: the loads' limits, and no more than all of them together
     may, over the nodes that load; over all of them when none does, for each may read for others. Nothing: no limit."""
-    loading = [one.want for one in given.placements if one.want.load and _lacks(one, nodes)]
+    loading = [
+        placement.want for placement in inputs.placements if placement.want.load and _lacks(placement, nodes)
+    ]
     limits = [want.bandwidth for want in loading if want.bandwidth is not None]
     total = sum(limits) if limits and len(limits) == len(loading) else None
-    if given.source_rate is not None:
-        total = given.source_rate if total is None else min(total, given.source_rate)
+    if inputs.source_rate is not None:
+        total = inputs.source_rate if total is None else min(total, inputs.source_rate)
     if total is None:
         return {}
     reading = sum(bool((node.origin & ~node.has).any()) for node in nodes.values())
-    filling = {name for name in given.readers if name in nodes and nodes[name].view.state.fills}
-    others = nodes.keys() - filling
-    if not reading and filling and filling == given.readers and others:
+    filling = {name for name in inputs.readers if name in nodes and nodes[name].view.state.fills}
+    not_filling = nodes.keys() - filling
+    if not reading and filling and filling == inputs.readers and not_filling:
         # Each reader asks its own node's agent, and another one only when that one fails.
-        own, rest = total * 9 // 10 // len(filling), total // 10 // len(others)
-        return {name: max(own if name in filling else rest, 1) for name in nodes}
+        filling_rate, other_rate = total * 9 // 10 // len(filling), total // 10 // len(not_filling)
+        return {name: max(filling_rate if name in filling else other_rate, 1) for name in nodes}
     return dict.fromkeys(nodes, max(total // (reading or max(len(nodes), 1)), 1))

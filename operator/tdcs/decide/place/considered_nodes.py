@@ -29,7 +29,7 @@ def consider(
     placed_on: Collection[str],
     templates: Mapping[Role, Mapping[str, Any]],
     held: Sequence[CopyOnNodes],
-    wanted: Sequence[CopyOnNodes],
+    wanted_copies: Sequence[CopyOnNodes],
     node_of: Callable[[str], Object | None],
     free: Callable[[str, Object], Amounts],
     now: str,
@@ -40,33 +40,36 @@ def consider(
         placed_on: the nodes that they got.
         templates: the pod specs of the roles that read data.
         held: what lies where of the job's datasets.
-        wanted: the same as the extender sees it.
+        wanted_copies: the same as the extender sees it.
         node_of: gives a node; None where there is none any more.
         free: gives what a node had left for these pods.
         now: the time.
     """
-    scores = node_scores(wanted)
+    scores = node_scores(wanted_copies)
     ranked = sorted(scores, key=lambda node: (-scores[node], node))
-    own = sorted(set(placed_on), key=lambda node: (-scores.get(node, 0), node))[:OWN_NODES]
-    others = [node for node in ranked if node not in set(placed_on)]
+    own_nodes = sorted(set(placed_on), key=lambda node: (-scores.get(node, 0), node))[:OWN_NODES]
+    other_nodes = [node for node in ranked if node not in set(placed_on)]
     resources = {resource for spec in templates.values() for resource in pod_requests(spec)} - {PODS}
-    found = []
-    for name in [*own, *others[: CONSIDERED_NODES_LIMIT - len(own)]]:
+    considered = []
+    for name in [*own_nodes, *other_nodes[: CONSIDERED_NODES_LIMIT - len(own_nodes)]]:
         node = node_of(name)
         if node is None:
             continue
-        left = free(name, node)
-        found.append(
+        free_amounts = free(name, node)
+        considered.append(
             ConsideredNode(
                 name=name,
                 cached_bytes=bytes_on_node(node=name, copies=held),
                 score=scores.get(name, 0),
-                free={one: quantity(one, max(left.get(one, 0), 0)) for one in sorted(resources)},
+                free={
+                    resource: quantity(resource, max(free_amounts.get(resource, 0), 0))
+                    for resource in sorted(resources)
+                },
                 closed_to=[role for role, spec in templates.items() if not may_run(spec, node)],
             )
         )
-    omitted = len(others) - (CONSIDERED_NODES_LIMIT - len(own))
-    return Consideration(time=now, nodes=found, nodes_omitted=omitted if omitted > 0 else None)
+    omitted = len(other_nodes) - (CONSIDERED_NODES_LIMIT - len(own_nodes))
+    return Consideration(time=now, nodes=considered, nodes_omitted=omitted if omitted > 0 else None)
 
 
 def quantity(resource: str, value: int) -> str:

@@ -149,22 +149,22 @@ def node_bytes(plan: CopyPlan) -> dict[str, int]:
     if plan.mode is Mode.REPLICATE:
         return {node.name: min(node.limit_bytes, plan.dataset_bytes) for node in plan.nodes}
     held = dict.fromkeys((node.name for node in plan.nodes), 0)
-    left = min(plan.dataset_bytes, sum(node.limit_bytes for node in plan.nodes))
+    remaining = min(plan.dataset_bytes, sum(node.limit_bytes for node in plan.nodes))
     open_nodes = list(plan.nodes)
-    while left > 0 and open_nodes:
+    while remaining > 0 and open_nodes:
         weight = sum(node.weight for node in open_nodes) or 1
-        full = [node for node in open_nodes if left * node.weight >= node.limit_bytes * weight]
+        full = [node for node in open_nodes if remaining * node.weight >= node.limit_bytes * weight]
         for node in full or open_nodes:
-            held[node.name] = node.limit_bytes if full else left * node.weight // weight
+            held[node.name] = node.limit_bytes if full else remaining * node.weight // weight
         if not full:
             # Whole bytes: the remainder of the division goes to the first nodes that have room.
-            rest = left - sum(held[node.name] for node in open_nodes)
+            remainder = remaining - sum(held[node.name] for node in open_nodes)
             for node in open_nodes:
-                more = min(rest, node.limit_bytes - held[node.name])
+                more = min(remainder, node.limit_bytes - held[node.name])
                 held[node.name] += more
-                rest -= more
+                remainder -= more
             break
-        left -= sum(node.limit_bytes for node in full)
+        remaining -= sum(node.limit_bytes for node in full)
         spent = {node.name for node in full}
         open_nodes = [node for node in open_nodes if node.name not in spent]
     return held

@@ -19,26 +19,26 @@ def held(datasets: Mapping[str, Dataset]) -> list[CopyOnNodes]:
 
 def wanted_near(datasets: Mapping[str, Dataset], *, chosen: Mapping[str, str]) -> list[CopyOnNodes]:
     """Each dataset as the extender sees it for the pods of a job that reads these copies."""
-    found = []
+    nearest = []
     for name, dataset in datasets.items():
         copies = copies_of(dataset)
-        own = copies.pop(chosen.get(name, FIRST_COPY), None)
+        copy = copies.pop(chosen.get(name, FIRST_COPY), None)
         near = (
             merged(list(copies.values()))
-            if own is None
-            else preferring(own=own, others=list(copies.values()))
+            if copy is None
+            else preferring(copy, other_copies=list(copies.values()))
         )
         if near is not None:
-            found.append(near)
-    return found
+            nearest.append(near)
+    return nearest
 
 
 def chosen_from(dataset: Dataset) -> dict[str, CopyOnNodes]:
     """The copies that jobs are dealt out to, by their ids: not what Preloads brought, nor a clone on its way."""
     return {
-        copy: found
-        for copy, found in copies_of(dataset).items()
-        if not found.brought and not (copy.startswith(names.CLONE_COPY) and found.arriving)
+        copy_id: copy
+        for copy_id, copy in copies_of(dataset).items()
+        if not copy.brought and not (copy_id.startswith(names.CLONE_COPY) and copy.arriving)
     }
 
 

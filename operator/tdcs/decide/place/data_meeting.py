@@ -99,39 +99,39 @@ class Meeting:
     without_room: tuple[str, ...] = ()
 
 
-def weigh(given: MeetingInput) -> Meeting:
+def weigh(meeting: MeetingInput) -> Meeting:
     """Choose how a job and a dataset meet."""
-    pods = sum(given.pods.values())
-    most = max((*given.held.values(), 0))
-    if given.size <= 0 or not pods:
+    pods = sum(meeting.pods.values())
+    most = max((*meeting.held.values(), 0))
+    if meeting.size <= 0 or not pods:
         return Meeting(way=Way.NEAR, costs={Way.NEAR: 0.0}, expected_seconds=0.0, share=1.0)
-    share = _share(given, given.held)
-    best = min(most / given.size, 1.0)
-    loss = 1.0 - min(given.peer_rate / LOCAL_RATE, 1.0)
-    remote = _remote(given, 1.0 - share, loss=loss)
+    share = _share(meeting, meeting.held)
+    best = min(most / meeting.size, 1.0)
+    loss = 1.0 - min(meeting.peer_rate / LOCAL_RATE, 1.0)
+    remote = _remote(meeting, 1.0 - share, loss=loss)
     if best and share >= best * WHOLE:
         # No node has more of it: a copy that is spread over nodes is as near as it can be.
         return Meeting(way=Way.NEAR, costs={Way.NEAR: remote}, expected_seconds=0.0, share=share)
     costs = {Way.REMOTE: remote}
-    fitting = [node for node in given.pods if given.room.get(node, 0) >= given.size]
-    lacks = {node: max(given.size - given.held.get(node, 0), 0) for node in fitting}
-    travel = BEGIN_SECONDS + max(lacks.values(), default=0) / max(given.peer_rate, 1.0)
-    if given.grows and any(lacks.values()) and travel < (given.run_seconds or math.inf):
-        then = _share(given, {**given.held, **dict.fromkeys(fitting, given.size)})
+    fitting = [node for node in meeting.pods if meeting.room.get(node, 0) >= meeting.size]
+    lacks = {node: max(meeting.size - meeting.held.get(node, 0), 0) for node in fitting}
+    travel = BEGIN_SECONDS + max(lacks.values(), default=0) / max(meeting.peer_rate, 1.0)
+    if meeting.grows and any(lacks.values()) and travel < (meeting.run_seconds or math.inf):
+        then = _share(meeting, {**meeting.held, **dict.fromkeys(fitting, meeting.size)})
         # Until it is there the job reads as it would for good.
-        costs[Way.GROW] = min(travel * (1.0 - share) * loss + _remote(given, 1.0 - then, loss=loss), remote)
-    if given.wait_seconds is not None:
+        costs[Way.GROW] = min(travel * (1.0 - share) * loss + _remote(meeting, 1.0 - then, loss=loss), remote)
+    if meeting.wait_seconds is not None:
         # Where a copy is spread over nodes even they read the rest from one another.
-        costs[Way.WAIT] = given.wait_seconds + _remote(given, 1.0 - best, loss=loss)
-    way = min(costs, key=lambda one: (costs[one], list(Way).index(one)))
-    expected = {Way.GROW: travel, Way.WAIT: given.wait_seconds}.get(way)
+        costs[Way.WAIT] = meeting.wait_seconds + _remote(meeting, 1.0 - best, loss=loss)
+    way = min(costs, key=lambda candidate: (costs[candidate], list(Way).index(candidate)))
+    expected = {Way.GROW: travel, Way.WAIT: meeting.wait_seconds}.get(way)
     return Meeting(
         way=way,
         costs=costs,
         missing_bytes=sum(lacks.values()) if way is Way.GROW else 0,
         expected_seconds=expected,
         share=share,
-        without_room=tuple(sorted(given.pods.keys() - set(fitting))),
+        without_room=tuple(sorted(meeting.pods.keys() - set(fitting))),
     )
 
 
@@ -167,52 +167,52 @@ def weigh_wait(datasets: Mapping[str, MeetingInput], *, wait_seconds: float) -> 
         datasets: those that it reads, one at least, with the nodes that it would get now.
         wait_seconds: until all of its pods have room at the data.
     """
-    found = {name: weigh(replace(given, wait_seconds=wait_seconds)) for name, given in datasets.items()}
-    others = {
-        name: min(cost for way, cost in one.costs.items() if way is not Way.WAIT)
-        for name, one in found.items()
+    choices = {name: weigh(replace(meeting, wait_seconds=wait_seconds)) for name, meeting in datasets.items()}
+    other_costs = {
+        name: min(cost for way, cost in choice.costs.items() if way is not Way.WAIT)
+        for name, choice in choices.items()
     }
     rests = {
-        name: one.costs[Way.WAIT] - wait_seconds if Way.WAIT in one.costs else others[name]
-        for name, one in found.items()
+        name: choice.costs[Way.WAIT] - wait_seconds if Way.WAIT in choice.costs else other_costs[name]
+        for name, choice in choices.items()
     }
-    other_cost, rest = sum(others.values()), sum(rests.values())
-    dearest = max(found, key=lambda name: (others[name] - rests[name], name))
-    longest = min(other_cost - rest, LONGEST_WAIT)
+    other_cost, rest_cost = sum(other_costs.values()), sum(rests.values())
+    dearest = max(choices, key=lambda name: (other_costs[name] - rests[name], name))
+    longest = min(other_cost - rest_cost, LONGEST_WAIT)
     return WaitChoice(
         waits=wait_seconds < longest,
-        wait_cost=wait_seconds + rest,
+        wait_cost=wait_seconds + rest_cost,
         other_cost=other_cost,
         expected_seconds=wait_seconds,
         longest_seconds=max(longest, 0.0),
         dataset=dearest,
-        meeting=found[dearest],
+        meeting=choices[dearest],
         nodes=data_nodes(datasets.values()),
     )
 
 
 def data_nodes(datasets: Iterable[MeetingInput]) -> frozenset[str]:
     """The nodes with the most of a job's data, none where no node has any."""
-    found: dict[str, int] = {}
-    for given in datasets:
-        for node, size in given.held.items():
-            found[node] = found.get(node, 0) + min(size, given.size)
-    most = max(found.values(), default=0)
-    return frozenset(node for node, size in found.items() if most and size >= most * NEAR_SHARE)
+    held_bytes: dict[str, int] = {}
+    for meeting in datasets:
+        for node, size in meeting.held.items():
+            held_bytes[node] = held_bytes.get(node, 0) + min(size, meeting.size)
+    most = max(held_bytes.values(), default=0)
+    return frozenset(node for node, size in held_bytes.items() if most and size >= most * NEAR_SHARE)
 
 
-def _share(given: MeetingInput, held: Mapping[str, int]) -> float:
+def _share(meeting: MeetingInput, held: Mapping[str, int]) -> float:
     """The part of the bytes that pods read from their own nodes, the mean over the pods."""
-    near = sum(count * min(held.get(node, 0), given.size) for node, count in given.pods.items())
-    return near / (given.size * sum(given.pods.values()))
+    near = sum(count * min(held.get(node, 0), meeting.size) for node, count in meeting.pods.items())
+    return near / (meeting.size * sum(meeting.pods.values()))
 
 
-def _remote(given: MeetingInput, part: float, *, loss: float) -> float:
+def _remote(meeting: MeetingInput, part: float, *, loss: float) -> float:
     """What it costs to read this part from other nodes until the job ends. Its nodes read at the same time."""
-    if given.run_seconds is not None:
-        return given.run_seconds * part * loss
-    slower = max(1.0 / max(given.peer_rate, 1.0) - 1.0 / LOCAL_RATE, 0.0)
-    return PASSES * given.size / len(given.pods) * part * slower
+    if meeting.run_seconds is not None:
+        return meeting.run_seconds * part * loss
+    slower = max(1.0 / max(meeting.peer_rate, 1.0) - 1.0 / LOCAL_RATE, 0.0)
+    return PASSES * meeting.size / len(meeting.pods) * part * slower
 
 
 def has_met(*, size: int, held: Mapping[str, int], nodes: Iterable[str]) -> bool:
@@ -225,20 +225,22 @@ def expected_nodes(
 ) -> dict[str, int]:
     """How many pods each node will get, as kube-scheduler places them with the extender: one by one where the score is
     best, and among equals on the fullest node. What finds no room is left out."""
-    left = {name: dict(amounts) for name, amounts in free.items()}
-    found: dict[str, int] = {}
+    free_amounts = {name: dict(amounts) for name, amounts in free.items()}
+    pods_on_node: dict[str, int] = {}
     for group in sorted(groups, key=lambda group: -group.request.get(scarce, 0)):
-        usable = left.keys() if group.nodes is None else group.nodes & left.keys()
-        ranked = sorted(usable, key=lambda node: (-scores.get(node, 0), left[node].get(scarce, 0), node))
+        usable = free_amounts.keys() if group.nodes is None else group.nodes & free_amounts.keys()
+        ranked = sorted(
+            usable, key=lambda node: (-scores.get(node, 0), free_amounts[node].get(scarce, 0), node)
+        )
         missing = group.count
         for node in ranked:
-            count = min(room_for(request=group.request, free=left[node]), missing)
+            count = min(room_for(request=group.request, free=free_amounts[node]), missing)
             if count <= 0:
                 continue
-            found[node] = found.get(node, 0) + count
-            for name, asked in group.request.items():
-                left[node][name] = left[node].get(name, 0) - count * asked
+            pods_on_node[node] = pods_on_node.get(node, 0) + count
+            for name, requested in group.request.items():
+                free_amounts[node][name] = free_amounts[node].get(name, 0) - count * requested
             missing -= count
             if not missing:
                 break
-    return found
+    return pods_on_node

@@ -110,32 +110,35 @@ def merged(copies: Sequence[CopyOnNodes]) -> CopyOnNodes | None:
     )
 
 
-def preferring(*, own: CopyOnNodes, others: Sequence[CopyOnNodes]) -> CopyOnNodes:
+def preferring(preferred: CopyOnNodes, *, other_copies: Sequence[CopyOnNodes]) -> CopyOnNodes:
     """A dataset for a pod that is to read one of its copies: bytes of the other copies count half.
 
     So the pods of a job gather around its copy, and where that has no room, around another before they go where
     nothing lies. What Preloads brought counts in full: no other job is dealt out to it.
     """
-    if not others:
-        return own
+    if not other_copies:
+        return preferred
     return CopyOnNodes(
-        total_bytes=own.total_bytes,
+        total_bytes=preferred.total_bytes,
         node_bytes=_largest(
             [
-                own.node_bytes,
-                *(each.node_bytes if each.brought else _less(each.node_bytes) for each in others),
+                preferred.node_bytes,
+                *(copy.node_bytes if copy.brought else _less(copy.node_bytes) for copy in other_copies),
             ]
         ),
         arriving=_largest(
-            [own.arriving, *(each.arriving if each.brought else _less(each.arriving) for each in others)]
+            [
+                preferred.arriving,
+                *(copy.arriving if copy.brought else _less(copy.arriving) for copy in other_copies),
+            ]
         ),
     )
 
 
-def _largest(several: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _largest(sizes_by_node: Sequence[Mapping[str, int]]) -> dict[str, int]:
     best: dict[str, int] = {}
-    for each in several:
-        for node, size in each.items():
+    for sizes in sizes_by_node:
+        for node, size in sizes.items():
             best[node] = max(size, best.get(node, 0))
     return best
 

@@ -35,7 +35,7 @@ class PodGroup:
 
 def room_for(*, request: Amounts, free: Amounts) -> int:
     """How many pods of a request fit on a node with this much free; a pod that asks for nothing always fits."""
-    rooms = [free.get(name, 0) // asked for name, asked in request.items() if asked > 0]
+    rooms = [free.get(name, 0) // requested for name, requested in request.items() if requested > 0]
     return max(min(rooms, default=1 << 30), 0)
 
 
@@ -52,13 +52,13 @@ def place(
         free: what each node has left; it and its values stay as they are.
         scarce: the resource that decides which node is fullest, such as GPUs.
     """
-    left = dict(free)
+    remaining = dict(free)
     for group in sorted(
         groups, key=lambda group: (-group.request.get(scarce, 0), -sum(group.request.values()))
     ):
-        if _fill(group, left, scarce=scarce) < group.count:
+        if _fill(group, remaining, scarce=scarce) < group.count:
             return None
-    return left
+    return remaining
 
 
 def place_most(*, groups: Iterable[PodGroup], free: dict[str, Amounts], scarce: str = "") -> None:
@@ -78,22 +78,22 @@ def most_that_fit(*, group: PodGroup, free: Mapping[str, Amounts]) -> int:
     return total
 
 
-def _fill(group: PodGroup, left: dict[str, Amounts], *, scarce: str) -> int:
+def _fill(group: PodGroup, remaining: dict[str, Amounts], *, scarce: str) -> int:
     """Place as many pods of a group as find room; gives their number. Nodes that take some get a new value.
 
     This is asked for every job and thousands of nodes: the scarce resource is looked at first, because it is what a
     full node lacks, and no more nodes are sorted than there are pods.
     """
     needs = sorted(
-        ((name, asked) for name, asked in group.request.items() if asked > 0),
+        ((name, requested) for name, requested in group.request.items() if requested > 0),
         key=lambda need: need[0] != scarce,
     )
     rooms = []
-    for name in left if group.nodes is None else group.nodes & left.keys():
-        node = left[name]
+    for name in remaining if group.nodes is None else group.nodes & remaining.keys():
+        node = remaining[name]
         room = group.count
-        for resource, asked in needs:
-            fitting = node.get(resource, 0) // asked
+        for resource, requested in needs:
+            fitting = node.get(resource, 0) // requested
             if fitting < room:
                 room = fitting
                 if room <= 0:
@@ -102,10 +102,10 @@ def _fill(group: PodGroup, left: dict[str, Amounts], *, scarce: str) -> int:
             rooms.append((node.get(scarce, 0), name, room))
     placed = 0
     for _, name, room in heapq.nsmallest(group.count, rooms):
-        taken = min(room, group.count - placed)
-        node = left[name]
-        left[name] = {**node, **{resource: node[resource] - taken * asked for resource, asked in needs}}
-        placed += taken
+        count = min(room, group.count - placed)
+        node = remaining[name]
+        remaining[name] = {**node, **{resource: node[resource] - count * need for resource, need in needs}}
+        placed += count
         if placed == group.count:
             break
     return placed
@@ -118,14 +118,14 @@ def empty_nodes(*, free: Mapping[str, int], sizes: Mapping[str, int]) -> dict[in
         free: the GPUs that each node has free.
         sizes: those that it has when it is empty.
     """
-    found: dict[int, set[str]] = {}
+    nodes_by_size: dict[int, set[str]] = {}
     for node, size in sizes.items():
         if size > 0 and free.get(node) == size:
-            found.setdefault(size, set()).add(node)
-    return found
+            nodes_by_size.setdefault(size, set()).add(node)
+    return nodes_by_size
 
 
-def leaves(gpus: int, *, other: int, size: int) -> bool:
+def leaves(gpus: int, *, other_gpus: int, size: int) -> bool:
     """Whether a pod with so many GPUs leaves an empty node of a size to one with `other`: which would not fit there
     beside it."""
-    return gpus < size and other <= size < other + gpus
+    return gpus < size and other_gpus <= size < other_gpus + gpus

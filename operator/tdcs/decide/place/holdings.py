@@ -92,24 +92,24 @@ class Failures:
 
 
 def holdings(*, totals: Totals, manifest: str, states: Mapping[str, MountState]) -> Holdings:
-    known = {node: state for node, state in states.items() if state.manifest == manifest}
+    current_states = {node: state for node, state in states.items() if state.manifest == manifest}
     sizes = totals.sizes
     covered = np.zeros(slots.SLOTS, dtype=bool)
-    for state in known.values():
+    for state in current_states.values():
         covered |= slots.mask_of(state.complete)
     cached = int(sizes[covered].sum())
     # Of slots that lie nowhere as a whole each counts once, with the node that has most of them.
-    for _, node in sorted(((-partial_bytes(state, sizes), node) for node, state in known.items())):
-        partial = slots.mask_of(known[node].present) & ~slots.mask_of(known[node].complete)
+    for _, node in sorted(((-partial_bytes(state, sizes), node) for node, state in current_states.items())):
+        partial = slots.mask_of(current_states[node].present) & ~slots.mask_of(current_states[node].complete)
         whole = int(sizes[partial].sum())
         new = int(sizes[partial & ~covered].sum())
-        cached += partial_bytes(known[node], sizes) * new // whole if whole else 0
+        cached += partial_bytes(current_states[node], sizes) * new // whole if whole else 0
         covered |= partial
     return Holdings(
         total_bytes=totals.block_bytes,
         total_files=totals.files,
         cached_bytes=min(cached, totals.block_bytes),
-        node_bytes={node: state.held_bytes for node, state in known.items() if state.held_bytes},
+        node_bytes={node: state.held_bytes for node, state in current_states.items() if state.held_bytes},
     )
 
 
@@ -137,33 +137,33 @@ def progress(
         held: dict[str, int] = {}
         done: list[int] = []
         for node, mask in copy.nodes.items():
-            wanted = slots.bytes_in(mask, totals.sizes)
+            wanted_bytes = slots.bytes_in(mask, totals.sizes)
             state = states.get(node)
             if state is None or state.manifest != manifest:
                 held[node] = 0
                 done.append(0)
                 continue
-            part = next((one for one in state.parts if one.name == key), None)
+            part = next((part_state for part_state in state.parts if part_state.name == key), None)
             if part is not None and node in informed:
-                held[node] = min(part.held_bytes, wanted)
-                failed += min(part.failed_bytes, wanted - held[node])
+                held[node] = min(part.held_bytes, wanted_bytes)
+                failed += min(part.failed_bytes, wanted_bytes - held[node])
                 done.append(part.held_files)
                 continue
             whole = slots.intersection(mask, state.complete)
             held[node] = slots.bytes_in(whole, totals.sizes)
             if placement.want.paths and part is not None:
-                held[node] = max(held[node], min(part.held_bytes, wanted))
+                held[node] = max(held[node], min(part.held_bytes, wanted_bytes))
             done.append(int(totals.counts[slots.mask_of(whole)].sum()))
         copies.append(held)
         files.append(min(done, default=0) if copy.mode is Mode.REPLICATE else sum(done))
     placed = sum(sum(copy.values()) for copy in copies)
-    lacking = {
+    incomplete_nodes = {
         node
         for number, copy in enumerate(placement.copies)
         for node, mask in copy.nodes.items()
         if copies[number][node] < slots.bytes_in(mask, totals.sizes)
     }
-    mine = [states[node] for node in lacking & states.keys()] if placement.want.load else []
+    mine = [states[node] for node in incomplete_nodes & states.keys()] if placement.want.load else []
     return WantProgress(
         wanted_bytes=placement.wanted_bytes,
         placed_bytes=placed,
@@ -193,21 +193,25 @@ def failures(states: Mapping[str, MountState]) -> Failures:
 
     Nodes count their own: a file that several of them lack counts once where all of them name it.
     """
-    found: dict[str, FileFailure] = {}
+    failure_of: dict[str, FileFailure] = {}
     named = count = 0
     for node in sorted(states):
         state = states[node]
-        found.update({failure.path: failure for failure in state.failed if failure.path not in found})
+        failure_of.update(
+            {failure.path: failure for failure in state.failed if failure.path not in failure_of}
+        )
         named += len(state.failed)
         count += state.failed_count + state.source_away + state.no_room
-    first = tuple(found[path] for path in sorted(found)[:FAILURES_KEPT])
+    first = tuple(failure_of[path] for path in sorted(failure_of)[:FAILURES_KEPT])
     outdated = sum(
         failures.files
         for state in states.values()
         for code, failures in state.failures.items()
         if code in _OUTDATED
     )
-    return Failures(count=max(len(found), count - named + len(found)), outdated=outdated, files=first)
+    return Failures(
+        count=max(len(failure_of), count - named + len(failure_of)), outdated=outdated, files=first
+    )
 
 
 def source_is_away(states: Collection[MountState]) -> bool:
@@ -222,6 +226,10 @@ def away_text(states: Mapping[str, MountState]) -> str:
     for node in sorted(states):
         if states[node].source_away:
             # What concerns all files is named before what concerns single ones.
-            named = (one.reason for one in states[node].failed[:1] if one.code != "NoRoom")
+            named = (
+                file_failure.reason
+                for file_failure in states[node].failed[:1]
+                if file_failure.code != "NoRoom"
+            )
             return next(named, f"the source does not answer node {node}")
     return ""

@@ -98,9 +98,9 @@ def _requirements(pod: Mapping[str, Any]) -> tuple[list[_Requirement], list[list
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = [
         [
-            (_spelled(each), _affinity({field: [each]}))
+            (_spelled(expression), _affinity({field: [expression]}))
             for field in ("matchExpressions", "matchFields")
-            for each in term.get(field) or ()
+            for expression in term.get(field) or ()
         ]
         for term in required.get("nodeSelectorTerms") or ()
     ]
@@ -111,8 +111,8 @@ def _absent_alone(
     selector: Sequence[_Requirement], terms: Sequence[Sequence[_Requirement]], nodes: Sequence[Object]
 ) -> list[str]:
     """The requirements that none of the nodes, which are without taints, meets even alone."""
-    asked = [*selector, *(terms[0] if len(terms) == 1 else ())]
-    return [text for text, alone in asked if not any(may_run(alone, node) for node in nodes)]
+    requirements = [*selector, *(terms[0] if len(terms) == 1 else ())]
+    return [text for text, alone in requirements if not any(may_run(alone, node) for node in nodes)]
 
 
 def _affinity(term: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -142,8 +142,8 @@ def _spelled_taint(taint: Mapping[str, Any]) -> str:
     return f"{taint['key']}{value}:{taint.get('effect', '')}"
 
 
-def _s(found: Collection[object]) -> str:
-    return "" if len(found) == 1 else "s"
+def _s(items: Collection[object]) -> str:
+    return "" if len(items) == 1 else "s"
 
 
 def _taints_against(pod: Mapping[str, Any], node: Object) -> list[Mapping[str, Any]]:
@@ -155,7 +155,7 @@ def _taints_against(pod: Mapping[str, Any], node: Object) -> list[Mapping[str, A
         taint
         for taint in all_
         if taint.get("effect") != "PreferNoSchedule"
-        and not any(_tolerates(each, taint) for each in tolerations)
+        and not any(_tolerates(toleration, taint) for toleration in tolerations)
     ]
 
 
@@ -163,8 +163,8 @@ def _term(term: Mapping[str, Any], labels: Mapping[str, str], fields: Mapping[st
     expressions, selected = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not selected:
         return False  # an empty term matches nothing
-    return all(_matches(each, labels) for each in expressions) and all(
-        _matches(each, fields) for each in selected
+    return all(_matches(expression, labels) for expression in expressions) and all(
+        _matches(expression, fields) for expression in selected
     )
 
 
@@ -174,10 +174,10 @@ def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         return meets(labels, expression)
     values: Sequence[str] = expression.get("values") or ()
     try:
-        there, bound = int(labels.get(expression["key"]) or ""), int(values[0])
+        value, bound = int(labels.get(expression["key"]) or ""), int(values[0])
     except (ValueError, IndexError):
         return False
-    return there > bound if operator == "Gt" else there < bound
+    return value > bound if operator == "Gt" else value < bound
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:

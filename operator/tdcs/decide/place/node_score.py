@@ -71,8 +71,8 @@ def node_scores(
     integers, because kube-scheduler drops a whole reply that has a fraction in it.
     """
     data = combined(copies, places=[copy.place_of_best(candidates) for copy in copies])
-    wanted = np.fromiter((awaited.get(node, 0.0) for node in data.nodes), float) if awaited else None
-    return combined_scores(data, awaited=wanted, candidates=candidates)
+    demand = np.fromiter((awaited.get(node, 0.0) for node in data.nodes), float) if awaited else None
+    return combined_scores(data, awaited=demand, candidates=candidates)
 
 
 def combined(copies: Iterable[CopyOnNodes], *, places: Iterable[int | None]) -> CombinedData:
@@ -95,12 +95,14 @@ def combined_scores(
     if awaited is None:
         return dict(zip(data.nodes, _whole(data.worth), strict=True))
     # At most as much is taken from a node as the best one is worth.
-    left = data.worth - np.minimum(WAITING_POD * awaited, 1.0)
-    best = _best_candidate(data.nodes, left, candidates)
-    most = 0.0 if best is None else left[best]
-    scores = dict(zip(data.nodes, _whole(left + (1.0 - most)), strict=True))
-    if best is None or most < left.max():
-        scores = {node: scores[node] for node, part in zip(data.nodes, left, strict=True) if part <= most}
+    remaining_worth = data.worth - np.minimum(WAITING_POD * awaited, 1.0)
+    best = _best_candidate(data.nodes, remaining_worth, candidates)
+    most = 0.0 if best is None else remaining_worth[best]
+    scores = dict(zip(data.nodes, _whole(remaining_worth + (1.0 - most)), strict=True))
+    if best is None or most < remaining_worth.max():
+        scores = {
+            node: scores[node] for node, part in zip(data.nodes, remaining_worth, strict=True) if part <= most
+        }
     return scores
 
 
@@ -113,12 +115,14 @@ def _whole(worth: FloatArray) -> list[int]:
     return scores
 
 
-def _best_candidate(nodes: Sequence[str], left: FloatArray, candidates: Container[str] | None) -> int | None:
+def _best_candidate(
+    nodes: Sequence[str], remaining_worth: FloatArray, candidates: Container[str] | None
+) -> int | None:
     """The number of the node that is worth most of those that can be chosen; None when none can."""
-    best = int(left.argmax())
+    best = int(remaining_worth.argmax())
     if candidates is None or nodes[best] in candidates:  # as nearly always
         return best
-    return next((int(number) for number in np.argsort(-left) if nodes[number] in candidates), None)
+    return next((int(number) for number in np.argsort(-remaining_worth) if nodes[number] in candidates), None)
 
 
 def nodes_to_take(*, candidates: Collection[str], awaited: Mapping[str, float]) -> dict[str, int]:
@@ -149,10 +153,10 @@ def without_left_nodes(
         leave: the nodes (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
         candidates: the nodes that have room for the pod.
     """
-    others = [node for node in candidates if node not in leave]
-    if not others or len(others) == len(candidates):
+    other_candidates = [node for node in candidates if node not in leave]
+    if not other_candidates or len(other_candidates) == len(candidates):
         return dict(scores)
-    return {node: max(scores[node], 2) if node in scores else 1 for node in others}
+    return {node: max(scores[node], 2) if node in scores else 1 for node in other_candidates}
 
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:

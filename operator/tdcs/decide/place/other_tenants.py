@@ -45,23 +45,23 @@ def other_tenants(
         states: of the agents that can be reached, by node, about the version that is placed.
         sizes: bytes of each slot.
     """
-    others = {namespace_of(key) for key in datasets} - {namespace}
-    if not others:
+    other_namespaces = {namespace_of(key) for key in datasets} - {namespace}
+    if not other_namespaces:
         return OtherTenants(node_bytes={})
     nobody = bytes(slots.BITMAP_BYTES)
-    own: dict[str, bytes] = {}
+    own_masks: dict[str, bytes] = {}
     foreign: dict[str, bytes] = {}
     for placement in placements:
-        wanted = own if namespace_of(placement.want.key) == namespace else foreign
+        masks = own_masks if namespace_of(placement.want.key) == namespace else foreign
         for copy in placement.copies:
             for node, mask in copy.nodes.items():
-                wanted[node] = slots.union(wanted.get(node, nobody), mask)
-    found = {}
+                masks[node] = slots.union(masks.get(node, nobody), mask)
+    foreign_bytes = {}
     for node, mask in foreign.items():
         if node not in states:
             continue
-        there = slots.mask_of(slots.intersection(mask, states[node].complete))
-        size = int(sizes[there & ~slots.mask_of(own.get(node, nobody))].sum())
+        present = slots.mask_of(slots.intersection(mask, states[node].complete))
+        size = int(sizes[present & ~slots.mask_of(own_masks.get(node, nobody))].sum())
         if size:
-            found[node] = size
-    return OtherTenants(namespaces=len(others), node_bytes=found)
+            foreign_bytes[node] = size
+    return OtherTenants(namespaces=len(other_namespaces), node_bytes=foreign_bytes)

@@ -42,8 +42,8 @@ def partition_within(
     if not any(capacities.values()):
         return dict.fromkeys(weights, bytes(slots.BITMAP_BYTES))
     names = sorted(weights)
-    found, owners = slots.owners(mount=mount, capacities=capacities, sizes=masked)
-    owners = np.where(mask, np.searchsorted(names, found)[owners], NOWHERE)
+    owner_names, owners = slots.owners(mount=mount, capacities=capacities, sizes=masked)
+    owners = np.where(mask, np.searchsorted(names, owner_names)[owners], NOWHERE)
     _keep_limits(owners, sizes=masked, limits=np.array([limits[name] for name in names], dtype=np.int64))
     bitmaps = dict(zip(names, slots.of_owners(owners, count=len(names)), strict=True))
     return {name: bitmaps[name] for name in weights}
@@ -57,19 +57,19 @@ def _keep_limits(owners: npt.NDArray[np.int64], *, sizes: slots.Sizes, limits: n
         sizes: bytes of each slot.
         limits: bytes that each node may take.
     """
-    given = np.flatnonzero(owners != NOWHERE)
-    held = np.bincount(owners[given], weights=sizes[given], minlength=len(limits))
-    left = limits - held.astype(np.int64)
+    assigned = np.flatnonzero(owners != NOWHERE)
+    held = np.bincount(owners[assigned], weights=sizes[assigned], minlength=len(limits))
+    room = limits - held.astype(np.int64)
     loose: list[int] = []
-    for node in np.flatnonzero(left < 0):
+    for node in np.flatnonzero(room < 0):
         for slot in np.flatnonzero((owners == node) & (sizes > 0))[::-1]:
-            if left[node] >= 0:
+            if room[node] >= 0:
                 break
             owners[slot] = NOWHERE
-            left[node] += sizes[slot]
+            room[node] += sizes[slot]
             loose.append(int(slot))
     for slot in sorted(loose):
-        taker = len(left) - 1 - int(np.argmax(left[::-1]))  # of equal ones the last
-        if left[taker] >= sizes[slot]:
+        taker = len(room) - 1 - int(np.argmax(room[::-1]))  # of equal ones the last
+        if room[taker] >= sizes[slot]:
             owners[slot] = taker
-            left[taker] -= sizes[slot]
+            room[taker] -= sizes[slot]

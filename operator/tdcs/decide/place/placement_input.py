@@ -88,38 +88,40 @@ def cache_nodes(
         before: what was found the last time: what has not changed stays the same object.
     """
     draining = draining_nodes(cluster)
-    known = member_nodes(cluster)
-    members: Collection[str] = nodes.keys() if known is None else known
-    here = {node: state for node, state in view.agents.items() if node in nodes}
+    member_names = member_nodes(cluster)
+    members: Collection[str] = nodes.keys() if member_names is None else member_names
+    agents_here = {node: state for node, state in view.agents.items() if node in nodes}
     live = {worker.name for worker in view.workers if worker.live}
     capacities = {worker.name: worker.capacity_bytes for worker in view.workers}
     spaces: dict[str, NodeSpace] = {}
-    for node, state in {**{node: one.state for node, one in view.away.items()}, **view.agents}.items():
+    for node, state in {**{node: agent.state for node, agent in view.away.items()}, **view.agents}.items():
         capacity = state.capacity_bytes or capacities.get(node, 0)
         space = before.spaces.get(node) if before is not None else None
-        same = space is not None and space.state is state and space.capacity == capacity
-        spaces[node] = space if space is not None and same else NodeSpace(capacity=capacity, state=state)
+        is_unchanged = space is not None and space.state is state and space.capacity == capacity
+        spaces[node] = (
+            space if space is not None and is_unchanged else NodeSpace(capacity=capacity, state=state)
+        )
     candidates: dict[str, Candidate] = {}
-    for node in sorted(here):
+    for node in sorted(agents_here):
         if node in draining or node not in members:
             continue
-        made = _candidate(nodes[node], capacity=spaces[node].capacity)
+        candidate = _candidate(nodes[node], capacity=spaces[node].capacity)
         earlier = before.candidates.get(node) if before is not None else None
-        candidates[node] = earlier if earlier == made and earlier is not None else made
+        candidates[node] = earlier if earlier == candidate and earlier is not None else candidate
     holders: dict[str, list[str]] = {}
-    for node in sorted(here):
-        for path in here[node].mounts:
+    for node in sorted(agents_here):
+        for path in agents_here[node].mounts:
             holders.setdefault(path, []).append(node)
     return CacheNodes(
         view=view,
         nodes=nodes,
         draining=draining,
         members=members,
-        agents=here,
-        silent=frozenset((live & nodes.keys()) - here.keys() - view.away.keys() - draining),
+        agents=agents_here,
+        silent=frozenset((live & nodes.keys()) - agents_here.keys() - view.away.keys() - draining),
         candidates=candidates,
         spaces=spaces,
-        holders={path: tuple(found) for path, found in holders.items()},
+        holders={path: tuple(holder_names) for path, holder_names in holders.items()},
     )
 
 
@@ -172,13 +174,13 @@ class Hosts:
     @property
     def filled(self) -> dict[str, int]:
         """Bytes of it by node."""
-        return {node: one.held_bytes for node, one in self.held.items() if one.held_bytes}
+        return {node: state.held_bytes for node, state in self.held.items() if state.held_bytes}
 
 
 def hosts(
     *,
     path: str,
-    known: CacheNodes,
+    cache: CacheNodes,
     expected: Collection[str],
     now: float,
     patience: float,
@@ -190,71 +192,71 @@ def hosts(
     and nothing is moved. What it has counts as there for a moment only.
 
     Args:
-        known: the cache's nodes.
+        cache: the cache's nodes.
         expected: nodes on which some of it lay.
         now: seconds that only grow.
         patience: seconds that an agent may be away before its slots go to others.
         absence: seconds that an agent may be away and what it has still counts as there; `patience` when left out.
     """
-    view, nodes, draining, members = known.view, known.nodes, known.draining, known.members
-    silent = known.silent | {
+    view, nodes, draining, members = cache.view, cache.nodes, cache.draining, cache.members
+    silent = cache.silent | {
         node
         for node in expected
         if node in members
         and node in nodes
-        and node not in known.agents
+        and node not in cache.agents
         and node not in view.away
         and node not in draining
     }
     back_soon = {
-        node: one.state
-        for node, one in view.away.items()
+        node: agent.state
+        for node, agent in view.away.items()
         if node in nodes
         and node in members
-        and node not in known.agents
-        and now - one.since < patience
-        and path in one.state.mounts
-        and one.state.mounts[path].held_bytes
+        and node not in cache.agents
+        and now - agent.since < patience
+        and path in agent.state.mounts
+        and agent.state.mounts[path].held_bytes
     }
     leaving = {
-        node: one.state
-        for node, one in view.away.items()
-        if node in nodes and node in draining and node not in known.agents and now - one.since < patience
+        node: agent.state
+        for node, agent in view.away.items()
+        if node in nodes and node in draining and node not in cache.agents and now - agent.since < patience
     }
-    states = {node: known.agents[node].mounts[path] for node in known.holders.get(path, ())}
+    states = {node: cache.agents[node].mounts[path] for node in cache.holders.get(path, ())}
     states |= {node: state.mounts[path] for node, state in leaving.items() if path in state.mounts}
     held = {**states, **{node: state.mounts[path] for node, state in back_soon.items()}}
     awaited = {node: view.away[node].since for node in {**back_soon, **leaving}}
-    there = patience if absence is None else min(absence, patience)
-    absent = {node for node, since in awaited.items() if now - since >= there}
-    due = [since + (patience if node in absent else there) for node, since in awaited.items()]
-    own = {
+    absence_limit = patience if absence is None else min(absence, patience)
+    absent = {node for node, since in awaited.items() if now - since >= absence_limit}
+    due = [since + (patience if node in absent else absence_limit) for node, since in awaited.items()]
+    own_candidates = {
         node: _candidate(
             nodes[node],
-            capacity=known.spaces[node].capacity,
+            capacity=cache.spaces[node].capacity,
             held=held[node].held_bytes,
         )
         for node in held
         if node not in draining and node in members
     }
-    candidates = {**known.candidates, **own}
+    candidates = {**cache.candidates, **own_candidates}
     if back_soon:
         candidates = {node: candidates[node] for node in sorted(candidates)}
     return Hosts(
         candidates=tuple(candidates.values()),
         states=states,
-        agents={**known.agents, **leaving} if leaving else known.agents,
+        agents={**cache.agents, **leaving} if leaving else cache.agents,
         draining=draining,
         waiting=silent if now - view.since < patience else frozenset[str](),
         held=held,
         readable={node: state for node, state in held.items() if node not in absent} if absent else held,
-        spaces=known.spaces,
+        spaces=cache.spaces,
         next_at=min(due, default=None),
     )
 
 
 def informed(
-    found: Hosts, placements: Sequence[WantPlacement], *, parts: Mapping[str, tuple[Part, ...]]
+    mount_hosts: Hosts, placements: Sequence[WantPlacement], *, parts: Mapping[str, tuple[Part, ...]]
 ) -> frozenset[str]:
     """Nodes with a last state that is about the files that they shall have now: those of agents that are away, and of
     agents that were assigned the same files in another way since.
@@ -266,17 +268,17 @@ def informed(
     """
     return frozenset(
         node
-        for node in found.held.keys() & parts.keys()
+        for node in mount_hosts.held.keys() & parts.keys()
         if all(
             any(
-                (part.name, part.slots, part.paths) == (one.want.key, mask, one.want.paths)
+                (part.name, part.slots, part.paths) == (placement.want.key, mask, placement.want.paths)
                 for part in parts[node]
             )
-            for one in placements
-            for copy in one.copies
+            for placement in placements
+            for copy in placement.copies
             if (mask := copy.nodes.get(node)) is not None
         )
-        and (node in found.agents or not found.held[node].source_away)
+        and (node in mount_hosts.agents or not mount_hosts.held[node].source_away)
     )
 
 
@@ -324,36 +326,39 @@ def nodes_of(held_before: Mapping[str, Mapping[str, frozenset[str]]]) -> frozens
 
 
 def _is_mounted(conditions: Iterable[Mapping[str, object]]) -> bool:
-    return any(one.get("type") == names.MOUNTED and one.get("status") == "True" for one in conditions)
+    return any(
+        condition.get("type") == names.MOUNTED and condition.get("status") == "True"
+        for condition in conditions
+    )
 
 
 def _is_invalid(dataset: Mapping[str, Any]) -> bool:
     """Whether the operator has found that the spec, as it is now, cannot be understood."""
     return any(
-        one.get("type") == names.READY
-        and one.get("reason") == "InvalidSpec"
-        and one.get("observedGeneration", 0) == dataset["metadata"].get("generation", 0)
-        for one in dataset["status"].get("conditions") or ()
+        condition.get("type") == names.READY
+        and condition.get("reason") == "InvalidSpec"
+        and condition.get("observedGeneration", 0) == dataset["metadata"].get("generation", 0)
+        for condition in dataset["status"].get("conditions") or ()
     )
 
 
 def concerned(
-    found: Hosts, placements: Sequence[WantPlacement], *, expected: frozenset[str]
+    mount_hosts: Hosts, placements: Sequence[WantPlacement], *, expected: frozenset[str]
 ) -> frozenset[str]:
     """The nodes that have, or shall have, something to do with a mount that the operator places: few of many. All of
     them while some worker drains, for any of them may take what it has, and when it shall lie on none of them."""
-    holders = {node for one in placements for node in one.nodes}
-    if found.draining or not holders:
-        return frozenset(found.agents)
+    holders = {node for placement in placements for node in placement.nodes}
+    if mount_hosts.draining or not holders:
+        return frozenset(mount_hosts.agents)
     return (
         expected
         | holders
-        | {node for node, state in found.states.items() if state.version or state.held_bytes}
+        | {node for node, state in mount_hosts.states.items() if state.version or state.held_bytes}
     )
 
 
 def agent_views(
-    found: Hosts,
+    mount_hosts: Hosts,
     granted: Granted,
     parts: Mapping[str, tuple[Part, ...]],
     *,
@@ -362,20 +367,20 @@ def agent_views(
     only: frozenset[str],
 ) -> tuple[AgentView, ...]:
     """The agents of some nodes as assignments see them; `manifest_url`: where each gives the mount's manifest."""
-    nodes = {one.node.name: one.node for one in found.candidates}
+    nodes = {candidate.node.name: candidate.node for candidate in mount_hosts.candidates}
     unknown = MountState(mount=path)
     return tuple(
         AgentView(
             node=node,
-            address=found.agents[node].address,
-            manifest_url=manifest_url(found.agents[node]),
-            draining=node in found.draining,
+            address=mount_hosts.agents[node].address,
+            manifest_url=manifest_url(mount_hosts.agents[node]),
+            draining=node in mount_hosts.draining,
             room=granted.room.get(node, 0) if node in nodes else 0,
             capacity=max(nodes[node].capacity_bytes, 1) if node in nodes else 1,
             waits=node in granted.waits,
             crowded=node in granted.crowded,
-            state=found.states.get(node, unknown),
+            state=mount_hosts.states.get(node, unknown),
             parts=parts.get(node, ()),
         )
-        for node in sorted(only & found.agents.keys())
+        for node in sorted(only & mount_hosts.agents.keys())
     )

@@ -34,46 +34,46 @@ def with_data(affinity: Mapping[str, Any] | None, *, scores: Mapping[str, int], 
         way: `preferred`: by weight, behind the pod's own terms. `required`: no other node will do; the pod's own
             requirements still hold.
     """
-    given = dict(affinity or {})
-    node = dict(given.get("nodeAffinity") or {})
+    new_affinity = dict(affinity or {})
+    node = dict(new_affinity.get("nodeAffinity") or {})
     best = sorted(scores, key=lambda name: (-scores[name], name))[:MOST_NODES]
-    own = [term for term in node.get(PREFERRED) or () if not _is_of_data(term)]
+    own_terms = [term for term in node.get(PREFERRED) or () if not _is_of_data(term)]
     if way == "preferred":
         terms = [
-            *own,
+            *own_terms,
             *({"weight": scores[name] * MAX_WEIGHT // MAX_SCORE, "preference": _at(name)} for name in best),
         ]
         node = {**node, PREFERRED: terms} if terms else {key: node[key] for key in node if key != PREFERRED}
     elif best and (terms := _required(node.get(REQUIRED), best)):
         node = {**node, REQUIRED: {"nodeSelectorTerms": terms}}
     return (
-        {**given, "nodeAffinity": node}
+        {**new_affinity, "nodeAffinity": node}
         if node
-        else {key: given[key] for key in given if key != "nodeAffinity"}
+        else {key: new_affinity[key] for key in new_affinity if key != "nodeAffinity"}
     )
 
 
-def _required(given: Mapping[str, Any] | None, best: Sequence[str]) -> list[Object]:
+def _required(required: Mapping[str, Any] | None, best: Sequence[str]) -> list[Object]:
     """The terms of a pod, each of them for nodes of `best`; none when no node matches what the pod has.
 
     Those that name nodes of `best` already are kept as they are: the API server may call a webhook again for the pod
     that it has changed, and each of them together with each node would leave few terms that a node can match.
     """
     # A term that is empty matches no node, so a node's name added to it would let the pod run where it may not.
-    asked = (
+    own_terms = (
         [{}]
-        if given is None
-        else [term for term in given.get("nodeSelectorTerms") or () if any(term.values())]
+        if required is None
+        else [term for term in required.get("nodeSelectorTerms") or () if any(term.values())]
     )
     held = set(best)
-    done = [term for term in asked if (there := named_node(term)) and held.issuperset(there)]
-    others = [term for term in asked if term not in done]
-    names = best[: max((MOST_TERMS - len(done)) // max(len(others), 1), 1)]
+    done = [term for term in own_terms if (named_nodes := named_node(term)) and held.issuperset(named_nodes)]
+    open_terms = [term for term in own_terms if term not in done]
+    names = best[: max((MOST_TERMS - len(done)) // max(len(open_terms), 1), 1)]
     return [
         *done,
         *(
             {**term, "matchFields": [*(term.get("matchFields") or ()), *_at(name)["matchFields"]]}
-            for term in others
+            for term in open_terms
             for name in names
         ),
     ]
@@ -97,7 +97,7 @@ def named_node(term: Mapping[str, Any]) -> list[str]:
     """The nodes that a term of a node selector is for by their names: one at most, as the API has it."""
     return [
         str(name)
-        for each in term.get("matchFields") or ()
-        if each.get("key") == "metadata.name" and each.get("operator") == "In"
-        for name in each.get("values") or ()
+        for requirement in term.get("matchFields") or ()
+        if requirement.get("key") == "metadata.name" and requirement.get("operator") == "In"
+        for name in requirement.get("values") or ()
     ]

@@ -111,11 +111,11 @@ def lru_hit_ratio(*, fraction: float, share: float = 1.0) -> float:
 def _found_again(fraction: float, share: float) -> float:
     """The sum over the epochs; remembered, because one job asks for it in every epoch and it may be long."""
     low = 1.0 - share
-    hits, chance, left = 0.0, share, 1.0 - fraction
-    while left < 1.0 and chance > 1e-9:
-        hits += chance * _product_above(left, low)
+    hits, chance, missing = 0.0, share, 1.0 - fraction
+    while missing < 1.0 and chance > 1e-9:
+        hits += chance * _product_above(missing, low)
         chance *= low
-        left /= low
+        missing /= low
     return hits
 
 
@@ -127,8 +127,8 @@ def page_cache_hit_ratio(*, epoch: int, nodes: int, fraction: float) -> float:
     """
     if epoch <= 1:
         return 0.0
-    seen = 1.0 - (1.0 - 1.0 / nodes) ** (epoch - 1)
-    return min(seen, lru_hit_ratio(fraction=fraction, share=1.0 / nodes))
+    read_before = 1.0 - (1.0 - 1.0 / nodes) ** (epoch - 1)
+    return min(read_before, lru_hit_ratio(fraction=fraction, share=1.0 / nodes))
 
 
 def _product_above(bound: float, low: float) -> float:

@@ -126,13 +126,13 @@ class WantPlacement:
     @property
     def holders(self) -> dict[str, frozenset[str]]:
         """The nodes of each copy that shall hold some of it, by its id; without those that found no room."""
-        found = {}
+        nodes_of = {}
         for copy in self.copies:
             sizes = slots.bytes_of(tuple(copy.nodes.values()), self.totals.sizes)
-            found[copy.id] = frozenset(
+            nodes_of[copy.id] = frozenset(
                 node for node, size in zip(copy.nodes, sizes, strict=True) if size or not self.subset_bytes
             )
-        return found
+        return nodes_of
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -149,42 +149,43 @@ class WantPlacement:
         )
 
 
-def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
+def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
     """Where all wants of a mount shall lie, in their order."""
-    room = _Room(given)
-    quotas = dict(given.quotas)
+    room = _Room(inputs)
+    quotas = dict(inputs.quotas)
     paid = {
-        quota: _Promises(given.totals) for quota in {one for those in given.payers.values() for one in those}
+        quota: _Promises(inputs.totals)
+        for quota in {quota_name for quota_names in inputs.payers.values() for quota_name in quota_names}
     }
     nodes_of: dict[str, set[str]] = {}
-    found = []
-    for want in given.wants:
+    placements = []
+    for want in inputs.wants:
         paths = want.paths
-        totals = given.totals[paths]
+        totals = inputs.totals[paths]
         limit = want.subset.limit(totals.block_bytes)
         chosen = slots.prefix(slots.prefix_within(totals.sizes, limit))
         fitting_nodes = [
-            one.node
-            for one in given.candidates
-            if (not want.node_selector or matches(one.labels, want.node_selector))
-            and (not want.nodes or one.node.name in want.nodes)
-            and not (want.beside and one.node.name in nodes_of.get(want.beside, ()))
+            candidate.node
+            for candidate in inputs.candidates
+            if (not want.node_selector or matches(candidate.labels, want.node_selector))
+            and (not want.nodes or candidate.node.name in want.nodes)
+            and not (want.beside and candidate.node.name in nodes_of.get(want.beside, ()))
         ]
         candidates = room.left(fitting_nodes, paths=paths, chosen=chosen)
         size = slots.bytes_in(chosen, totals.sizes)
         copies: list[PlacedCopy] = []
-        wanted = unplaced = 0
+        wanted_bytes = unplaced = 0
         added: dict[str, int] = {}
         charges: dict[str, int] = {}
-        payers = given.payers.get(want.key, ())
+        payers = inputs.payers.get(want.key, ())
         short_of = ""
-        plans = _plans_that_stay(given, want, candidates, size=size, totals=totals, quotas=quotas)
+        plans = _plans_that_stay(inputs, want, candidates, size=size, totals=totals, quotas=quotas)
         for copy_id, plan in plans:
             fitting = room.fit(
-                _slots_of(plan, id_=copy_id, mount=given.mount, chosen=chosen, totals=totals),
+                _slots_of(plan, id_=copy_id, mount=inputs.mount, chosen=chosen, totals=totals),
                 paths=paths,
             )
-            for quota in sorted(payers, key=lambda one: (quotas[one], one)):
+            for quota in sorted(payers, key=lambda name: (quotas[name], name)):
                 if paid[quota].cost(fitting.copy, paths=paths) > quotas[quota]:
                     within = paid[quota].within(fitting.copy, paths=paths, limit=quotas[quota])
                     fitting = room.fit(within, paths=paths)
@@ -194,7 +195,7 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
             unplaced += lacks
             if want.beside and lacks:
                 continue  # a part of a further copy is of no use to anybody
-            wanted += fitting.size
+            wanted_bytes += fitting.size
             for quota in payers:
                 cost = paid[quota].cost(copy, paths=paths)
                 quotas[quota] -= cost
@@ -205,7 +206,7 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
             for node in copy.nodes:
                 added[node] = added.get(node, 0) + fitting.added[node]
             room.promises.take(copy, paths=paths)
-        found.append(
+        placements.append(
             WantPlacement(
                 want=want,
                 totals=totals,
@@ -214,18 +215,18 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
                 eligible=len(candidates),
                 asked_bytes=limit,
                 subset_bytes=size,
-                wanted_bytes=wanted,
+                wanted_bytes=wanted_bytes,
                 unplaced_bytes=unplaced,
                 added_bytes=added,
                 charges=charges,
                 short_of=short_of,
             )
         )
-    return tuple(found)
+    return tuple(placements)
 
 
 def _plans_that_stay(
-    given: PlacementInput,
+    inputs: PlacementInput,
     want: Want,
     candidates: Sequence[CacheNode],
     *,
@@ -236,18 +237,18 @@ def _plans_that_stay(
     """The copies of a want by the readers that are known; by those too that there may have been, if copies would leave
     these else. A copy that stays as it is needs no guess, which might have it lie otherwise: whole on a node that was
     never read on."""
-    keeps = given.held_before.get(want.key, {})
-    readers = given.readers.get(want.dataset, NOT_READ)
+    keeps = inputs.held_before.get(want.key, {})
+    readers = inputs.readers.get(want.dataset, NOT_READ)
 
     def planned(on: frozenset[str]) -> list[tuple[str, CopyPlan]]:
         nodes = [replace(node, has_readers=True) if node.name in on else node for node in candidates]
         return list(
             _plans(
-                mount=given.mount,
+                mount=inputs.mount,
                 want=want,
                 size=size,
                 least=int(totals.sizes.max()),
-                candidates=_beside_readers(given, want, nodes, size=size, quotas=quotas),
+                candidates=_beside_readers(inputs, want, nodes, size=size, quotas=quotas),
                 keeps=keeps,
             )
         )
@@ -260,7 +261,7 @@ def _plans_that_stay(
 
 
 def _beside_readers(
-    given: PlacementInput,
+    inputs: PlacementInput,
     want: Want,
     candidates: Sequence[CacheNode],
     *,
@@ -273,29 +274,29 @@ def _beside_readers(
         return list(candidates)
     further = {
         node
-        for clone in given.wants
+        for clone in inputs.wants
         if clone.beside == want.key
-        for nodes in given.held_before.get(clone.key, {}).values()
+        for nodes in inputs.held_before.get(clone.key, {}).values()
         for node in nodes
     }
-    payers = given.payers.get(want.key, ())
-    left = min((quotas[quota] for quota in payers), default=None)
-    most = None if left is None or size <= 0 else max(left, 0) // size
-    found, beside = [], 0
+    payers = inputs.payers.get(want.key, ())
+    quota_left = min((quotas[quota] for quota in payers), default=None)
+    most = None if quota_left is None or size <= 0 else max(quota_left, 0) // size
+    neighbours, beside = [], 0
     for node in sorted(candidates, key=lambda node: (-node.held_bytes, node.name)):
         stays = node.has_readers and node.name not in further and (most is None or beside < most)
         beside += stays
-        found.append(node if node.has_readers == stays else replace(node, has_readers=stays))
-    return found
+        neighbours.append(node if node.has_readers == stays else replace(node, has_readers=stays))
+    return neighbours
 
 
 def occupied(placements: Iterable[WantPlacement]) -> dict[str, int]:
     """Bytes that a placement takes on each node: what several wants mean counts once."""
-    found: dict[str, int] = {}
-    for one in placements:
-        for node, size in one.added_bytes.items():
-            found[node] = found.get(node, 0) + size
-    return found
+    bytes_on: dict[str, int] = {}
+    for placement in placements:
+        for node, size in placement.added_bytes.items():
+            bytes_on[node] = bytes_on.get(node, 0) + size
+    return bytes_on
 
 
 def matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
@@ -330,42 +331,44 @@ def _plans(
     largest slot, comes last, whatever it had before."""
     nodes = list(candidates)
     count = len(want.nodes) if want.nodes and want.node_count is None else want.node_count
-    taken: set[str] = set()
+    used_nodes: set[str] = set()
     most = max((node.held_bytes for node in nodes), default=0) + 1
     for copy_id in want.ids or copy_ids(known=(), count=want.copies):
-        own = frozenset(keeps.get(copy_id, ()))
-        others = frozenset[str]().union(*keeps.values()) - own
-        left = [node for node in nodes if node.name not in taken]
+        own_nodes = frozenset(keeps.get(copy_id, ()))
+        other_nodes = frozenset[str]().union(*keeps.values()) - own_nodes
+        open_nodes = [node for node in nodes if node.name not in used_nodes]
         while True:
             ranked = [
                 # What a copy lay on before counts as if it held more than any other node, and what is another copy's
                 # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
-                _beside_others(node, own=own, others=others, most=most, least=least)
-                for node in left
+                _beside_others(node, own_nodes=own_nodes, other_nodes=other_nodes, most=most, least=least)
+                for node in open_nodes
             ]
             plan = plan_copy(
                 dataset=mount, dataset_bytes=size, nodes=ranked, mode=Mode(want.mode), node_count=count
             )
             # Fewer of the chosen nodes may be enough: a later look, which ranks these first, would find out.
             chosen = frozenset(node.name for node in plan.nodes)
-            if chosen == own or len(chosen) < 2 or count is not None or want.mode == "Replicate":
+            if chosen == own_nodes or len(chosen) < 2 or count is not None or want.mode == "Replicate":
                 break
-            own, left = chosen, [node for node in left if node.name in chosen]
+            own_nodes, open_nodes = chosen, [node for node in open_nodes if node.name in chosen]
         if not plan.nodes:
             return
         yield copy_id, plan
-        taken.update(node.name for node in plan.nodes)
+        used_nodes.update(node.name for node in plan.nodes)
 
 
 def _beside_others(
-    node: CacheNode, *, own: Collection[str], others: Collection[str], most: int, least: int
+    node: CacheNode, *, own_nodes: Collection[str], other_nodes: Collection[str], most: int, least: int
 ) -> CacheNode:
-    """A node as a copy ranks it that lay on nodes of its `own` before, while other copies lay on `others`."""
+    """A node as a copy ranks it that was on `own_nodes` before, while other copies were on `other_nodes`."""
     if node.free_bytes < least:  # of several of these the copy's own come first, whichever GPUs are free
-        return replace(node, held_bytes=-2 if node.name in own else -3, has_readers=False)
-    if node.name in own:  # in an order that does not change while it is loaded, nor while jobs come and go
+        return replace(node, held_bytes=-2 if node.name in own_nodes else -3, has_readers=False)
+    if (
+        node.name in own_nodes
+    ):  # in an order that does not change while it is loaded, nor while jobs come and go
         return replace(node, held_bytes=most, free_gpus=1)
-    if node.name in others:  # that copy is beside the readers there already
+    if node.name in other_nodes:  # that copy is beside the readers there already
         return replace(node, held_bytes=-1, has_readers=False)
     return node
 
@@ -400,8 +403,8 @@ class _Promises:
         more = np.sum(
             [self.more(node, paths=paths, held=held)[0] for node, held in copy.nodes.items()], axis=0
         )
-        kept = slots.mask_of(slots.prefix(slots.prefix_within(more, max(limit, 0))))
-        fits = (more == 0) | kept
+        within_limit = slots.mask_of(slots.prefix(slots.prefix_within(more, max(limit, 0))))
+        fits = (more == 0) | within_limit
         return replace(
             copy, nodes={node: slots.of_mask(slots.mask_of(held) & fits) for node, held in copy.nodes.items()}
         )
@@ -410,25 +413,25 @@ class _Promises:
         """Bytes of each slot that slots of a want add to what others were promised on a node, and the bytes of that."""
         promised = self.nodes.get(node, {})
         before = self._slot_bytes(promised)
-        own = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)
-        return self._slot_bytes({**promised, paths: own}) - before, int(before.sum())
+        with_want = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)
+        return self._slot_bytes({**promised, paths: with_want}) - before, int(before.sum())
 
     def _slot_bytes(self, promised: Mapping[tuple[str, ...], bytes]) -> slots.Sizes:
         """Bytes in each slot of a union of selections: folders may lie in each other, but no slot has more than all of
         its files."""
         summed = np.zeros(slots.SLOTS, dtype=np.int64)
-        for paths, taken in promised.items():
-            summed += np.where(slots.mask_of(taken), self._totals[paths].sizes, 0)
+        for paths, promised_slots in promised.items():
+            summed += np.where(slots.mask_of(promised_slots), self._totals[paths].sizes, 0)
         return np.minimum(summed, self._totals[()].sizes)
 
 
 class _Room:
     """What the wants before have left of the nodes' room."""
 
-    def __init__(self, given: PlacementInput) -> None:
-        self._free = {one.node.name: one.node.free_bytes for one in given.candidates}
-        self._totals = given.totals
-        self.promises = _Promises(given.totals)
+    def __init__(self, inputs: PlacementInput) -> None:
+        self._free = {candidate.node.name: candidate.node.free_bytes for candidate in inputs.candidates}
+        self._totals = inputs.totals
+        self.promises = _Promises(inputs.totals)
 
     def left(self, nodes: Iterable[CacheNode], *, paths: tuple[str, ...], chosen: bytes) -> list[CacheNode]:
         """Nodes with the bytes that a want may take there: what others mean as well does not count against it."""
@@ -440,9 +443,9 @@ class _Room:
         ]
 
     def _left(self, node: str, *, paths: tuple[str, ...], chosen: bytes) -> int:
-        own = slots.bytes_in(chosen, self._totals[paths].sizes)
+        own_bytes = slots.bytes_in(chosen, self._totals[paths].sizes)
         more, before = self.promises.more(node, paths=paths, held=chosen)
-        return max(self._free[node] - (before + int(more.sum()) - own), 0)
+        return max(self._free[node] - (before + int(more.sum()) - own_bytes), 0)
 
     def fit(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> _Fitting:
         """The copy without what a node has no room for beside what others were promised there. What these mean as well
@@ -456,7 +459,7 @@ class _Room:
                 continue
             more, before = self.promises.more(node, paths=paths, held=held)
             fitting = slots.prefix_within(more, self._free[node] - before)
-            kept = slots.mask_of(held) & ((more == 0) | slots.mask_of(slots.prefix(fitting)))
-            nodes[node] = slots.of_mask(kept)
-            placed[node], added[node] = int(sizes[kept].sum()), int(more[kept].sum())
+            fitting_slots = slots.mask_of(held) & ((more == 0) | slots.mask_of(slots.prefix(fitting)))
+            nodes[node] = slots.of_mask(fitting_slots)
+            placed[node], added[node] = int(sizes[fitting_slots].sum()), int(more[fitting_slots].sum())
         return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed.values()), added=added)

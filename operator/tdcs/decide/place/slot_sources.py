@@ -58,7 +58,7 @@ class AgentNode:
     parts: list[Part] = field(default_factory=list)
     pulled: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
     whole: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
-    wanted: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    needed: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
     done: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
     origin: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
 
@@ -100,40 +100,40 @@ def scores_of(mount: str, node: str) -> npt.NDArray[np.float64]:
 def peers_of(nodes: Sequence[AgentNode]) -> dict[str, tuple[Peer, ...]]:
     """Whom each agent may ask for what it lacks: those that have most of it, and those that will read it."""
     moving = [_moved(node) for node in nodes]
-    lacking = [
+    lacking_slots = [
         (node.pulled & ~node.has) | (moved & ~node.complete)
         for node, moved in zip(nodes, moving, strict=True)
     ]
-    asking = [number for number, mask in enumerate(lacking) if mask.any()]
+    asking = [number for number, mask in enumerate(lacking_slots) if mask.any()]
     if not asking:
         return {}
-    has = np.array([node.has for node in nodes])
+    held_slots = np.array([node.has for node in nodes])
     reads = np.array([node.origin for node in nodes])
-    some = has | reads | np.array([node.pulled for node in nodes])
+    any_slots = held_slots | reads | np.array([node.pulled for node in nodes])
     present = np.array([node.present for node in nodes])
-    wanted = np.array([lacking[number] for number in asking], dtype=np.float32)
-    ranks = wanted @ (2.0 * has + reads + 0.01 * some + 0.5 * present).T.astype(np.float32)
-    found = {}
+    wanted_slots = np.array([lacking_slots[number] for number in asking], dtype=np.float32)
+    ranks = wanted_slots @ (2.0 * held_slots + reads + 0.01 * any_slots + 0.5 * present).T.astype(np.float32)
+    peers_by_node = {}
     for row, number in enumerate(asking):
-        order = sorted(np.flatnonzero(ranks[row] > 0).tolist(), key=lambda one: (-ranks[row][one], one))
+        order = sorted(np.flatnonzero(ranks[row] > 0).tolist(), key=lambda index: (-ranks[row][index], index))
         peers = []
-        for other in order:
-            shared = (some[other] | (present[other] & moving[number])) & lacking[number]
-            if other == number or not shared.any():
+        for peer_index in order:
+            shared = (any_slots[peer_index] | (present[peer_index] & moving[number])) & lacking_slots[number]
+            if peer_index == number or not shared.any():
                 continue
-            view = nodes[other].view
+            view = nodes[peer_index].view
             peers.append(
                 Peer(
                     node=view.node,
                     address=view.address,
                     slots=slots.of_mask(shared),
-                    complete=slots.of_mask(has[other] & lacking[number]),
+                    complete=slots.of_mask(held_slots[peer_index] & lacking_slots[number]),
                 )
             )
             if len(peers) == PEERS:
                 break
-        found[nodes[number].view.node] = tuple(peers)
-    return found
+        peers_by_node[nodes[number].view.node] = tuple(peers)
+    return peers_by_node
 
 
 def _moved(node: AgentNode) -> Mask:

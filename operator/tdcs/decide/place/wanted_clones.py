@@ -31,7 +31,7 @@ def clones(
     *,
     access: Access,
     copies: int,
-    known: Iterable[Copy],
+    existing_copies: Iterable[Copy],
     readers: Mapping[str, int],
     jobs: int,
     now: str,
@@ -52,19 +52,23 @@ def clones(
     needed = 0
     if access.on_limit == "Clone" and limit:
         needed = max(min(math.ceil(jobs / limit), access.max_copies or MOST) - copies, 0)
-    there = {copy.id: copy for copy in known if copy.id.startswith(names.CLONE_COPY)}
-    found = {id_: Clone(id=id_) for id_ in there if readers.get(id_)}
-    for id_ in sorted(there.keys() - found.keys(), key=_number):
-        if len(found) < needed:
-            found[id_] = Clone(id=id_)
-    while len(found) < needed:
-        number = next(one for one in range(1, MOST + 2) if f"{names.CLONE_COPY}{one}" not in found)
-        found[f"{names.CLONE_COPY}{number}"] = Clone(id=f"{names.CLONE_COPY}{number}")
-    for id_, copy in there.items():
+    existing_clones = {copy.id: copy for copy in existing_copies if copy.id.startswith(names.CLONE_COPY)}
+    kept_clones = {id_: Clone(id=id_) for id_ in existing_clones if readers.get(id_)}
+    for id_ in sorted(existing_clones.keys() - kept_clones.keys(), key=_number):
+        if len(kept_clones) < needed:
+            kept_clones[id_] = Clone(id=id_)
+    while len(kept_clones) < needed:
+        number = next(
+            free_number
+            for free_number in range(1, MOST + 2)
+            if f"{names.CLONE_COPY}{free_number}" not in kept_clones
+        )
+        kept_clones[f"{names.CLONE_COPY}{number}"] = Clone(id=f"{names.CLONE_COPY}{number}")
+    for id_, copy in existing_clones.items():
         since = past(copy.idle_since or now, now=now)
-        if id_ not in found and seconds_between(since, now) < idle_seconds:
-            found[id_] = Clone(id=id_, idle_since=since)
-    return tuple(found[id_] for id_ in sorted(found, key=_number))
+        if id_ not in kept_clones and seconds_between(since, now) < idle_seconds:
+            kept_clones[id_] = Clone(id=id_, idle_since=since)
+    return tuple(kept_clones[id_] for id_ in sorted(kept_clones, key=_number))
 
 
 def _number(id_: str) -> tuple[int, str]:

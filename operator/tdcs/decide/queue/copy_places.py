@@ -44,13 +44,13 @@ class PlaceRequest:
 class CopyPlaces:
     """Who has a place at which Dataset."""
 
-    def __init__(self, taken: Mapping[str, Iterable[Key]] | None = None) -> None:
-        self._taken = {dataset: list(jobs) for dataset, jobs in (taken or {}).items()}
+    def __init__(self, readers: Mapping[str, Iterable[Key]] | None = None) -> None:
+        self._readers = {dataset: list(jobs) for dataset, jobs in (readers or {}).items()}
 
     def take(self, job: Key, requests: Iterable[PlaceRequest]) -> None:
         """A job was admitted. It takes one place at a Dataset, however often it mounts that."""
         for dataset in {request.dataset for request in requests}:
-            self._taken.setdefault(dataset, []).append(job)
+            self._readers.setdefault(dataset, []).append(job)
 
     def full(self, requests: Sequence[PlaceRequest]) -> PlaceRequest | None:
         """The first of these Datasets that has no place left; None when each has one."""
@@ -60,18 +60,18 @@ class CopyPlaces:
         """How many more jobs may read a Dataset at once; None when there is no limit."""
         if request.places is None:
             return None
-        return max(request.places - len(self._taken.get(request.dataset, ())), 0)
+        return max(request.places - len(self._readers.get(request.dataset, ())), 0)
 
     def sentence(self, request: PlaceRequest) -> str:
         """Why a Dataset has no place left, for the job that waits for one."""
-        readers = sorted(self._taken.get(request.dataset, ()))
+        readers = sorted(self._readers.get(request.dataset, ()))
         named = ", ".join("/".join(job) for job in readers[:NAMED])
         more = f" and {len(readers) - NAMED} more" if len(readers) > NAMED else ""
         coming = f"; {request.coming} further to come (spec.access.onLimit)" if request.coming else ""
         many = "1 job" if request.limit == 1 else f"{request.limit} jobs"
-        each = f"each of its {request.copies} copies" if request.copies > 1 else "it"
+        copies_text = f"each of its {request.copies} copies" if request.copies > 1 else "it"
         return (
-            f"Dataset {request.dataset} lets {many} read {each} at once (spec.access.maxConcurrentJobs), and "
+            f"Dataset {request.dataset} lets {many} read {copies_text} at once (spec.access.maxConcurrentJobs), and "
             f"{named}{more} read{'s' if len(readers) == 1 else ''} it{coming}"
         )
 
@@ -101,29 +101,29 @@ class KeptPlaces:
     ) -> PlaceRequest | None:
         """The first Dataset that keeps all of its places that are left for jobs before this one."""
         for request in requests:
-            left = places.left(request)
-            if left is not None and left <= self.count(request, order=order):
+            free_places = places.left(request)
+            if free_places is not None and free_places <= self.count(request, order=order):
                 return request
         return None
 
 
 def missing_place(
-    requests: Sequence[PlaceRequest], *, places: CopyPlaces, kept: KeptPlaces, order: Any = None
+    requests: Sequence[PlaceRequest], *, places: CopyPlaces, kept_places: KeptPlaces, order: Any = None
 ) -> tuple[PlaceRequest, str] | None:
     """The place that a job lacks, and why; None when it may have all that it asks for. `order`: its place in the queue,
     where `kept` knows of jobs behind it, too."""
     full = places.full(requests)
     if full is not None:
         return full, places.sentence(full)
-    closed = kept.closed(requests, places=places, order=order)
+    closed = kept_places.closed(requests, places=places, order=order)
     if closed is None:
         return None
-    first = kept.jobs[closed.dataset][0][1] if kept.count(closed) else "others"
+    first = kept_places.jobs[closed.dataset][0][1] if kept_places.count(closed) else "others"
     return closed, f"the next place at Dataset {closed.dataset} is kept for {first}, passed too often"
 
 
 def requests_of(
-    *, namespace: str, datasets: Iterable[str], known: Mapping[tuple[str, str], Object]
+    *, namespace: str, datasets: Iterable[str], dataset_objects: Mapping[tuple[str, str], Object]
 ) -> tuple[PlaceRequest, ...]:
     """The places that a job takes.
 
@@ -132,12 +132,12 @@ def requests_of(
         datasets: the names of those that it reads.
         known: all Datasets. One that is not mounted yet has no places to be counted: nobody reads it.
     """
-    found = []
+    requests = []
     for name in datasets:
-        dataset = known.get((namespace, name), {})
+        dataset = dataset_objects.get((namespace, name), {})
         if (dataset.get("status") or {}).get("mountPath"):
             limit = ((dataset.get("spec") or {}).get("access") or {}).get("maxConcurrentJobs")
-            found.append(
+            requests.append(
                 PlaceRequest(
                     dataset=f"{namespace}/{name}",
                     limit=limit if isinstance(limit, int) else 0,
@@ -145,14 +145,14 @@ def requests_of(
                     coming=coming_copies(dataset),
                 )
             )
-    return tuple(found)
+    return tuple(requests)
 
 
 def readable_copies(dataset: Object) -> int:
     """How many copies jobs may choose from: those that lie on some node, and at least the one at the source."""
     copies = (dataset.get("status") or {}).get("copies") or ()
-    there = [copy for copy in copies if copy.get("id") != names.PRELOADED_COPY and copy.get("nodes")]
-    return max(sum(not is_arriving(copy) for copy in there), 1)
+    placed_copies = [copy for copy in copies if copy.get("id") != names.PRELOADED_COPY and copy.get("nodes")]
+    return max(sum(not is_arriving(copy) for copy in placed_copies), 1)
 
 
 def coming_copies(dataset: Object) -> int:

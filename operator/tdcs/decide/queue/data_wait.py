@@ -144,7 +144,7 @@ class DataWaits:
         """Keep room for those that lack some now and find it once all have left of whom that is known. The others do
         not: what comes is used by jobs that stand behind them."""
         if self._coming is None:
-            self._coming = room.with_more(each.takes for each in self._ends())
+            self._coming = room.with_more(occupant.takes for occupant in self._ends())
         for job in ahead[self._looked_at :]:
             if self._ahead >= MOST_AHEAD:
                 break
@@ -153,14 +153,14 @@ class DataWaits:
             if job.runs and job.growth is not None:
                 pods = job.growth.pods
                 count, _ = self._coming.take_most([pods], scarce=job.scarce)
-                taken = [replace(pods, count=count)] if count else []
+                new_pods = [replace(pods, count=count)] if count else []
             else:
                 fits = self._coming.take(job.groups, scarce=job.scarce) is not None
-                taken = list(job.groups) if fits else []
-            if not taken:
+                new_pods = list(job.groups) if fits else []
+            if not new_pods:
                 self._hopeless.add(job.demand_key)
                 continue
-            self._room_for += taken
+            self._room_for += new_pods
             self._ahead += 1
         self._looked_at = len(ahead)
 
@@ -168,8 +168,8 @@ class DataWaits:
         """Those of whom it is known, or was measured, when they leave their nodes."""
         if self._leaving is None:
             self._leaving = [
-                replace(each, ends_in=each.expected_in)
-                for each in self.occupants
-                if each.expected_in <= LONGEST_WAIT
+                replace(occupant, ends_in=occupant.expected_in)
+                for occupant in self.occupants
+                if occupant.expected_in <= LONGEST_WAIT
             ]
         return self._leaving

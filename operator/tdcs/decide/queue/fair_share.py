@@ -44,11 +44,11 @@ class Shares:
 
 def sum_of(parts: Iterable[Amounts]) -> dict[str, int]:
     """The amounts of all parts together."""
-    found: dict[str, int] = {}
+    total: dict[str, int] = {}
     for part in parts:
         for name, value in part.items():
-            found[name] = found.get(name, 0) + value
-    return found
+            total[name] = total.get(name, 0) + value
+    return total
 
 
 def dominant_share(amounts: Amounts, *, total: Amounts) -> float:
@@ -83,23 +83,23 @@ def turns(
         queues.setdefault(pair[1].owner, []).append(pair)  # the first one last, to be popped
     if len(queues) < 2:
         return [job for _, job in reversed(keyed)]
-    taken = {owner: dict(used.get(owner, {})) for owner in queues}
+    used_amounts = {owner: dict(used.get(owner, {})) for owner in queues}
 
     def entry(owner: str) -> tuple[bool, float, Any, str]:
         """What sorts a namespace: its share; of equal ones the order of their first jobs."""
-        weight, share = weights.get(owner, 1.0), dominant_share(taken[owner], total=total)
+        weight, share = weights.get(owner, 1.0), dominant_share(used_amounts[owner], total=total)
         return (weight <= 0, share / weight if weight > 0 else share, queues[owner][-1][0], owner)
 
     heap = [entry(owner) for owner in queues]
     heapq.heapify(heap)
-    found = []
+    ordered = []
     while heap:
         owner = heapq.heappop(heap)[-1]
         job = queues[owner].pop()[1]
-        found.append(job)
-        mine = taken[owner]
+        ordered.append(job)
+        mine = used_amounts[owner]
         for name, value in job.asks.items():
             mine[name] = mine.get(name, 0) + value
         if queues[owner]:
             heapq.heappush(heap, entry(owner))
-    return found
+    return ordered

@@ -124,7 +124,7 @@ class _Pass:
         jobs = in_turns(jobs, shares=shares, total=lambda: empty.total(nodes.capacity), preempts=preempts)
         self._jobs = sorted(jobs, key=lambda job: job.order)
         self._before = {job.uid: job.passed for job in waiting}
-        self._kept = KeptShares()
+        self._kept_shares = KeptShares()
         self._passes = Passes(max_passes=max_passes)
         self._left_over: list[QueuedJob] = []
         self._limited: dict[str, dict[PlaceRequest, list[QueuedJob]]] = {}
@@ -151,7 +151,7 @@ class _Pass:
         """
         first = next((job for job in self._jobs if job.uid == holder and not job.runs), None)
         if first is not None and self._is_ready(first):
-            self._hold_for(first, kept=aside)
+            self._hold_for(first, excluded=aside)
         queue = [(job.order, place, job) for place, job in enumerate(self._jobs)]  # sorted, and so a heap
         if self._holder is not None:
             urgent = [entry for entry in queue if self._goes_before(entry[2], self._holder)]
@@ -190,7 +190,7 @@ class _Pass:
             victims=self._preemption.told if self._preemption is not None else {},
             preemptors=self._preemption.preemptors if self._preemption is not None else {},
             gone_by=self._preemption.gone_by if self._preemption is not None else "",
-            lingering=max((each.gone_by for each in self._occupants if each.lingers), default=""),
+            lingering=max((occupant.gone_by for occupant in self._occupants if occupant.lingers), default=""),
             data_waits=self._data_waits.begun,
             awaits_data=frozenset(self._data_waits.waiting),
             waited_in_vain=frozenset(self._data_waits.ended),
@@ -205,7 +205,7 @@ class _Pass:
         if holder is not None and job.uid == holder.uid and not job.runs:
             self._wait_on(job)
             self._passes.wait(job)
-            self._kept.keep(job, self._allowances)
+            self._kept_shares.keep(job, self._allowances)
             self._preempt(job)
             return
         job = self._with_shortage(job)
@@ -252,10 +252,10 @@ class _Pass:
         if self._room_comes_in is None:
             # Those that leave already, as the victims of the holder, are gone before any deadline.
             self._room_comes_in = seconds_until_room(
-                room=self._room.with_more(each.takes for each in self._occupants if each.leaves),
+                room=self._room.with_more(occupant.takes for occupant in self._occupants if occupant.leaves),
                 groups=holder.groups,
                 scarce=holder.scarce,
-                occupants=[each for each in self._occupants if not each.leaves],
+                occupants=[occupant for occupant in self._occupants if not occupant.leaves],
             )
         return not math.isinf(self._room_comes_in) and job.lasts <= self._room_comes_in
 
@@ -278,7 +278,7 @@ class _Pass:
         nodes."""
         if not (job.data_ready and job.possible):
             return
-        self._kept.keep(job, self._allowances)
+        self._kept_shares.keep(job, self._allowances)
         if job.short is None and (self._holder is None or self._goes_before(job, self._holder)):
             self._hold_for(job)
 
@@ -286,7 +286,7 @@ class _Pass:
         self,
         job: QueuedJob | None,
         *,
-        kept: frozenset[str] = frozenset(),
+        excluded: frozenset[str] = frozenset(),
         nodes: frozenset[str] | None = None,
     ) -> None:
         """Set nodes aside for a job, and for no other one; None: for none. `nodes`: these, and not the fewest."""
@@ -294,7 +294,7 @@ class _Pass:
         self._room_comes_in = None
         if nodes is None:
             nodes = (
-                nodes_aside(job, room=self._room, nodes=self._nodes, kept=kept)
+                nodes_aside(job, room=self._room, nodes=self._nodes, excluded=excluded)
                 if job is not None
                 else frozenset()
             )
@@ -310,7 +310,7 @@ class _Pass:
         return job if short == job.short else replace(job, short=short)
 
     def _shortage(self, job: QueuedJob) -> Shortage | None:
-        return shortage(job, allowances=self._allowances, places=self._places, kept=self._kept)
+        return shortage(job, allowances=self._allowances, places=self._places, kept_shares=self._kept_shares)
 
     def _fits(self, job: QueuedJob, *, off_aside: bool) -> bool:
         """Whether a job fits; those of one demand that does not are not looked at again."""
@@ -366,33 +366,33 @@ class _Pass:
         """Give an elastic job as many more workers as there are room and quota for, in one step."""
         if job.growth is None:
             return
-        growth, asked = job.growth, job.growth.pods.count
-        affordable = self._allowances.most(job.key[0], growth.charges, count=asked)
+        growth, most = job.growth, job.growth.pods.count
+        affordable = self._allowances.most(job.key[0], growth.charges, count=most)
         but = self._aside_rows if self._holder is not None else None
-        found, changed = 0, list[str]()
+        grown, changed = 0, list[str]()
         # A job of higher priority than the one that nodes are set aside for goes there last.
         for rows in (but,) if off_aside or but is None else (but, None):
-            pods = replace(growth.pods, count=affordable - found)
+            pods = replace(growth.pods, count=affordable - grown)
             more, nodes = self._room.take_most([pods], scarce=job.scarce, but=rows)
-            found, changed = found + more, [*changed, *nodes]
+            grown, changed = grown + more, [*changed, *nodes]
         if self._nodes_left is not None:
             self._nodes_left.admitted(None, changed=changed, room=self._room)
         for charge in growth.charges:
-            takes = {resource: found * value for resource, value in charge.takes.items()}
+            takes = {resource: grown * value for resource, value in charge.takes.items()}
             self._allowances.take(job.key[0], [replace(charge, takes=takes)])
         self._look_at_window(job)
-        if found:
-            self._workers[job.uid] = growth.base + found
+        if grown:
+            self._workers[job.uid] = growth.base + grown
             self._passed_by(job)
-        if found < asked:
-            pods = replace(growth.pods, count=asked - found)
-            job = replace(job, growth=replace(growth, base=growth.base + found, pods=pods))
+        if grown < most:
+            pods = replace(growth.pods, count=most - grown)
+            job = replace(job, growth=replace(growth, base=growth.base + grown, pods=pods))
             self._left_over.append(job)
 
     def _passed_by(self, job: QueuedJob) -> None:
         """All that were left over before it were passed by a job once more."""
-        for other in self._passes.passed_by(job):
-            self._starves(other)
+        for passed_job in self._passes.passed_by(job):
+            self._starves(passed_job)
 
     def _follow_nodes(self) -> NodesLeft:
         return NodesLeft(
@@ -414,8 +414,8 @@ class _Pass:
         from now on."""
         for dataset in {request.dataset for request in by.access} & self._limited.keys():
             for request in list(self._limited[dataset]):
-                left = self._places.left(request)
-                if left is not None and left <= self._kept.places.count(request):
+                free_places = self._places.left(request)
+                if free_places is not None and free_places <= self._kept_shares.places.count(request):
                     jobs = self._limited[dataset].pop(request)
                     self._limited[dataset].setdefault(request, []).extend(
                         [job for job in jobs if not self._lacks_place(job)]
@@ -437,10 +437,10 @@ class _Pass:
             job if job.passed == (passed := self._passes.of(job)) else replace(job, passed=passed)
             for job in sorted(self._left_over, key=lambda job: job.order)
         ]
-        self._kept = KeptShares()
-        found = []
+        self._kept_shares = KeptShares()
+        final_jobs = []
         for job in waiting:
-            found.append(self._with_shortage(job))
+            final_jobs.append(self._with_shortage(job))
             if job.passed >= self._max_passes and job.data_ready and job.possible and not job.runs:
-                self._kept.keep(found[-1], self._allowances)
-        return tuple(found)
+                self._kept_shares.keep(final_jobs[-1], self._allowances)
+        return tuple(final_jobs)

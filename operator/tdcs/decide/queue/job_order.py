@@ -32,14 +32,14 @@ def aged(waiting: Iterable[QueuedJob], *, period: float) -> list[QueuedJob]:
     if period <= 0 or len(levels) < 2:
         return jobs
     place = {level: number for number, level in enumerate(levels)}
-    found = []
+    aged_jobs = []
     for job in jobs:
         rises = min(int(job.waited / period), MOST_LEVELS) if not job.runs else 0
         level = levels[min(place[job.priority] + rises, len(levels) - 1)] if rises > 0 else job.priority
-        found.append(
+        aged_jobs.append(
             job if level == job.priority else replace(job, priority=level, own_priority=job.priority)
         )
-    return found
+    return aged_jobs
 
 
 def in_rank_order(waiting: Sequence[QueuedJob]) -> list[QueuedJob]:
@@ -52,15 +52,15 @@ def in_rank_order(waiting: Sequence[QueuedJob]) -> list[QueuedJob]:
     else lend itself to one new job after the other.
     """
     groups: dict[tuple[str, int, bool], list[QueuedJob]] = {}
-    others = []
+    unranked = []
     for job in waiting:
         if not (job.data_ready and job.possible) or job.pauses:
-            others.append(job)
+            unranked.append(job)
             continue
         groups.setdefault((job.key[0], job.priority, job.runs), []).append(job)
     if all(len({job.rank for job in group}) == 1 for group in groups.values()):
         return list(waiting)
-    return [*others, *(job for group in groups.values() for job in _dealt(group))]
+    return [*unranked, *(job for group in groups.values() for job in _dealt(group))]
 
 
 def _dealt(group: Iterable[QueuedJob]) -> list[QueuedJob]:
@@ -70,7 +70,7 @@ def _dealt(group: Iterable[QueuedJob]) -> list[QueuedJob]:
     return [replace(job, stands_as=place) for job, place in zip(by_rank, places, strict=True)]
 
 
-def rank_of_move(rank: int, *, others: Iterable[int], first: bool) -> int:
+def rank_of_move(rank: int, *, other_ranks: Iterable[int], first: bool) -> int:
     """The rank by which a job comes before, or behind, others of its namespace that wait.
 
     Args:
@@ -78,7 +78,7 @@ def rank_of_move(rank: int, *, others: Iterable[int], first: bool) -> int:
         others: theirs.
         first: whether it comes before them.
     """
-    ranks = list(others)
+    ranks = list(other_ranks)
     if not ranks:
         return rank
     return min(rank, min(ranks) - 1) if first else max(rank, max(ranks) + 1)
@@ -92,7 +92,7 @@ def in_turns(
         shares = None
     if shares is None and not preempts:
         return list(jobs)
-    growing = [found for job in jobs if not job.runs and (found := job.growing()) is not None]
+    growing = [growing_job for job in jobs if not job.runs and (growing_job := job.growing()) is not None]
     ordered = sorted([*jobs, *growing], key=lambda job: job.order)
     if shares is not None:
         ordered = fair_share.turns(

@@ -131,8 +131,8 @@ class JobTurn:
         told_at_once = ("aside", "aside_since", "nodes_since", "data_wait")
         if any(getattr(self, field) != getattr(after, field) for field in told_at_once):
             return True
-        told = after.passed // TOLD_PASSES != self.passed // TOLD_PASSES
-        return told or (self.passed < max_passes <= after.passed)
+        is_reported = after.passed // TOLD_PASSES != self.passed // TOLD_PASSES
+        return is_reported or (self.passed < max_passes <= after.passed)
 
 
 def changed(current: JobTurn, *, before: JobTurn, after: JobTurn) -> JobTurn:
@@ -150,7 +150,7 @@ def changed(current: JobTurn, *, before: JobTurn, after: JobTurn) -> JobTurn:
 def record_of(turn: JobTurn) -> QueueRecord | None:
     """What a status says of a turn; None: nothing."""
     nodes = sorted(turn.aside) if len(turn.aside) <= TOLD_NODES else []
-    found = QueueRecord(
+    record = QueueRecord(
         passed=turn.passed or None,
         attempts=turn.attempts or None,
         next_attempt_time=turn.next_attempt or None,
@@ -161,7 +161,7 @@ def record_of(turn: JobTurn) -> QueueRecord | None:
         data_wait=turn.data_wait,
         ends_by=turn.ends_by or None,
     )
-    return None if found == QueueRecord() else found
+    return None if record == QueueRecord() else record
 
 
 def _nodes_asked(turn: JobTurn) -> NodesAsked | None:
@@ -185,8 +185,8 @@ def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
     """
     status: Mapping[str, Any] = job.get("status") or {}
     record: Mapping[str, Any] = status.get("queue") or {}
-    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
-    told: Mapping[str, Any] = next(
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
+    condition: Mapping[str, Any] = next(
         (
             conditions[kind]
             for kind in (names.ADMITTED, names.QUEUED)
@@ -196,23 +196,23 @@ def known_turn(job: Object, *, now: str, clock: float) -> JobTurn:
     )
     aside: Mapping[str, Any] = record.get("setAside") or {}
     again, pause = _pause(record.get("nextAttemptTime"), now=now)
-    asked: Mapping[str, Any] = record.get("nodesAsked") or {}
-    ask_again, rest = _pause(asked.get("nextTime"), now=now)
+    node_request: Mapping[str, Any] = record.get("nodesAsked") or {}
+    ask_again, resting = _pause(node_request.get("nextTime"), now=now)
     return JobTurn(
         passed=_count(record.get("passed")),
         attempts=_count(record.get("attempts")),
         until=clock + pause if again else 0.0,
         next_attempt=again,
-        reason=Reason(told["reason"]) if told else Reason.REQUEUED,
-        message=str(told.get("message") or ""),
+        reason=Reason(condition["reason"]) if condition else Reason.REQUEUED,
+        message=str(condition.get("message") or ""),
         lack=str(record.get("lack") or ""),
         preempted_by=str(record.get("preemptedBy") or ""),
         aside=frozenset(map(str, aside.get("nodes") or ())),
         aside_since=_time(aside.get("since")),
-        nodes_since=_time(asked.get("since")),
-        nodes_came=_time(asked.get("cameTime")),
-        nodes_tries=_count(asked.get("tries")),
-        nodes_until=clock + rest if ask_again else 0.0,
+        nodes_since=_time(node_request.get("since")),
+        nodes_came=_time(node_request.get("cameTime")),
+        nodes_tries=_count(node_request.get("tries")),
+        nodes_until=clock + resting if ask_again else 0.0,
         nodes_next=ask_again,
         data_wait=_data_wait(record.get("dataWait")),
         ends_by=_time(record.get("endsBy")),
@@ -236,14 +236,14 @@ def kept_deadline(deadline: int | None, *, ends_by: str, starts: Iterable[str], 
     """
     if not ends_by:
         return deadline
-    left = max(math.floor(seconds_between(max(starts, default=now), ends_by)), 1)
-    return left if deadline is None else min(deadline, left)
+    remaining = max(math.floor(seconds_between(max(starts, default=now), ends_by)), 1)
+    return remaining if deadline is None else min(deadline, remaining)
 
 
 def data_wait_of(choice: WaitChoice, *, now: str) -> DataWait:
     """The wait of a job that begins now."""
     costs = choice.meeting.costs
-    other = min(OTHER_WAYS.keys() & costs.keys(), key=lambda way: (costs[way], list(Way).index(way)))
+    other_way = min(OTHER_WAYS.keys() & costs.keys(), key=lambda way: (costs[way], list(Way).index(way)))
     return DataWait(
         dataset=choice.dataset,
         nodes=sorted(choice.nodes)[:MEETING_NODES],
@@ -251,7 +251,7 @@ def data_wait_of(choice: WaitChoice, *, now: str) -> DataWait:
         until=time_after(now, seconds=math.floor(choice.longest_seconds)),
         expected_seconds=math.ceil(choice.expected_seconds),
         wait_seconds=math.ceil(choice.wait_cost),
-        other_way=OTHER_WAYS[other],
+        other_way=OTHER_WAYS[other_way],
         other_seconds=math.ceil(choice.other_cost),
     )
 
@@ -266,12 +266,12 @@ def bounded_wait(wait: DataWait, *, now: str) -> DataWait:
     return wait.model_copy(update={"since": since, "until": until})
 
 
-def _data_wait(known: object) -> DataWait | None:
+def _data_wait(recorded: object) -> DataWait | None:
     try:
-        found = None if known is None else DataWait.model_validate(known)
+        wait = None if recorded is None else DataWait.model_validate(recorded)
     except ValidationError:
         return None  # of another version: the job may begin anew
-    return found if found is not None and _time(found.since) and _time(found.until) else None
+    return wait if wait is not None and _time(wait.since) and _time(wait.until) else None
 
 
 def _pause(until: object, *, now: str) -> tuple[str, float]:
@@ -281,34 +281,34 @@ def _pause(until: object, *, now: str) -> tuple[str, float]:
     """
     if not (end := _time(until)):
         return "", 0.0
-    left = seconds_between(now, end)
-    if left > LONGEST_PAUSE:
+    remaining = seconds_between(now, end)
+    if remaining > LONGEST_PAUSE:
         return time_after(now, seconds=LONGEST_PAUSE), LONGEST_PAUSE
-    return end, max(left, 0.0)
+    return end, max(remaining, 0.0)
 
 
-def _time(known: object) -> str:
+def _time(recorded: object) -> str:
     """A time that a status tells; empty when it is none."""
-    return str(known) if seconds_from_1970(known) is not None else ""
+    return str(recorded) if seconds_from_1970(recorded) is not None else ""
 
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def over_finding(seen: Observed, turn: JobTurn) -> Finding:
+def over_finding(observed: Observed, turn: JobTurn) -> Finding:
     """The condition NodesRequested of a job that asks for none any more: they came, nothing came, or it needs none."""
     if turn.nodes_reason:
         return finding(names.NODES_REQUESTED, False, turn.nodes_reason, turn.nodes_message)
-    if seen.was_admitted:
+    if observed.was_admitted:
         return finding(names.NODES_REQUESTED, False, "NodesCame", "its pods have nodes")
     return finding(names.NODES_REQUESTED, False, "NotNeeded", "it needs no further nodes now")
 
 
-def released_finding(seen: Observed, turn: JobTurn) -> Finding | None:
+def released_finding(observed: Observed, turn: JobTurn) -> Finding | None:
     """The condition NodesRequested of a job whose pods are released to ask for nodes, or were; None: it says nothing
     new."""
     if turn.awaits_nodes:
         text = f"all its pods exist since {turn.nodes_since}, so that nodes come for those that have no room"
         return finding(names.NODES_REQUESTED, True, "PodsReleased", text)
-    return over_finding(seen, turn) if is_true(seen.known.conditions, names.NODES_REQUESTED) else None
+    return over_finding(observed, turn) if is_true(observed.known.conditions, names.NODES_REQUESTED) else None

@@ -72,36 +72,40 @@ class NodesLeft:
             self._aside = aside
             self._candidates.clear()
         first = frozenset[str]() if urgent else aside
-        found = self._to_larger(job)
-        sizes = {group.request.get(names.GPU_RESOURCE, 0) for group in job.groups} if first else found.keys()
-        return {gpus: _limited(first, found.get(gpus, ())) for gpus in sizes}
+        larger_nodes = self._to_larger(job)
+        sizes = (
+            {group.request.get(names.GPU_RESOURCE, 0) for group in job.groups}
+            if first
+            else larger_nodes.keys()
+        )
+        return {gpus: _limited(first, larger_nodes.get(gpus, ())) for gpus in sizes}
 
     def _to_larger(self, job: QueuedJob) -> dict[int, list[str]]:
         """The empty nodes that the pods of a job leave to larger ones, by the GPUs of a pod; of many nodes some."""
         mine = _kinds(job)
-        own = {gpus for _, gpus, _ in mine}
-        if not own or min(own) >= max(self._empty, default=0):
+        own_sizes = {gpus for _, gpus, _ in mine}
+        if not own_sizes or min(own_sizes) >= max(self._empty, default=0):
             return {}
         counted = mine if job.uid in self._counted else Counter[_PodKind]()
-        found: dict[int, list[str]] = {}
-        for gpus in own:
-            left: list[str] = []
+        larger_nodes: dict[int, list[str]] = {}
+        for gpus in own_sizes:
+            nodes_to_leave: list[str] = []
             for size in self._empty:
                 large = {
                     kind: count - counted[kind]
                     for kind, count in self._pods.items()
                     if kind[0] >= job.priority
-                    and leaves(gpus, other=kind[1], size=size)
+                    and leaves(gpus, other_gpus=kind[1], size=size)
                     and count > counted[kind]
                 }
                 if not large:
                     continue
-                kept = self._candidates_of(size, frozenset(nodes for _, _, nodes in large))
-                if sum(large.values()) + mine.total() > len(kept.nodes):
-                    left += kept.first(LEAVE_MOST)
-            if left:
-                found[gpus] = sorted(left)
-        return found
+                candidates = self._candidates_of(size, frozenset(nodes for _, _, nodes in large))
+                if sum(large.values()) + mine.total() > len(candidates.nodes):
+                    nodes_to_leave += candidates.first(LEAVE_MOST)
+            if nodes_to_leave:
+                larger_nodes[gpus] = sorted(nodes_to_leave)
+        return larger_nodes
 
     def admitted(self, job: QueuedJob | None, *, changed: Iterable[str], room: RoomTable) -> None:
         """A job has got its room.
@@ -142,7 +146,9 @@ class NodesLeft:
         if (size, places) not in self._candidates:
             nodes = self._empty[size] - self._aside
             if None not in places:
-                nodes &= frozenset[str]().union(*(each for each in places if each is not None))
+                nodes &= frozenset[str]().union(
+                    *(nodes_of_kind for nodes_of_kind in places if nodes_of_kind is not None)
+                )
             self._candidates[size, places] = _Candidates(nodes)
         return self._candidates[size, places]
 
@@ -169,14 +175,14 @@ class _Candidates:
 
 def _kinds(job: QueuedJob) -> Counter[_PodKind]:
     """The pods of a job that have GPUs."""
-    found: Counter[_PodKind] = Counter()
+    kinds: Counter[_PodKind] = Counter()
     for group in job.groups:
         if gpus := group.request.get(names.GPU_RESOURCE, 0):
-            found[job.priority, gpus, group.nodes] += group.count
-    return found
+            kinds[job.priority, gpus, group.nodes] += group.count
+    return kinds
 
 
-def _limited(first: frozenset[str], others: Collection[str]) -> frozenset[str]:
-    if len(first) + len(others) <= LEAVE_MOST:
-        return first.union(others)
-    return frozenset([*sorted(first), *others][:LEAVE_MOST])
+def _limited(first: frozenset[str], other_nodes: Collection[str]) -> frozenset[str]:
+    if len(first) + len(other_nodes) <= LEAVE_MOST:
+        return first.union(other_nodes)
+    return frozenset([*sorted(first), *other_nodes][:LEAVE_MOST])

@@ -25,15 +25,15 @@ class QuotaCharge:
 
 def quota_amounts(pod: Mapping[str, Any], *, overhead: Mapping[str, Any] | None = None) -> dict[str, int]:
     """What a pod takes of a quota, by all the names that a quota may have for it."""
-    found = {PODS: 1, "count/pods": 1}
+    amounts = {PODS: 1, "count/pods": 1}
     for resource, value in pod_requests(pod, overhead=overhead).items():
         if resource != PODS:
-            found[f"requests.{resource}"] = value
+            amounts[f"requests.{resource}"] = value
             if resource in _PLAIN:
-                found[resource] = value
+                amounts[resource] = value
     for resource, value in pod_limits(pod).items():
-        found[f"limits.{resource}"] = value
-    return found
+        amounts[f"limits.{resource}"] = value
+    return amounts
 
 
 def counts(quota: Object, pod: Mapping[str, Any], *, priority_class: str = "") -> bool:
@@ -78,48 +78,52 @@ class Allowances:
 
     def __init__(self, quotas: Mapping[Key, Object]) -> None:
         self._hard: dict[Key, dict[str, int]] = {}
-        self._left: dict[Key, dict[str, int]] = {}
+        self._remaining: dict[Key, dict[str, int]] = {}
         for key, quota in quotas.items():
             status = quota.get("status") or {}
             self._hard[key] = _amounts(status.get("hard") or (quota.get("spec") or {}).get("hard"))
             used = _amounts(status.get("used"))
-            self._left[key] = {name: value - used.get(name, 0) for name, value in self._hard[key].items()}
+            self._remaining[key] = {
+                name: value - used.get(name, 0) for name, value in self._hard[key].items()
+            }
 
     def short(self, namespace: str, charges: Sequence[QuotaCharge]) -> str:
         """Which quota is too small for a job, and by how much; empty when all are large enough."""
         for charge in charges:
             key = (namespace, charge.quota)
-            for resource, asked in charge.takes.items():
+            for resource, requested in charge.takes.items():
                 hard = self._hard.get(key, {}).get(resource)
-                left = self._left.get(key, {}).get(resource, asked)
-                if hard is not None and asked > left:
-                    there = f"leaves {_shown(resource, max(left, 0))} of {_shown(resource, hard)} {resource}"
-                    return f"ResourceQuota {charge.quota} {there}, its pods ask for {_shown(resource, asked)}"
+                remaining = self._remaining.get(key, {}).get(resource, requested)
+                if hard is not None and requested > remaining:
+                    quota_text = (
+                        f"leaves {_shown(resource, max(remaining, 0))} of {_shown(resource, hard)} {resource}"
+                    )
+                    return f"ResourceQuota {charge.quota} {quota_text}, its pods ask for {_shown(resource, requested)}"
         return ""
 
     def ever(self, namespace: str, charges: Sequence[QuotaCharge]) -> bool:
         """Whether the quotas would be large enough for a job if nobody else used them."""
         return all(
-            asked <= self._hard.get((namespace, charge.quota), {}).get(resource, asked)
+            requested <= self._hard.get((namespace, charge.quota), {}).get(resource, requested)
             for charge in charges
-            for resource, asked in charge.takes.items()
+            for resource, requested in charge.takes.items()
         )
 
     def most(self, namespace: str, charges: Sequence[QuotaCharge], *, count: int) -> int:
         """How many pods that take these charges each the quotas have left for; at most `count`."""
         for charge in charges:
-            left = self._left.get((namespace, charge.quota), {})
-            for resource, asked in charge.takes.items():
-                if asked > 0 and resource in left:
-                    count = min(count, max(left[resource], 0) // asked)
+            remaining = self._remaining.get((namespace, charge.quota), {})
+            for resource, requested in charge.takes.items():
+                if requested > 0 and resource in remaining:
+                    count = min(count, max(remaining[resource], 0) // requested)
         return count
 
     def take(self, namespace: str, charges: Iterable[QuotaCharge]) -> None:
         for charge in charges:
-            left = self._left.get((namespace, charge.quota), {})
-            for resource, asked in charge.takes.items():
-                if resource in left:
-                    left[resource] -= asked
+            remaining = self._remaining.get((namespace, charge.quota), {})
+            for resource, requested in charge.takes.items():
+                if resource in remaining:
+                    remaining[resource] -= requested
 
 
 def charges_of(
@@ -134,16 +138,16 @@ def charges_of(
         quotas: them, with their names.
         pods: of each role how many, their spec, and what one takes of a quota (:func:`charges`).
     """
-    found = []
+    charges = []
     for name, quota in quotas:
         parts = [
-            {resource: count * value for resource, value in taken.items()}
-            for count, spec, taken in pods
+            {resource: count * value for resource, value in amounts.items()}
+            for count, spec, amounts in pods
             if count and counts(quota, spec, priority_class=priority_class)
         ]
         if parts:
-            found.append(QuotaCharge(quota=name, takes=added(parts)))
-    return tuple(found)
+            charges.append(QuotaCharge(quota=name, takes=added(parts)))
+    return tuple(charges)
 
 
 def _amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:

@@ -48,7 +48,10 @@ class RequestAnswer:
 
 def answer_of(request: Object) -> RequestAnswer:
     """What the conditions of a ProvisioningRequest say; the worst of them counts."""
-    conditions = {one.get("type"): one for one in (request.get("status") or {}).get("conditions") or ()}
+    conditions = {
+        condition.get("type"): condition
+        for condition in (request.get("status") or {}).get("conditions") or ()
+    }
     for kind, state in (
         ("Failed", RequestState.FAILED),
         ("CapacityRevoked", RequestState.REVOKED),
@@ -56,12 +59,12 @@ def answer_of(request: Object) -> RequestAnswer:
         ("Provisioned", RequestState.PROVISIONED),
         ("Accepted", RequestState.ACCEPTED),
     ):
-        found = conditions.get(kind) or {}
-        if found.get("status") == "True":
-            return RequestAnswer(state=state, message=str(found.get("message") or ""))
+        condition = conditions.get(kind) or {}
+        if condition.get("status") == "True":
+            return RequestAnswer(state=state, message=str(condition.get("message") or ""))
     # While it looks for capacity, it says so in a condition that is False.
-    found = conditions.get("Provisioned") or conditions.get("Accepted") or {}
-    return RequestAnswer(state=RequestState.REQUESTED, message=str(found.get("message") or ""))
+    condition = conditions.get("Provisioned") or conditions.get("Accepted") or {}
+    return RequestAnswer(state=RequestState.REQUESTED, message=str(condition.get("message") or ""))
 
 
 def pause_after(tries: int) -> float:
@@ -77,9 +80,9 @@ def askers(schedule: Schedule, *, resting: Collection[str], most: int = MOST_ASK
         resting: uids of jobs whose last request came to nothing, and that ask later again.
         most: how many at most.
     """
-    found: list[QueuedJob] = []
+    asking: list[QueuedJob] = []
     for job in schedule.waiting:
-        if len(found) >= most:
+        if len(asking) >= most:
             break
         gets_room = job.uid == schedule.holder and bool(schedule.victims)
         if job.runs or job.pauses or not job.data_ready or job.short is not None or not job.pod_count:
@@ -88,8 +91,8 @@ def askers(schedule: Schedule, *, resting: Collection[str], most: int = MOST_ASK
             continue
         # Room that is set aside for another job is room: it gets it, or the next, in its turn.
         if schedule.room is None or not schedule.room.fits(job.groups, scarce=job.scarce):
-            found.append(job)
-    return found
+            asking.append(job)
+    return asking
 
 
 def without_nodes_of_others(
@@ -104,26 +107,28 @@ def without_nodes_of_others(
         asking: by uid of those that asked, since when.
         created: when each node was made (RFC 3339).
     """
-    kept: dict[str, str] = {}
+    owner_of: dict[str, str] = {}
     usable = {
         job.uid: [group.nodes for group in job.groups]
         for job in waiting
         if job.uid in asking and not job.runs
     }
-    for uid, since in sorted(asking.items(), key=lambda each: (each[1], each[0])):
+    for uid, since in sorted(asking.items(), key=lambda item: (item[1], item[0])):
         for node, at in created.items():
             if at >= since and any(nodes is None or node in nodes for nodes in usable.get(uid, ())):
-                kept.setdefault(node, uid)
-    if not kept:
+                owner_of.setdefault(node, uid)
+    if not owner_of:
         return list(waiting)
-    known: dict[tuple[str, frozenset[str] | None], frozenset[str]] = {}
+    usable_of: dict[tuple[str, frozenset[str] | None], frozenset[str]] = {}
 
     def rest(uid: str, nodes: frozenset[str] | None) -> frozenset[str]:
-        whose = uid if uid in asking else ""
-        if (whose, nodes) not in known:
+        owner = uid if uid in asking else ""
+        if (owner, nodes) not in usable_of:
             all_nodes = created.keys() if nodes is None else nodes
-            known[whose, nodes] = frozenset(node for node in all_nodes if kept.get(node, whose) == whose)
-        return known[whose, nodes]
+            usable_of[owner, nodes] = frozenset(
+                node for node in all_nodes if owner_of.get(node, owner) == owner
+            )
+        return usable_of[owner, nodes]
 
     return [
         replace(

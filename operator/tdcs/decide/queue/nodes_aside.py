@@ -11,7 +11,7 @@ from tdcs.model.pod_resources import Amounts
 
 
 def nodes_aside(
-    job: QueuedJob, *, room: RoomTable, nodes: Nodes, kept: frozenset[str] = frozenset()
+    job: QueuedJob, *, room: RoomTable, nodes: Nodes, excluded: frozenset[str] = frozenset()
 ) -> frozenset[str]:
     """The fewest nodes that hold the job once its fellows have left them; of all nodes, if others must leave, too.
 
@@ -24,21 +24,21 @@ def nodes_aside(
         kept: the nodes that were set aside for it before.
     """
     for sizes in (nodes.lasting or nodes.capacity, nodes.capacity):
-        found = _fewest(job, sizes, room=room, kept=kept)
-        if found:
-            return found
+        nodes_for_job = _fewest(job, sizes, room=room, excluded=excluded)
+        if nodes_for_job:
+            return nodes_for_job
     return frozenset()
 
 
 def _fewest(
-    job: QueuedJob, sizes: Mapping[str, Amounts], *, room: RoomTable, kept: frozenset[str]
+    job: QueuedJob, sizes: Mapping[str, Amounts], *, room: RoomTable, excluded: frozenset[str]
 ) -> frozenset[str]:
-    one = [replace(group, count=1) for group in job.groups]
-    there = set(room.names)
+    single_pods = [replace(group, count=1) for group in job.groups]
+    node_names = set(room.names)
     usable = {
         node: size
         for node, size in sizes.items()
-        if node in there and any(most_that_fit(group=group, free={node: size}) for group in one)
+        if node in node_names and any(most_that_fit(group=group, free={node: size}) for group in single_pods)
     }
 
     def holds(nodes: Sequence[str]) -> bool:
@@ -52,7 +52,7 @@ def _fewest(
             free={node: room.left(node, job.scarce) for node in usable},
             sizes={node: size.get(job.scarce, 0) for node, size in usable.items()},
             holds=holds,
-            kept=kept & usable.keys(),
+            excluded=excluded & usable.keys(),
         )
     )
 
@@ -62,7 +62,7 @@ def nodes_to_set_aside(
     free: Mapping[str, int],
     sizes: Mapping[str, int],
     holds: Callable[[Sequence[str]], bool],
-    kept: Collection[str] = (),
+    excluded: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The fewest nodes that hold all pods of a job that was passed too often, once they are empty.
 
@@ -78,11 +78,11 @@ def nodes_to_set_aside(
     Returns:
         The nodes; none when not even all of them hold the job.
     """
-    before = tuple(sorted(node for node in kept if node in free))
+    before = tuple(sorted(node for node in excluded if node in free))
     if before and holds(before):
         return before
-    others = sorted(free.keys() - set(before), key=lambda node: (-sizes.get(node, 0), -free[node], node))
-    order = (*before, *others)
+    other_nodes = sorted(free.keys() - set(before), key=lambda node: (-sizes.get(node, 0), -free[node], node))
+    order = (*before, *other_nodes)
     if not holds(order):
         return ()
     few, enough = 0, len(order)

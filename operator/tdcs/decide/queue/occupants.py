@@ -123,8 +123,8 @@ def measured_in(*, started: float | None, ran: float | None, grace: float = END_
     """
     if ran is None:
         return math.inf
-    left = (now if started is None else started) + ran - now
-    return left + grace if left >= 0 else math.inf
+    remaining = (now if started is None else started) + ran - now
+    return remaining + grace if remaining >= 0 else math.inf
 
 
 def with_reserved(occupants: Iterable[Occupant], *, room: RoomTable, scarce: str) -> list[Occupant]:
@@ -137,16 +137,21 @@ def with_reserved(occupants: Iterable[Occupant], *, room: RoomTable, scarce: str
         scarce: the resource of which is kept what pods may get that find no node as things lie now.
     """
     return [
-        replace(each, takes=both(each.takes, room.reserve(each.reserved, scarce=scarce)), reserved=())
-        if each.reserved
-        else each
-        for each in occupants
+        replace(
+            occupant, takes=both(occupant.takes, room.reserve(occupant.reserved, scarce=scarce)), reserved=()
+        )
+        if occupant.reserved
+        else occupant
+        for occupant in occupants
     ]
 
 
-def both(some: Mapping[str, Amounts], others: Mapping[str, Amounts]) -> dict[str, Amounts]:
+def both(amounts: Mapping[str, Amounts], other_amounts: Mapping[str, Amounts]) -> dict[str, Amounts]:
     """What is taken of each node by either."""
-    return {node: added([some.get(node, {}), others.get(node, {})]) for node in (*some, *others)}
+    return {
+        node: added([amounts.get(node, {}), other_amounts.get(node, {})])
+        for node in (*amounts, *other_amounts)
+    }
 
 
 def seconds_until_room(
@@ -162,14 +167,15 @@ def seconds_until_room(
     """
     if room.fits(groups, scarce=scarce):
         return 0.0
-    known = sorted(
-        (each for each in occupants if not math.isinf(each.ends_in)), key=lambda each: each.ends_in
+    with_end = sorted(
+        (occupant for occupant in occupants if not math.isinf(occupant.ends_in)),
+        key=lambda occupant: occupant.ends_in,
     )
-    times = list(dict.fromkeys(each.ends_in for each in known))
+    times = list(dict.fromkeys(occupant.ends_in for occupant in with_end))
 
     def fits_after(count: int) -> bool:
-        gone = itertools.takewhile(lambda each: each.ends_in <= times[count - 1], known)
-        return room.with_more(each.takes for each in gone).fits(groups, scarce=scarce)
+        ended = itertools.takewhile(lambda occupant: occupant.ends_in <= times[count - 1], with_end)
+        return room.with_more(occupant.takes for occupant in ended).fits(groups, scarce=scarce)
 
     if not times or not fits_after(len(times)):
         return math.inf

@@ -47,25 +47,25 @@ class Passes:
             return False
         early = int(key == _ALL and job.uid in self._early)
         self._since[job.uid] = (key, self._counts[key] - early)
-        left = self._max - job.passed - early
-        if left <= 0:
+        passes_left = self._max - job.passed - early
+        if passes_left <= 0:
             return True
         due = self._due.setdefault(key, [])
-        heapq.heappush(due, (self._counts[key] + left, job.order, job))
+        heapq.heappush(due, (self._counts[key] + passes_left, job.order, job))
         return False
 
     def lacks_now(self, job: QueuedJob) -> bool:
         """A job that waits, and lacked room only, lacks quota or a place from now on; gives whether it was passed too
         often already."""
-        key, known = _counted(job), self._since.get(job.uid)
-        if key is None or known is None or known[0] == key:
+        key, previous = _counted(job), self._since.get(job.uid)
+        if key is None or previous is None or previous[0] == key:
             return False
-        passed = self._counts[known[0]] - known[1]
+        passed = self._counts[previous[0]] - previous[1]
         self._since[job.uid] = (key, self._counts[key] - passed)
-        left = self._max - job.passed - passed
-        if left <= 0:
+        passes_left = self._max - job.passed - passed
+        if passes_left <= 0:
             return True
-        heapq.heappush(self._due.setdefault(key, []), (self._counts[key] + left, job.order, job))
+        heapq.heappush(self._due.setdefault(key, []), (self._counts[key] + passes_left, job.order, job))
         return False
 
     def passed_by(self, job: QueuedJob) -> list[QueuedJob]:
@@ -73,15 +73,15 @@ class Passes:
         keys = {_ALL, *(("dataset", request.dataset) for request in job.access)}
         if job.charges:
             keys.add(("namespace", job.key[0]))
-        found: list[QueuedJob] = []
+        passed_too_often: list[QueuedJob] = []
         for key in keys:
             self._counts[key] += 1
             due = self._due.get(key, [])
             while due and due[0][0] <= self._counts[key]:
-                other = heapq.heappop(due)[2]
-                if self._since[other.uid][0] == key:
-                    found.append(other)
-        return sorted(found, key=lambda one: one.order)
+                waiting_job = heapq.heappop(due)[2]
+                if self._since[waiting_job.uid][0] == key:
+                    passed_too_often.append(waiting_job)
+        return sorted(passed_too_often, key=lambda passed_job: passed_job.order)
 
     def of(self, job: QueuedJob) -> int:
         """How often a job was passed so far, in earlier passes over the queue, too."""
@@ -113,29 +113,31 @@ class KeptShares:
         namespace = job.key[0]
         lacks = bool(job.charges) and bool(allowances.short(namespace, job.charges))
         if lacks and allowances.ever(namespace, job.charges):
-            known = self.quotas.get(namespace)
-            if known is None or job.order < known.order:
+            first_job = self.quotas.get(namespace)
+            if first_job is None or job.order < first_job.order:
                 self.quotas[namespace] = job
         if job.access:
             self.places.keep(job.key, job.access, order=job.order)
 
 
 def shortage(
-    job: QueuedJob, *, allowances: Allowances, places: CopyPlaces, kept: KeptShares
+    job: QueuedJob, *, allowances: Allowances, places: CopyPlaces, kept_shares: KeptShares
 ) -> Shortage | None:
     """What keeps a job out now: a quota that is too small, or a dataset without a place for it; None when nothing."""
-    namespace, found = job.key[0], None
+    namespace, missing_share = job.key[0], None
     if job.charges:
         text = allowances.short(namespace, job.charges)
-        first = kept.quotas.get(namespace)
+        first = kept_shares.quotas.get(namespace)
         if not text and first is not None and first.order < job.order:
             text = f"the quotas of namespace {namespace} are kept for {'/'.join(first.key)}, passed too often"
         if text:
             text = f"{text}: it waits for others to end, or for a larger quota"
-            found = Shortage(reason=Reason.QUOTA, message=text)
+            missing_share = Shortage(reason=Reason.QUOTA, message=text)
     if job.access:
-        missing = missing_place(job.access, places=places, kept=kept.places, order=job.order)
+        missing = missing_place(job.access, places=places, kept_places=kept_shares.places, order=job.order)
         if missing is not None:
             request, text = missing
-            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, dataset=request.dataset)
-    return found
+            missing_share = missing_share or Shortage(
+                reason=Reason.AT_LIMIT, message=text, dataset=request.dataset
+            )
+    return missing_share

@@ -72,7 +72,7 @@ class DatasetReadiness:
     Attributes:
         name: the Dataset's name.
         namespace: its namespace, which is the job's; empty where that is not said.
-        found: whether there is a Dataset of that name.
+        exists: whether there is a Dataset of that name.
         readable: whether it is mounted in the cache, and pods can mount its volume.
         mounted: whether it is mounted in the cache.
         why: why it is not, in the words of whoever knows.
@@ -85,7 +85,7 @@ class DatasetReadiness:
     """
 
     name: str
-    found: bool
+    exists: bool
     namespace: str = ""
     readable: bool = False
     mounted: bool = False
@@ -149,7 +149,7 @@ def decide(*, suspended: bool, datasets: Sequence[DatasetReadiness], runs: bool 
 
 def _matter(dataset: DatasetReadiness) -> Reason | None:
     """What is wrong with a dataset; None when a job can be admitted, as far as it goes."""
-    if not dataset.found:
+    if not dataset.exists:
         return Reason.MISSING
     if dataset.deleting:
         return Reason.DELETING

@@ -43,12 +43,12 @@ class Preemption:
     @property
     def told(self) -> dict[str, str]:
         """By uid of a victim, what it is told."""
-        return {each.uid: _said(self.job, each) for each in self.victims}
+        return {victim.uid: _said(self.job, victim) for victim in self.victims}
 
     @property
     def preemptors(self) -> dict[str, str]:
         """By uid of a victim, the job that takes its place, as its namespace may read it."""
-        return {each.uid: _named(self.job, each) for each in self.victims}
+        return {victim.uid: _named(self.job, victim) for victim in self.victims}
 
 
 def is_able(job: QueuedJob) -> bool:
@@ -56,9 +56,9 @@ def is_able(job: QueuedJob) -> bool:
     return job.may_preempt and job.data_ready and job.possible and not (job.runs or job.pauses)
 
 
-def can_end(by: QueuedJob, other: QueuedJob) -> bool:
+def can_end(by: QueuedJob, running_job: QueuedJob) -> bool:
     """Whether a job that waits would take the place of another one, if that ran."""
-    return is_able(by) and by.class_priority > other.class_priority
+    return is_able(by) and by.class_priority > running_job.class_priority
 
 
 def before_those_they_can_end(ordered: Sequence[QueuedJob]) -> list[QueuedJob]:
@@ -69,21 +69,21 @@ def before_those_they_can_end(ordered: Sequence[QueuedJob]) -> list[QueuedJob]:
     Args:
         ordered: by share, age and so on.
     """
-    able = deque(sorted(filter(is_able, ordered), key=lambda job: -job.class_priority))
-    found: list[QueuedJob] = []
+    able_jobs = deque(sorted(filter(is_able, ordered), key=lambda job: -job.class_priority))
+    ordered_jobs: list[QueuedJob] = []
     placed: set[str] = set()
     for job in ordered:
-        while able and (able[0].uid in placed or able[0].class_priority > job.class_priority):
-            first = able.popleft()
+        while able_jobs and (able_jobs[0].uid in placed or able_jobs[0].class_priority > job.class_priority):
+            first = able_jobs.popleft()
             if first.uid not in placed:
                 placed.add(first.uid)
-                found.append(first)
+                ordered_jobs.append(first)
         if is_able(job):
             if job.uid in placed:
                 continue
             placed.add(job.uid)
-        found.append(job)
-    return found
+        ordered_jobs.append(job)
+    return ordered_jobs
 
 
 def goes_before(job: QueuedJob, holder: QueuedJob, *, preempts: bool) -> bool:
@@ -123,40 +123,55 @@ def preemption(job: QueuedJob, *, room: RoomTable, occupants: Sequence[Occupant]
         return None  # it waits for something else
     priority = job.class_priority
     if not any(
-        (each.leaves and each.takes) or (each.may_yield and each.priority < priority) for each in occupants
+        (occupant.leaves and occupant.takes) or (occupant.may_yield and occupant.priority < priority)
+        for occupant in occupants
     ):
         return None
-    room = room.with_more(each.takes for each in occupants if each.leaves)
+    room = room.with_more(occupant.takes for occupant in occupants if occupant.leaves)
 
     def nodes_without(victims: Collection[Occupant]) -> frozenset[str] | None:
-        found = room.with_more(each.takes for each in victims).take(job.groups, scarce=job.scarce)
-        return None if found is None else frozenset(found)
+        nodes_taken = room.with_more(occupant.takes for occupant in victims).take(
+            job.groups, scarce=job.scarce
+        )
+        return None if nodes_taken is None else frozenset(nodes_taken)
 
     nodes = nodes_without(())
     if nodes is not None:
-        leaving = (each for each in occupants if each.leaves and not nodes.isdisjoint(each.takes))
+        leaving = (
+            occupant for occupant in occupants if occupant.leaves and not nodes.isdisjoint(occupant.takes)
+        )
         return Preemption(
-            job=job, victims=(), nodes=nodes, gone_by=max((each.gone_by for each in leaving), default="")
+            job=job,
+            victims=(),
+            nodes=nodes,
+            gone_by=max((occupant.gone_by for occupant in leaving), default=""),
         )
     waits = seconds_until_room(
         room=room,
         groups=job.groups,
         scarce=job.scarce,
-        occupants=[each for each in occupants if not each.leaves],
+        occupants=[occupant for occupant in occupants if not occupant.leaves],
     )
-    longest = LONGEST_WAIT if any(each.lingers for each in occupants) else math.inf
+    longest = LONGEST_WAIT if any(occupant.lingers for occupant in occupants) else math.inf
     candidates = sorted(
         (
-            each
+            occupant
             # Of those that started in one second the younger is the later one in the queue.
-            for each in sorted(occupants, key=lambda each: each.key, reverse=True)
-            if each.may_yield and not each.leaves and each.priority < priority and each.reload_seconds < waits
-            if each.grace <= longest
+            for occupant in sorted(occupants, key=lambda occupant: occupant.key, reverse=True)
+            if occupant.may_yield
+            and not occupant.leaves
+            and occupant.priority < priority
+            and occupant.reload_seconds < waits
+            if occupant.grace <= longest
         ),
         # Those whose pods may take longest to end are the last of their priority.
-        key=lambda each: (each.priority, each.grace > LONGEST_WAIT, -each.started),
+        key=lambda occupant: (occupant.priority, occupant.grace > LONGEST_WAIT, -occupant.started),
     )
-    victims = fewest(candidates, enough=lambda some: nodes_without(some) is not None, weight=_weight_of(job))
+    victims = fewest(
+        candidates,
+        enough=lambda victims_tried: nodes_without(victims_tried) is not None,
+        weight=_weight_of(job),
+    )
     if victims is None:
         return None
     return Preemption(job=job, victims=victims, nodes=nodes_without(victims) or frozenset())
@@ -167,10 +182,10 @@ def _weight_of(job: QueuedJob) -> Callable[[Occupant], int]:
     for group in job.groups:
         usable = None if usable is None or group.nodes is None else usable | group.nodes
 
-    def weight(each: Occupant) -> int:
+    def weight(occupant: Occupant) -> int:
         return sum(
             amounts.get(job.scarce, 0)
-            for node, amounts in each.takes.items()
+            for node, amounts in occupant.takes.items()
             if usable is None or node in usable
         )
 
@@ -198,12 +213,12 @@ def fewest(
     if not candidates or not enough(candidates):
         return None
     for count in range(1, len(candidates) + 1):
-        for some in itertools.combinations(candidates, count):
+        for tried in itertools.combinations(candidates, count):
             looks -= 1
             if looks < 0:
                 return _spared(candidates, enough=enough, weight=weight)
-            if enough(some):
-                return some
+            if enough(tried):
+                return tried
     return tuple(candidates)
 
 
@@ -218,9 +233,9 @@ def _spared(
     while few + 1 < count:
         middle = (few + count) // 2
         few, count = (few, middle) if enough(by_size[:middle]) else (middle, count)
-    chosen = {each.uid for each in by_size[:count]}
-    for each in reversed(candidates):  # the most important and the oldest first
-        left = [other for other in candidates if other.uid in chosen and other.uid != each.uid]
-        if each.uid in chosen and enough(left):
-            chosen.remove(each.uid)
-    return tuple(each for each in candidates if each.uid in chosen)
+    chosen = {victim.uid for victim in by_size[:count]}
+    for victim in reversed(candidates):  # the most important and the oldest first
+        fewer = [job for job in candidates if job.uid in chosen and job.uid != victim.uid]
+        if victim.uid in chosen and enough(fewer):
+            chosen.remove(victim.uid)
+    return tuple(victim for victim in candidates if victim.uid in chosen)

@@ -34,7 +34,7 @@ class EmptyNodes:
 
     def __init__(self) -> None:
         self._room: RoomTable | None = None
-        self._known: dict[DemandKey, bool] = {}
+        self._fits: dict[DemandKey, bool] = {}
         self._total: Amounts | None = None
 
     def total(self, capacity: Mapping[str, Amounts]) -> Amounts:
@@ -46,10 +46,10 @@ class EmptyNodes:
     def holds(self, job: QueuedJob, capacity: Mapping[str, Amounts]) -> bool:
         """Whether a job would fit; `capacity`: what each node has when it is empty, which stays the same."""
         key = job.demand_key
-        if key not in self._known:
+        if key not in self._fits:
             if self._room is None:
                 self._room = RoomTable(capacity)
-            if len(self._known) >= KNOWN_DEMANDS:
-                self._known.clear()
-            self._known[key] = self._room.fits(job.groups, scarce=job.scarce)
-        return self._known[key]
+            if len(self._fits) >= KNOWN_DEMANDS:
+                self._fits.clear()
+            self._fits[key] = self._room.fits(job.groups, scarce=job.scarce)
+        return self._fits[key]

@@ -26,8 +26,8 @@ class StopPolicy(StrEnum):
 def stop_policy(namespaces: Mapping[Key, Object], namespace: str) -> StopPolicy:
     """What the annotation of a namespace says. A word that is none of these holds jobs back: somebody wanted to stop
     something, and a job that starts cannot be taken back."""
-    found = namespaces.get(("", namespace)) or {"metadata": {}}
-    text = (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_QUEUE_STOP)
+    namespace_object = namespaces.get(("", namespace)) or {"metadata": {}}
+    text = (namespace_object["metadata"].get("annotations") or {}).get(names.ANNOTATION_QUEUE_STOP)
     if text is None or text == StopPolicy.NONE:
         return StopPolicy.NONE
     return StopPolicy.DRAIN if text == StopPolicy.DRAIN else StopPolicy.HOLD

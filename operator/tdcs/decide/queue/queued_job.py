@@ -164,11 +164,11 @@ class QueuedJob:
         """Its place in the queue once it has started: for one more worker at a time; None when it asks for none."""
         if self.growth is None or self.growth.pods.count <= 0:
             return None
-        one = replace(self.growth.pods, count=1)
+        single_pod = replace(self.growth.pods, count=1)
         return replace(
             self,
             runs=True,
-            groups=(one,),
+            groups=(single_pod,),
             charges=self.growth.charges,
             access=(),
             passed=0,

@@ -46,9 +46,9 @@ class RoomTable:
 
     def mask(self, nodes: Iterable[str]) -> _Mask:
         """The rows of these nodes."""
-        found = np.zeros(len(self.names), dtype=np.bool_)
-        found[[self._row[name] for name in nodes if name in self._row]] = True
-        return found
+        rows = np.zeros(len(self.names), dtype=np.bool_)
+        rows[[self._row[name] for name in nodes if name in self._row]] = True
+        return rows
 
     def fits(self, groups: Sequence[PodGroup], *, scarce: str, but: _Mask | None = None) -> bool:
         """Whether all pods fit at once.
@@ -78,102 +78,102 @@ class RoomTable:
             return [] if self._count(group, but) >= group.count else None
         before = self._free
         self._free = before.copy() if len(groups) > 1 or keep else before
-        taken: list[tuple[PodGroup, Taken]] = []
+        taken_rows: list[tuple[PodGroup, Taken]] = []
         for group in sorted(
             groups, key=lambda group: (-group.request.get(scarce, 0), -sum(group.request.values()))
         ):
-            found = self._fill(group, scarce=scarce, but=but, partly=False)
-            if found is None:
+            rows = self._fill(group, scarce=scarce, but=but, partly=False)
+            if rows is None:
                 self._free = before
                 return None
-            taken.append((group, found))
+            taken_rows.append((group, rows))
         if keep:
             self._free = before
             return []
-        return self._note(taken)
+        return self._note(taken_rows)
 
     def take_most(
         self, groups: Iterable[PodGroup], *, scarce: str, but: _Mask | None = None
     ) -> tuple[int, list[str]]:
         """Take the room of those pods that find some; gives their number, and the nodes."""
-        taken = []
+        taken_rows = []
         for group in groups:
-            found = self._fill(group, scarce=scarce, but=but, partly=True)
-            taken.append((group, found or ()))
-        return sum(count for _, rows in taken for _, count in rows), self._note(taken)
+            rows = self._fill(group, scarce=scarce, but=but, partly=True)
+            taken_rows.append((group, rows or ()))
+        return sum(count for _, group_rows in taken_rows for _, count in group_rows), self._note(taken_rows)
 
     def reserve(self, groups: Iterable[PodGroup], *, scarce: str) -> dict[str, Amounts]:
         """Take the room of pods that may already start; gives what was taken, by node. Those that find none as things
         lie now keep what they may get: of nodes that are theirs to use, parts of the scarce resource are nobody
         else's."""
-        taken: dict[str, dict[str, int]] = {}
+        reserved: dict[str, dict[str, int]] = {}
         for group in groups:
-            found = self._fill(group, scarce=scarce, but=None, partly=True) or ()
-            self._note([(group, found)])
-            asked = {resource: amount for resource, amount in group.request.items() if amount > 0}
+            rows = self._fill(group, scarce=scarce, but=None, partly=True) or ()
+            self._note([(group, rows)])
+            requested = {resource: amount for resource, amount in group.request.items() if amount > 0}
             shares = [
-                (row, {resource: count * amount for resource, amount in asked.items()})
-                for row, count in found
+                (row, {resource: count * amount for resource, amount in requested.items()})
+                for row, count in rows
             ]
-            missing = group.count - sum(count for _, count in found)
+            missing = group.count - sum(count for _, count in rows)
             held = self._hold(group, count=missing, scarce=scarce)
             for row, amounts in (*shares, *((row, {scarce: amount}) for row, amount in held)):
-                mine = taken.setdefault(self.names[row], {})
+                mine = reserved.setdefault(self.names[row], {})
                 for resource, amount in amounts.items():
                     mine[resource] = mine.get(resource, 0) + amount
-        return dict(taken)
+        return dict(reserved)
 
     def _hold(self, group: PodGroup, *, count: int, scarce: str) -> Taken:
         """Take as much of the scarce resource as so many pods ask for, of the nodes with most of it; gives how much of
         which row."""
-        column, asked = self._column.get(scarce), group.request.get(scarce, 0)
-        if count <= 0 or column is None or asked <= 0:
+        column, requested = self._column.get(scarce), group.request.get(scarce, 0)
+        if count <= 0 or column is None or requested <= 0:
             return ()
         free = np.maximum(self._free[column], 0)
         if group.nodes is not None:
             free = free * self._mask_of(group.nodes)
         rows = np.flatnonzero(free)
-        missing = count * asked
+        missing = count * requested
         held = []
         for row in rows[np.argsort(-free[rows], kind="stable")].tolist():
-            taken = min(int(free[row]), missing)
-            self._free[column, row] -= taken
-            self._totals[scarce] -= taken
-            held.append((row, taken))
-            missing -= taken
+            amount = min(int(free[row]), missing)
+            self._free[column, row] -= amount
+            self._totals[scarce] -= amount
+            held.append((row, amount))
+            missing -= amount
             if not missing:
                 break
         return held
 
     def with_more(self, parts: Iterable[Mapping[str, Amounts]]) -> "RoomTable":
         """Another table, in which nodes have more left by these amounts; nodes that this one lacks do not count."""
-        found = copy.copy(self)
-        found._free = self._free.copy()
+        table = copy.copy(self)
+        table._free = self._free.copy()
         for part in parts:
             for node, amounts in part.items():
                 for resource, amount in amounts.items() if node in self._row else ():
                     if resource in self._column:
                         row, column = self._row[node], self._column[resource]
-                        found._free[column, row] = min(int(found._free[column, row]) + amount, _MOST)
-        found._totals = {resource: found._sum(resource) for resource in self._column}
-        return found
+                        table._free[column, row] = min(int(table._free[column, row]) + amount, _MOST)
+        table._totals = {resource: table._sum(resource) for resource in self._column}
+        return table
 
     def without(self, nodes: Collection[str]) -> "RoomTable":
         """Another table, in which these nodes have nothing left."""
         if not nodes:
             return self
-        found = copy.copy(self)
-        found._free = self._free.copy()
-        found._free[:, self.mask(nodes)] = 0
-        found._totals = {resource: found._sum(resource) for resource in self._column}
-        return found
+        table = copy.copy(self)
+        table._free = self._free.copy()
+        table._free[:, self.mask(nodes)] = 0
+        table._totals = {resource: table._sum(resource) for resource in self._column}
+        return table
 
     def usable(self, groups: Sequence[PodGroup]) -> _Mask:
         """The rows of the nodes that some of the pods may use."""
-        found = np.zeros(len(self.names), dtype=np.bool_)
+        rows = np.zeros(len(self.names), dtype=np.bool_)
         for group in groups:
-            found |= True if group.nodes is None else self._mask_of(group.nodes)
-        return found
+            rows |= True if group.nodes is None else self._mask_of(group.nodes)
+        return rows
 
     def total(self, resource: str, *, rows: _Mask) -> int:
         """What these rows have left of a resource."""
@@ -209,23 +209,23 @@ class RoomTable:
     def _lacks(self, group: PodGroup) -> bool:
         """Whether all nodes together have too little: most of a full cluster's jobs are told so, without a look."""
         return any(
-            asked > 0 and group.count * asked > self._totals.get(resource, 0)
-            for resource, asked in group.request.items()
+            requested > 0 and group.count * requested > self._totals.get(resource, 0)
+            for resource, requested in group.request.items()
         )
 
     def _rooms(self, group: PodGroup, but: _Mask | None) -> _Rows | None:
         """How many of a group's pods each row has room for, at most all of them; None: none has any."""
         rooms: _Rows = np.full(len(self.names), min(group.count, _MOST_PODS), dtype=np.int64)
-        for resource, asked in group.request.items():
-            if asked <= 0:
+        for resource, requested in group.request.items():
+            if requested <= 0:
                 continue
             column = self._column.get(resource)
-            if column is None or asked > _MOST:
+            if column is None or requested > _MOST:
                 return None
             if group.count == 1:  # a comparison takes a fifth of a division
-                rooms &= self._free[column] >= asked
+                rooms &= self._free[column] >= requested
             else:
-                np.minimum(rooms, self._free[column] // asked, out=rooms)
+                np.minimum(rooms, self._free[column] // requested, out=rooms)
         np.maximum(rooms, 0, out=rooms)
         if group.nodes is not None:
             rooms *= self._mask_of(group.nodes)
@@ -254,44 +254,44 @@ class RoomTable:
             fullest = self._free[column, rows]
             if group.count < len(rows):  # no more nodes are sorted than there are pods
                 limit = np.partition(fullest, group.count - 1)[group.count - 1]
-                some = fullest <= limit
-                rows, fullest = rows[some], fullest[some]
+                is_fullest = fullest <= limit
+                rows, fullest = rows[is_fullest], fullest[is_fullest]
             # Rows are in the order of names, and each has room for a pod at least.
             rows = rows[np.argsort(fullest, kind="stable")][: group.count]
-        taken: list[tuple[int, int]] = []
+        taken_rows: list[tuple[int, int]] = []
         missing = group.count
         for row in rows.tolist():
             count = min(int(rooms[row]), missing)
-            taken.append((row, count))
+            taken_rows.append((row, count))
             missing -= count
             if not missing:
                 break
-        used = np.array([row for row, _ in taken], dtype=np.int64)
-        counts = np.array([count for _, count in taken], dtype=np.int64)
-        for resource, asked in group.request.items():
-            if asked > 0:
-                self._free[self._column[resource], used] -= counts * asked
-        return taken
+        used = np.array([row for row, _ in taken_rows], dtype=np.int64)
+        counts = np.array([count for _, count in taken_rows], dtype=np.int64)
+        for resource, requested in group.request.items():
+            if requested > 0:
+                self._free[self._column[resource], used] -= counts * requested
+        return taken_rows
 
-    def _note(self, taken: Iterable[tuple[PodGroup, Taken]]) -> list[str]:
+    def _note(self, taken_rows: Iterable[tuple[PodGroup, Taken]]) -> list[str]:
         rows: dict[int, None] = {}
-        for group, found in taken:
+        for group, group_rows in taken_rows:
             pods = 0
-            for row, count in found:
+            for row, count in group_rows:
                 rows[row] = None
                 pods += count
-            for resource, asked in group.request.items():
-                if asked > 0 and pods:
-                    self._totals[resource] -= pods * asked
+            for resource, requested in group.request.items():
+                if requested > 0 and pods:
+                    self._totals[resource] -= pods * requested
         return [self.names[row] for row in rows]
 
 
 def total_of(amounts: _Rows) -> int:
     """The sum of those above 0. Where it may not stay in a cell it is that of Python's numbers."""
-    some = amounts[amounts > 0]
-    if not len(some):
+    positive = amounts[amounts > 0]
+    if not len(positive):
         return 0
-    return int(some.sum()) if int(some.max()) <= _MOST // len(some) else sum(some.tolist())
+    return int(positive.sum()) if int(positive.max()) <= _MOST // len(positive) else sum(positive.tolist())
 
 
 def _cells(amounts: list[int]) -> _Rows:

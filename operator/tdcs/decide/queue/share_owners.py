@@ -34,13 +34,13 @@ class ShareOwners:
     def weights_in(self, namespaces: Mapping[Key, Object]) -> dict[str, float]:
         """The weights of all shares. A namespace with a share of its own may have one by its annotation, which comes
         before that of the chart; a namespace that shares cannot choose that of the others."""
-        found = dict(self.weights)
+        weights = dict(self.weights)
         for (_, name), namespace in namespaces.items():
             owner = self.of(namespaces, name)
             weight = _annotated(namespace)
             if weight is not None and owner in {name, OF_ITS_OWN + name} and not self._is_shared(owner):
-                found[owner] = weight
-        return found
+                weights[owner] = weight
+        return weights
 
     def _is_shared(self, owner: str) -> bool:
         return bool(self.label) and not owner.startswith(OF_ITS_OWN)

@@ -24,7 +24,9 @@ def waiting_admission(schedule: Schedule, uid: str, *, data_wait: DataWait | Non
     """
     if data_wait is not None and uid in schedule.awaits_data:
         return _wait(Reason.AWAITS_DATA, wait_sentence(data_wait))
-    place_, job = next((i, one) for i, one in enumerate(schedule.waiting) if one.uid == uid)
+    place_, job = next(
+        (i, waiting_job) for i, waiting_job in enumerate(schedule.waiting) if waiting_job.uid == uid
+    )
     if not job.possible:
         nowhere = next((group.nowhere for group in job.groups if group.nowhere), "")
         return _wait(Reason.NO_MATCH, nowhere) if nowhere else _wait(Reason.NEVER, _never(job, schedule))
@@ -33,15 +35,15 @@ def waiting_admission(schedule: Schedule, uid: str, *, data_wait: DataWait | Non
         return _wait(job.short.reason, f"{more}{job.short.message}{_behind_at(schedule, place_, job)}")
     # Without the length of the queue: a job that joins it behind would change the message of all others. A job that no
     # node can ever hold does not count as standing before others.
-    position = f"position {1 + sum(other.possible for other in schedule.waiting[:place_])} in the queue"
-    before = next((other for other in reversed(schedule.waiting[:place_]) if other.ready), None)
+    position = f"position {1 + sum(earlier.possible for earlier in schedule.waiting[:place_])} in the queue"
+    before = next((earlier for earlier in reversed(schedule.waiting[:place_]) if earlier.ready), None)
     behind = f"; behind {_as_seen_by(job, before)}" if before is not None else ""
     held = ""
     if schedule.holder and schedule.holder != uid:
         owner = next(
-            _as_seen_by(job, other)
-            for other in schedule.waiting
-            if other.uid == schedule.holder and not other.runs
+            _as_seen_by(job, waiting_job)
+            for waiting_job in schedule.waiting
+            if waiting_job.uid == schedule.holder and not waiting_job.runs
         )
         are = "node is" if len(schedule.aside) == 1 else "nodes are"
         held = f"; {len(schedule.aside)} {are} set aside for {owner}, which was passed too often"
@@ -64,20 +66,24 @@ def waiting_admission(schedule: Schedule, uid: str, *, data_wait: DataWait | Non
 
 def wait_sentence(wait: DataWait) -> str:
     """Why a job that could start waits, and until when."""
-    shown = ", ".join(wait.nodes[:NODES_NAMED])
+    first_nodes = ", ".join(wait.nodes[:NODES_NAMED])
     more = f" and {len(wait.nodes) - NODES_NAMED} more" if len(wait.nodes) > NODES_NAMED else ""
-    other = {"Grow": "a copy on other nodes", "Remote": "reading from other nodes", "Near": "another place"}
+    other_ways = {
+        "Grow": "a copy on other nodes",
+        "Remote": "reading from other nodes",
+        "Near": "another place",
+    }
     return (
-        f"it waits for room on the nodes with Dataset {wait.dataset} ({shown}{more}), which is expected at "
+        f"it waits for room on the nodes with Dataset {wait.dataset} ({first_nodes}{more}), which is expected at "
         f"{time_after(wait.since, seconds=wait.expected_seconds)} and costs it {wait.wait_seconds} s; "
-        f"{other[wait.other_way]} costs {wait.other_seconds} s. It starts where there is room at {wait.until} at the "
-        "latest"
+        f"{other_ways[wait.other_way]} costs {wait.other_seconds} s. It starts where there is room at "
+        f"{wait.until} at the latest"
     )
 
 
-def _as_seen_by(job: QueuedJob, other: QueuedJob) -> str:
+def _as_seen_by(job: QueuedJob, other_job: QueuedJob) -> str:
     """A job in a message to another one: a namespace hears no name of another namespace's."""
-    return "/".join(other.key) if other.key[0] == job.key[0] else "a job of another namespace"
+    return "/".join(other_job.key) if other_job.key[0] == job.key[0] else "a job of another namespace"
 
 
 def _more_workers(job: QueuedJob) -> str:
@@ -94,9 +100,11 @@ def _behind_at(schedule: Schedule, place_: int, job: QueuedJob) -> str:
     if not dataset:
         return ""
     before = [
-        "/".join(other.key)
-        for other in schedule.waiting[:place_]
-        if other.data_ready and other.possible and any(request.dataset == dataset for request in other.access)
+        "/".join(earlier.key)
+        for earlier in schedule.waiting[:place_]
+        if earlier.data_ready
+        and earlier.possible
+        and any(request.dataset == dataset for request in earlier.access)
     ]
     if not before:
         return "; it is the next"
@@ -116,8 +124,8 @@ def admission_of(pods: int) -> Admission:
 
 def released_admission(pods: int) -> Admission:
     """What the queue says to a job whose pods are made although they have no room yet."""
-    who = "its pod is" if pods == 1 else f"all {pods} pods are"
-    text = f"{who} made at once, so that nodes come for what has no room (operator.nodeProvisioning Release)"
+    pods_text = "its pod is" if pods == 1 else f"all {pods} pods are"
+    text = f"{pods_text} made at once, so that nodes come for what has no room (operator.nodeProvisioning Release)"
     return Admission(admitted=True, data_ready=True, reason=Reason.AWAITS_NODES, message=text)
 
 
@@ -141,15 +149,15 @@ def _missing(job: QueuedJob, room: RoomTable) -> str:
     names_ = sorted({name for group in job.groups for name in group.request} - {PODS})
     for resource in sorted(names_, key=lambda name: name != job.scarce):
         needed = sum(group.count * group.request.get(resource, 0) for group in job.groups)
-        there = room.total(resource, rows=usable)
-        if needed > there:
-            amounts = f"{shown(resource, needed)} at once, {shown(resource, there)} free on {nodes}"
+        free = room.total(resource, rows=usable)
+        if needed > free:
+            amounts = f"{shown(resource, needed)} at once, {shown(resource, free)} free on {nodes}"
             return f"needs {amounts} that its {_count(job)} may use"
     placed = sum(room.count(group) for group in job.groups)
     scarce = job.scarce
-    there = room.total(scarce, rows=usable)
+    free = room.total(scarce, rows=usable)
     return (
-        f"only {placed} of its {_count(job)} would find room at once: {shown(scarce, there)} are free on "
+        f"only {placed} of its {_count(job)} would find room at once: {shown(scarce, free)} are free on "
         f"{nodes} that they may use, but spread over too many of them, or other resources are short there"
     )
 
@@ -188,12 +196,10 @@ def _unknown_resource(group: PodGroup, nodes: Sequence[Amounts]) -> str:
 
 
 def _short_everywhere(group: PodGroup, nodes: Sequence[Amounts]) -> str:
-    for resource, asked in sorted(group.request.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
+    for resource, requested in sorted(group.request.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
         most = max(node.get(resource, 0) for node in nodes)
-        if asked > most:
-            return (
-                f"{shown(resource, asked)}, and the largest node that it may use has {shown(resource, most)}"
-            )
+        if requested > most:
+            return f"{shown(resource, requested)}, and the largest node that it may use has {shown(resource, most)}"
     asked_for = ", ".join(shown(name, value) for name, value in sorted(group.request.items()) if name != PODS)
     return f"{asked_for}, and no node that it may use has all of that"
 

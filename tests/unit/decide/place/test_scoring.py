@@ -96,7 +96,7 @@ def test_bytes_that_lie_there_count_more_than_bytes_on_their_way() -> None:
     half = CopyOnNodes(total_bytes=100, node_bytes={"a": 100, "b": 20}, arriving={"b": 80, "c": 100})
     assert node_scores([half]) == {"a": 10, "b": 6, "c": 5}
     other = CopyOnNodes(total_bytes=100, node_bytes={"d": 100}, arriving={"e": 100})
-    assert node_scores([preferring(own=half, others=[other])]) == {"a": 10, "b": 6, "c": 5, "d": 5, "e": 3}
+    assert node_scores([preferring(half, other_copies=[other])]) == {"a": 10, "b": 6, "c": 5, "d": 5, "e": 3}
     assert merged([half, other]) == CopyOnNodes(
         total_bytes=100, node_bytes={"a": 100, "b": 20, "d": 100}, arriving={"b": 80, "c": 100, "e": 100}
     )
@@ -105,7 +105,7 @@ def test_bytes_that_lie_there_count_more_than_bytes_on_their_way() -> None:
 def test_what_preloads_brought_counts_in_full_beside_any_copy() -> None:
     own, other = copy(100, a=100), copy(100, b=100)
     brought = CopyOnNodes(total_bytes=100, node_bytes={"b": 60, "c": 100}, arriving={"d": 40}, brought=True)
-    near = preferring(own=own, others=[other, brought])
+    near = preferring(own, other_copies=[other, brought])
     assert node_scores([near]) == {"a": 10, "b": 6, "c": 10, "d": 2}
     assert not near.brought
     assert locality(pod_nodes=["c"], copies=[near]) == local_share(pod_nodes=["c"], copies=[near]) == 1.0

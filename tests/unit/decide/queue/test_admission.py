@@ -10,10 +10,10 @@ from tdcs.decide.queue.pod_admission import DatasetReadiness, Reason, decide
 
 
 def dataset(
-    *, found: bool = True, readable: bool = True, cached: float = 1.0, required: float = 1.0
+    *, exists: bool = True, readable: bool = True, cached: float = 1.0, required: float = 1.0
 ) -> DatasetReadiness:
     return DatasetReadiness(
-        name="imagenet", found=found, readable=readable, cached_ratio=cached, required_ratio=required
+        name="imagenet", exists=exists, readable=readable, cached_ratio=cached, required_ratio=required
     )
 
 
@@ -30,7 +30,7 @@ def test_a_job_without_datasets_enters() -> None:
 @pytest.mark.parametrize(
     ("blocker", "reason", "words"),
     [
-        (dataset(found=False), Reason.MISSING, "no Dataset imagenet"),
+        (dataset(exists=False), Reason.MISSING, "no Dataset imagenet"),
         (dataset(readable=False), Reason.UNREADABLE, "not mounted yet"),
         (dataset(cached=0.4), Reason.LOADING, "40% of its bytes cached, the job waits for 100%"),
     ],
@@ -52,7 +52,7 @@ def test_the_dataset_that_is_not_ready_names_the_reason(
             "has 40% of its bytes cached now: the rest is being loaded again",
         ),
         (dataset(readable=False), Reason.UNREADABLE, "is not mounted just now"),
-        (dataset(found=False), Reason.MISSING, "is gone from the job's namespace"),
+        (dataset(exists=False), Reason.MISSING, "is gone from the job's namespace"),
         (
             dataclasses.replace(dataset(), deleting=True),
             Reason.DELETING,
@@ -80,7 +80,7 @@ def test_a_rounding_error_does_not_hold_a_job() -> None:
 
 
 parts = st.floats(min_value=0.0, max_value=1.0)
-readiness = st.builds(dataset, found=st.booleans(), readable=st.booleans(), cached=parts, required=parts)
+readiness = st.builds(dataset, exists=st.booleans(), readable=st.booleans(), cached=parts, required=parts)
 
 
 @given(datasets=st.lists(readiness, max_size=5), suspended=st.booleans())
@@ -89,7 +89,7 @@ def test_a_job_enters_only_when_every_dataset_is_as_it_asks_and_nobody_holds_it(
 ) -> None:
     decision = decide(suspended=suspended, datasets=datasets)
     ready = all(
-        one.found and one.readable and one.cached_ratio >= one.required_ratio - 1e-9 for one in datasets
+        one.exists and one.readable and one.cached_ratio >= one.required_ratio - 1e-9 for one in datasets
     )
     assert decision.data_ready == ready
     assert decision.admitted == (ready and not suspended)

@@ -62,10 +62,10 @@ def test_ranks_of_a_namespace_move_no_job_of_another(drawn: list[tuple[str, int,
 
 
 def test_a_move_goes_before_or_behind_all_others_and_no_further_than_it_must() -> None:
-    assert rank_of_move(0, others=[0, 3], first=True) == -1
-    assert rank_of_move(-5, others=[0, 3], first=True) == -5
-    assert rank_of_move(0, others=[0, 3], first=False) == 4
-    assert rank_of_move(7, others=[], first=True) == 7
+    assert rank_of_move(0, other_ranks=[0, 3], first=True) == -1
+    assert rank_of_move(-5, other_ranks=[0, 3], first=True) == -5
+    assert rank_of_move(0, other_ranks=[0, 3], first=False) == 4
+    assert rank_of_move(7, other_ranks=[], first=True) == 7
 
 
 def test_a_job_that_cannot_run_lends_its_age_to_no_other_one() -> None:

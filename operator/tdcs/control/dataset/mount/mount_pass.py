@@ -260,7 +260,7 @@ class MountPass:
             ),
             hosts=placement_input.hosts(
                 path=mount.path,
-                known=known,
+                cache=known,
                 expected=placement_input.nodes_of(held_before) if wants else (),
                 now=world.clock(),
                 patience=context.settings.return_seconds,

@@ -196,7 +196,7 @@ class GangQueue:
         found = copy_places.requests_of(
             namespace=obj["metadata"].get("namespace", ""),
             datasets=[use.name for use in spec.datasets],
-            known=self._stores.datasets,
+            dataset_objects=self._stores.datasets,
         )
         return queues(spec, found)
 

@@ -184,7 +184,7 @@ class Collector:
         if not datasets:
             return ()
         return copy_places.requests_of(
-            namespace=metadata.get("namespace", ""), datasets=datasets, known=self._stores.datasets
+            namespace=metadata.get("namespace", ""), datasets=datasets, dataset_objects=self._stores.datasets
         )
 
     def places_but(self, uid: str) -> CopyPlaces:

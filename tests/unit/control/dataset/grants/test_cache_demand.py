@@ -160,13 +160,15 @@ def test_uses_that_are_still_to_come_count_as_now() -> None:
 def test_a_copy_that_is_to_be_idle_in_a_year_is_idle_from_now_on() -> None:
     known = (Copy(id="clone-1", idle_since="2027-01-01T00:00:00Z"),)
     access = Access(max_concurrent_jobs=2, on_limit="Clone")
-    (kept,) = clones(access=access, copies=1, readers={}, jobs=0, known=known, now=NOW, idle_seconds=600.0)
+    (kept,) = clones(
+        access=access, copies=1, readers={}, jobs=0, existing_copies=known, now=NOW, idle_seconds=600.0
+    )
     assert kept.idle_since == NOW
 
 
 def made(access: Access, *, jobs: int, known: tuple[Copy, ...] = (), **more: Any) -> list[str]:
     given = {"copies": 1, "readers": {}, "now": NOW, "idle_seconds": 600.0, **more}
-    return [one.id for one in clones(access=access, jobs=jobs, known=known, **given)]
+    return [one.id for one in clones(access=access, jobs=jobs, existing_copies=known, **given)]
 
 
 CLONE = Access(max_concurrent_jobs=2, on_limit="Clone")

@@ -171,7 +171,7 @@ def dataset(name: str, *, path: str = "/datasets/p", **access: Any) -> dict[str,
 
 def test_a_job_asks_for_places_by_the_limit_of_the_dataset_that_it_names() -> None:
     known = {("n", "a"): dataset("a", maxConcurrentJobs=2), ("n", "new"): {"spec": {}}}
-    requests = requests_of(namespace="n", datasets=["a", "new", "missing"], known=known)
+    requests = requests_of(namespace="n", datasets=["a", "new", "missing"], dataset_objects=known)
     assert [(one.dataset, one.limit, one.copies) for one in requests] == [("n/a", 2, 1)]
 
 

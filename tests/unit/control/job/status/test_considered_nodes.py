@@ -113,7 +113,7 @@ def test_what_is_kept_of_a_large_cluster_is_bounded() -> None:
         placed_on=names[1000:],
         templates={"Worker": {"containers": [{"name": "main", "resources": resources}]}},
         held=[copy],
-        wanted=[copy],
+        wanted_copies=[copy],
         node_of=lambda name: {"metadata": {"name": name}},
         free=lambda name, node: {"cpu": 95_500, "memory": 2**40, GPU: 8, "rdma/hca": 8},
         now="2026-01-01T00:00:00Z",
