@@ -116,7 +116,10 @@ async def stop_queue(api: KubeApi, *, namespace: str, policy: StopPolicy) -> lis
         StopPolicy.HOLD: "no job starts; those that run go on (--drain suspends them, too)",
         StopPolicy.DRAIN: "no job starts, and those that run are suspended and queue again",
     }
-    lines = [f"namespace {namespace}: {said[policy]}"]
+    undo = (
+        "" if policy is StopPolicy.NONE else f"; tdcs queue resume --all -n {namespace} lets jobs start again"
+    )
+    lines = [f"namespace {namespace}: {said[policy]}{undo}"]
     queued = [job for job in await _waiting(api, namespace) if names.KUEUE_QUEUE in _labels(job)]
     if queued and policy is not StopPolicy.NONE:
         lines.append(
@@ -138,7 +141,12 @@ async def suspend(api: KubeApi, *, namespace: str, jobs: tuple[str, ...], suspen
         await _existing(api, namespace=namespace, name=name)
         patch = {"spec": {"runPolicy": {"suspend": suspended}}}
         await api.merge(TRAINING_JOBS, name=name, namespace=namespace, patch=patch)
-        lines.append(f"TrainingJob {namespace}/{name} {'is suspended' if suspended else 'queues again'}")
+        said = (
+            f"is suspended; tdcs queue resume {name} -n {namespace} lets it queue again"
+            if suspended
+            else "queues again"
+        )
+        lines.append(f"TrainingJob {namespace}/{name} {said}")
     return lines
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.controlplane.operator_command import install_rights, remove_cluster_wide
 from tests.controlplane.operator_world import API_VERSION, World, world
 from tests.support.kube import Kube, KubeRequestError, Object
+from tests.support.waiting import eventually
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_rules import judge_source
@@ -522,3 +523,33 @@ def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World
     kube.patch("Dataset", name, {"spec": {"placement": {"copies": 2}}}, namespace=namespace)
     assert "is being deleted, so this change of its spec comes to nothing: wait until" in kube.warnings[0]
     kube.patch("Dataset", name, {"metadata": {"finalizers": None}}, namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "wrong", "right"),
+    [
+        ("tdcs.io/share-weight", ["two", "-1", "inf", ""], ["2", "0.5", "0"]),
+        ("tdcs.io/queue-stop-policy", ["hold", "Stop", ""], ["Hold", "HoldAndDrain", "None"]),
+    ],
+)
+def test_a_namespace_takes_no_annotation_of_the_queue_that_does_not_count(
+    world: World, release: str, annotation: str, wrong: list[str], right: list[str]
+) -> None:
+    del release
+
+    def annotate(value: str | None) -> str:
+        """Why the value is not taken, in place of none; empty when it is."""
+        try:
+            for each in (None, value):
+                world.kube.patch(
+                    "Namespace", world.namespace, {"metadata": {"annotations": {annotation: each}}}
+                )
+        except KubeRequestError as error:
+            return str(error)
+        return ""
+
+    told = f"metadata.annotations[{annotation}]"
+    for value in wrong:
+        eventually(lambda value=value: told in annotate(value), deadline=60)  # type: ignore[misc]
+    for good in (*right, None):
+        assert annotate(good) == ""
