@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlparse
 
+from tests.support.certificates import authority_data
+
 Object = dict[str, Any]
 
 
@@ -63,7 +65,8 @@ class ApiStandIn:
     def kubeconfig(self, folder: Path) -> Path:
         """A kubeconfig that leads here."""
         path = folder / "kubeconfig"
-        cluster = {"server": f"http://127.0.0.1:{self._server.server_port}"}
+        server = f"http://127.0.0.1:{self._server.server_port}"
+        cluster = {"server": server, "certificate-authority-data": authority_data()}
         config = {
             "apiVersion": "v1",
             "kind": "Config",

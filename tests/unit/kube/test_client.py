@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.certificates import authority_data
 from tests.support.waiting import eventually_async
 
 from tdcs.kube import client as client_module
@@ -26,10 +27,11 @@ Serving = Callable[..., AbstractAsyncContextManager[KubernetesClient]]
 
 def kubeconfig(folder: Path, *, port: int, user: Mapping[str, Any]) -> Path:
     """A kubeconfig for a server on this port."""
+    cluster = {"server": f"http://127.0.0.1:{port}", "certificate-authority-data": authority_data()}
     content = {
         "current-context": "here",
         "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "clusters": [{"name": "here", "cluster": cluster}],
         "users": [{"name": "me", "user": dict(user)}],
     }
     file = folder / "kubeconfig"
