@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
+.PHONY: help mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update
 
 PYTHON ?= python3
 VENV   := .venv
@@ -146,6 +146,9 @@ lock: venv ## renew locks/ from pyproject.toml and training/pyproject.toml; LOCK
 	@$(UV_COMPILE) --universal training/pyproject.toml --extra compile --extra images --group pyproject.toml:compile \
 	  -c locks/compile.txt -o locks/compile-tests.txt
 	@$(UV_COMPILE) --python-platform x86_64-manylinux_2_36 --no-annotate --group pyproject.toml:tensorflow -o locks/train-tensorflow.txt
+
+update: venv ## newer versions of what is pinned (Python, Go, npm, Maven) into its files, with what changelogs call breaking; UPDATE="python go npm maven"
+	@$(LOCAL) update $(UPDATE)
 
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv
 simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about an hour of processor time; TRACE=FILE.csv

@@ -16,6 +16,7 @@ from tdcs_local.packaging.command import package, sbom
 from tdcs_local.paths import CHECKOUT
 from tdcs_local.progress import Reporter
 from tdcs_local.store.commands import store
+from tdcs_local.updates.command import update
 
 
 class _Commands(click.Group):
@@ -251,3 +252,4 @@ def experiment_page(results: Path, predict_again: bool) -> None:
 main.add_command(package)
 main.add_command(sbom)
 main.add_command(store)
+main.add_command(update)

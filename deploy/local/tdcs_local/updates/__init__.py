@@ -1,0 +1,1 @@
+"""`make update`: newer versions of what is pinned, and what their changelogs call breaking."""
