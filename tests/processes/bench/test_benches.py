@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.dataplane.node import needs_fuse
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -43,3 +44,21 @@ def test_a_second_pod_gets_its_volume_at_once_and_the_plugin_looks_at_no_file_ag
     found = run("cache/node_views", "--files=3000", f"--folder={tmp_path}", "--rest-seconds=0.5")
     assert found["bars"] == {"cold": True, "second": True}
     assert found["cold"]["linked"] == found["after_restart"]["linked"] == 3000
+
+
+@pytest.mark.timeout(240)
+def test_a_dataset_of_many_small_files_comes_from_its_bucket_to_a_pod(tmp_path: Path) -> None:
+    found = run("cache/many_files", "--files=2700", f"--folder={tmp_path}")
+    assert set(found["parts"]) == {"list", "load", "publish", "walk"}
+    assert found["bytes"] > 2700 * 200
+
+
+@pytest.mark.timeout(180)
+def test_an_agent_is_rid_of_what_belongs_to_nothing(tmp_path: Path) -> None:
+    assert run("cache/strangers", "--strangers=5000", f"--folder={tmp_path}")["strangers"] == 5000
+
+
+@needs_fuse
+@pytest.mark.timeout(240)
+def test_the_processes_of_a_node_without_work_stay_below_their_bar_of_memory() -> None:
+    assert run("cache/idle_node", "--rest-seconds=0")["processes"] >= 4

@@ -70,7 +70,8 @@ class BucketStore:
             self.at_once -= 1
 
     def _object(self, key: bytes, request: web.Request) -> web.Response:
-        if self.content is None or key not in self.keys:
+        place = bisect.bisect_left(self.keys, key)
+        if self.content is None or self.keys[place : place + 1] != [key]:
             return web.Response(status=404, body=b"<Error><Code>NoSuchKey</Code></Error>")
         content, tag = self.content(key), self.etag(key)
         headers = {"ETag": tag} if tag is not None else {}

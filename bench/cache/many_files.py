@@ -1,0 +1,219 @@
+"""A dataset of ImageNet's shape in a cache of agents alone, from its bucket to a pod's walk: the time of each part.
+
+As many files as are wanted in folders of 1,300, each of a hundredth of the size: a store that makes them up, TDCS's own
+listing, and an agent that loads them, in processes of their own. The node's views are in this one; the remote-read
+client, of which nothing is needed where all files are on the node, is left out. Then all folders are walked as a pod
+has them in its volume, and each file is read and compared. Prints one line of JSON::
+
+    PYTHONPATH=.:operator python bench/cache/many_files.py --files 100000 --folder FOLDER
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+from bench.cache.node_views import PATH, VOLUME, plugin
+from tests.support.dataplane.agent_processes import AgentProcess
+from tests.support.dataplane.agents import Version
+from tests.support.programs.bucket_store import KEYS, BucketStore, serving
+from tests.support.programs.ports import free_ports
+from tests.support.waiting import eventually_async
+
+from tdcs.engine.agent_client import HttpAgents
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import ProcessLister
+from tdcs.listing.result import access_of
+from tdcs.model.agent_state import ALL_SLOTS, MountState
+from tdcs.model.cache_engine import Source
+from tdcs.model.file_blocks import EXTENTS
+from tdcs.model.listing_limit import ListingLimit
+from tdcs.node.agent.agent_process import prepare
+from tdcs.node.csi.volume import SourceNotReadyError
+
+PER_FOLDER = 1300
+PREFIX = b"data/"
+
+
+def key_of(number: int) -> bytes:
+    folder = number // PER_FOLDER
+    return PREFIX + b"train/n%08d/n%08d_%08d.JPEG" % (folder, folder, number)
+
+
+def size_of(key: bytes) -> int:
+    """About 1,100 bytes: 110 KB are the mean of ImageNet's files."""
+    return 200 + zlib.crc32(key) % 1800
+
+
+def content_of(key: bytes) -> bytes:
+    size = size_of(key)
+    return (key * (size // len(key) + 1))[:size]
+
+
+def _serve(files: int, ready: Connection) -> None:
+    async def run() -> None:
+        store = BucketStore(keys=[key_of(n) for n in range(files)], size=size_of, content=content_of)
+        async with serving(store):
+            ready.send(store.port)
+            await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+@contextlib.contextmanager
+def made_up(files: int) -> Iterator[tuple[Source, psutil.Process]]:
+    """A store in a process of its own."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(files, there), daemon=True)
+    process.start()
+    try:
+        options = {"endpoint": f"http://127.0.0.1:{here.recv()}", "pathStyle": "true"}
+        source = Source(uri="s3://bucket/data", options=options, credentials=KEYS)
+        yield source, psutil.Process(process.pid)
+    finally:
+        process.kill()
+
+
+def walk(folder: str) -> dict[str, Any]:
+    """Read all files below a folder, as a program that trains on them does in its first epoch."""
+    began, processor = time.monotonic(), time.process_time()
+    files = size = wrong = 0
+    for where, _, names in os.walk(folder):
+        below = os.path.relpath(where, folder)
+        for name in names:
+            with open(f"{where}/{name}", "rb") as opened:
+                content = opened.read()
+            files, size = files + 1, size + len(content)
+            wrong += content != content_of(PREFIX + os.fsencode(f"{below}/{name}"))
+    return {
+        "files": files,
+        "bytes": size,
+        "wrong": wrong,
+        "seconds": time.monotonic() - began,
+        "cpu_seconds": time.process_time() - processor,
+    }
+
+
+def used(process: psutil.Process | None = None) -> float:
+    """Processor seconds of a process; None: of this one and those that it has started and that have ended."""
+    if process is not None:
+        return sum(process.cpu_times()[:2])
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+async def listed(root: Path, source: Source, *, files: int) -> Version:
+    manifests = ManifestFolder(root / "manifests")
+    lister = ProcessLister(master="", folder=manifests, source_of=lambda _: source, blocks="Own", cut=EXTENTS)
+    found = await lister.list(path=PATH, limit=ListingLimit(files=2 * files + 1000))
+    return Version(manifest=manifests.open(found.digest), folder=manifests, source=access_of(source))
+
+
+async def started(root: Path, version: Version) -> AgentProcess:
+    """An agent whose tier is where the node plugin looks for it."""
+    control, blocks = free_ports(2)
+    agent = AgentProcess(
+        node="node-a",
+        tier=root / "cache" / VOLUME.cluster,
+        log=root / "agent.log",
+        capacity=1 << 40,
+        control_port=control,
+        block_port=blocks,
+        worker=None,
+    )
+    agent.tier.mkdir(parents=True)
+    await prepare(tier=agent.tier, master="")
+    manifest = version.folder.file(version.manifest.digest)
+    shutil.copy(manifest, agent.disk.manifests / manifest.name)
+    await asyncio.to_thread(agent.process.start)
+    return agent
+
+
+async def load(agent: AgentProcess, version: Version) -> None:
+    """Return when all is readable for any reader, and nothing is left to do."""
+    client = HttpAgents(poll_seconds=2.0, call_seconds=10.0)
+    try:
+        client.connect({agent.node: agent.reached})
+        await eventually_async(lambda: len(client.states()) == 1, deadline=60)
+        await client.assign(node=agent.node, assignments=[version.assignment(origin=ALL_SLOTS)])
+
+        def done() -> bool:
+            state = client.states().get(agent.node)
+            mount = state.mounts.get(PATH, MountState(mount=PATH)) if state is not None else None
+            return mount is not None and mount.held_bytes == version.bytes and not mount.busy
+
+        await eventually_async(done, deadline=7200, interval=0.05, describe=agent.process.tail)
+    finally:
+        await client.close()
+
+
+async def measure(root: Path, source: Source, store: psutil.Process, *, files: int) -> dict[str, object]:
+    parts: dict[str, dict[str, float]] = {}
+
+    def note(part: str, began: float, processor: float) -> None:
+        parts[part] = {"seconds": round(time.monotonic() - began, 2), "cpu_seconds": round(processor, 2)}
+
+    began, processor = time.monotonic(), used()
+    version = await listed(root, source, files=files)
+    note("list", began, used() - processor)
+    agent = await started(root, version)
+    try:
+        process = psutil.Process(agent.process.pid)
+        began, processor, of_store = time.monotonic(), used(process), used(store)
+        await load(agent, version)
+        note("load", began, used(process) - processor)
+        of_store = used(store) - of_store
+        memory = process.memory_info().rss / 2**20
+        began, processor = time.monotonic(), used()
+        async with plugin(root, version.manifest.digest) as views:
+            with contextlib.suppress(SourceNotReadyError):  # all is made but what shows it
+                (await views.open(volume=VOLUME)).close()
+            note("publish", began, used() - processor)
+            (view,) = views._views.values()
+            assert view.counts().linked == files, f"of {files} files, {view.counts()}"
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                found = await asyncio.to_thread(pool.apply, walk, (view.folder.tree,))
+    finally:
+        await asyncio.to_thread(agent.process.kill)
+    parts["walk"] = {each: round(found[each], 2) for each in ("seconds", "cpu_seconds")}
+    assert (found["files"], found["wrong"]) == (files, 0), f"a pod has read {found}"
+    return {
+        "bench": "many_files",
+        "files": files,
+        "bytes": found["bytes"],
+        "parts": parts,
+        "store_cpu_seconds": round(of_store, 2),
+        "agent_mib": round(memory),
+        "load_1m": round(os.getloadavg()[0], 1),
+    }
+
+
+@click.command()
+@click.option("--files", default=100_000, show_default=True, type=click.IntRange(1))
+@click.option("--folder", type=click.Path(path_type=Path), required=True)
+def main(files: int, folder: Path) -> None:
+    """Bring a dataset from its bucket to a pod once."""
+    with (
+        tempfile.TemporaryDirectory(prefix="many-files-", dir=folder) as root,
+        made_up(files) as (source, store),
+    ):
+        found = asyncio.run(measure(Path(root).resolve(), source, store, files=files))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
