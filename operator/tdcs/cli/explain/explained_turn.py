@@ -59,7 +59,7 @@ def asked_now(world: PlanWorld) -> Decision | None:
         stores=stores,
         settings=world.settings,
         obj=obj,
-        seen=seen,
+        observed=seen,
         standing=standing_of(workload),
         now=world.now,
     ).decision

@@ -98,7 +98,7 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
         stores=ready,
         settings=world.settings,
         obj=ready.training_jobs[world.namespace, world.name],
-        seen=seen,
+        observed=seen,
         standing=QueueStanding(exists=True, message=_BY_KUEUE),
         now=world.now,
         data=_DATA_IS_READY,

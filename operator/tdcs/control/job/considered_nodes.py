@@ -13,29 +13,29 @@ from tdcs.model.job_pods import newest
 from tdcs.model.pod_resources import added, amounts
 
 
-def after(seen: Observed, decision: Decision, *, stores: Stores, now: str) -> Sequence[Consideration]:
+def after(observed: Observed, decision: Decision, *, stores: Stores, now: str) -> Sequence[Consideration]:
     """What the status says of past placements, with that of the pods that have got a node since it was written."""
-    known = seen.known.considered
-    if not decision.admitted or not seen.datasets:
-        return known
-    written = {(entry.pod, entry.node) for entry in seen.known.placement}
-    listed = sorted((pod for pod in newest(seen.pods) if pod.node), key=lambda pod: pod.name)[
+    published = observed.known.considered
+    if not decision.admitted or not observed.datasets:
+        return published
+    written = {(entry.pod, entry.node) for entry in observed.known.placement}
+    listed = sorted((pod for pod in newest(observed.pods) if pod.node), key=lambda pod: pod.name)[
         :PLACEMENT_LIMIT
     ]
     placed = [pod for pod in listed if (pod.name, pod.node) not in written]
-    if not placed or (known and not is_of_another_placement(known[-1], now=now)):
-        return known
+    if not placed or (published and not is_of_another_placement(published[-1], now=now)):
+        return published
 
     def own(node: str) -> dict[str, int]:
         """What the pods that were placed just now take of a node."""
-        return added(stores.usage.takes((seen.namespace, pod.name)) for pod in placed if pod.node == node)
+        return added(stores.usage.takes((observed.namespace, pod.name)) for pod in placed if pod.node == node)
 
-    roles = {role: spec for role, spec in seen.spec.by_role().items() if role in READING_ROLES}
-    found = consider(
+    roles = {role: spec for role, spec in observed.spec.by_role().items() if role in READING_ROLES}
+    consideration = consider(
         placed_on={pod.node for pod in placed},
         templates={role: spec.template["spec"] for role, spec in roles.items()},
-        held=held(seen.datasets),
-        wanted_copies=wanted_near(seen.datasets, chosen=decision.copies),
+        held=held(observed.datasets),
+        wanted_copies=wanted_near(observed.datasets, chosen=decision.copies),
         node_of=lambda name: stores.nodes.get(("", name)),
         free=lambda name, node: added(
             (
@@ -46,4 +46,4 @@ def after(seen: Observed, decision: Decision, *, stores: Stores, now: str) -> Se
         ),
         now=now,
     )
-    return [*known, found][-CONSIDERATIONS_LIMIT:]
+    return [*published, consideration][-CONSIDERATIONS_LIMIT:]

@@ -42,58 +42,58 @@ class DataMeetings:
         self._stores = stores
         self._room = room
 
-    def of(self, obj: Object, seen: Observed, decision: Decision, *, now: str) -> dict[str, DataMeeting]:
+    def of(self, obj: Object, observed: Observed, decision: Decision, *, now: str) -> dict[str, DataMeeting]:
         """How the job and each of its datasets meet, by the dataset's name; empty before it is admitted."""
         if not decision.admitted or decision.reason in GAVE_BACK:
             return {}
-        known = {use.dataset: use.meeting for use in seen.known.copies}
-        found = {}
-        for name, dataset in seen.datasets.items():
-            before = known.get(name)
-            pods = self._pods(obj, seen, decision, name, before)
+        meeting_of = {use.dataset: use.meeting for use in observed.known.copies}
+        meetings = {}
+        for name, dataset in observed.datasets.items():
+            before = meeting_of.get(name)
+            pods = self._pods(obj, observed, decision, name, before)
             if dataset.status is None or not pods:
                 if before is not None:
-                    found[name] = before
+                    meetings[name] = before
                 continue
             after = self._met(dataset, before, now=now) if before is not None else None
             waited = decision.record.data_wait if decision.record is not None else None
             if waited is not None and waited.dataset != name:
                 waited = None
             if after is None or after.nodes != _named(pods) or after.reason == NO_ROOM:
-                after = self._weighed(obj, seen, dataset, pods, before=after, waited=waited, now=now)
-            found[name] = after
-        return found
+                after = self._weighed(obj, observed, dataset, pods, before=after, waited=waited, now=now)
+            meetings[name] = after
+        return meetings
 
     def _pods(
-        self, obj: Object, seen: Observed, decision: Decision, name: str, before: DataMeeting | None
+        self, obj: Object, observed: Observed, decision: Decision, name: str, before: DataMeeting | None
     ) -> Mapping[str, int]:
         """How many pods that read a dataset each node has, or will get; those that are known when all have one."""
         reading = [
             pod
-            for pod in seen.pods
-            if name in {use.name for use in seen.spec.datasets_of(pod.role, pod.number)}
+            for pod in observed.pods
+            if name in {use.name for use in observed.spec.datasets_of(pod.role, pod.number)}
         ]
         placed = [pod.node for pod in reading if pod.node]
         if placed and len(placed) == len(reading):
             return {node: placed.count(node) for node in placed}
         if before is not None:
             return dict.fromkeys(before.nodes, 1)
-        near = wanted_near({name: seen.datasets[name]}, chosen=decision.copies)
+        near = wanted_near({name: observed.datasets[name]}, chosen=decision.copies)
         return self._room.expected_nodes(obj, scores=node_scores(near))
 
-    def _met(self, dataset: Dataset, known: DataMeeting, *, now: str) -> DataMeeting:
+    def _met(self, dataset: Dataset, published: DataMeeting, *, now: str) -> DataMeeting:
         """The same, with the time at which the job's nodes had the copy."""
-        if known.way != "Grow" or known.met_time is not None:
-            return known
-        growing = set(known.nodes) - set(known.nodes_without_room)
+        if published.way != "Grow" or published.met_time is not None:
+            return published
+        growing = set(published.nodes) - set(published.nodes_without_room)
         if not has_met(size=size_of(dataset), held=held_of(dataset), nodes=growing):
-            return known
-        return known.model_copy(update={"met_time": now})
+            return published
+        return published.model_copy(update={"met_time": now})
 
     def _weighed(
         self,
         obj: Object,
-        seen: Observed,
+        observed: Observed,
         dataset: Dataset,
         pods: Mapping[str, int],
         *,
@@ -103,34 +103,35 @@ class DataMeetings:
     ) -> DataMeeting:
         pictures = DataPictures(stores=self._stores)
         runs = pictures.run_seconds(
-            namespace=seen.namespace,
+            namespace=observed.namespace,
             template=template_of(obj.get("spec")),
-            deadline=seen.spec.run_policy.active_deadline_seconds,
+            deadline=observed.spec.run_policy.active_deadline_seconds,
         )
-        given = pictures.meets(dataset, pods=pods, run_seconds=runs)
-        found = weigh(given)
-        if before is not None and before.way == "Wait" and found.way is Way.NEAR:
+        meeting_input = pictures.meets(dataset, pods=pods, run_seconds=runs)
+        meeting = weigh(meeting_input)
+        if before is not None and before.way == "Wait" and meeting.way is Way.NEAR:
             return before.model_copy(update={"nodes": _named(pods)})
-        if before is not None and before.way == found.way and before.nodes == _named(pods):
+        if before is not None and before.way == meeting.way and before.nodes == _named(pods):
             return before
-        told = _status_of(found, nodes=_named(pods), grows=given.grows, now=now)
+        new_meeting = _status_of(meeting, nodes=_named(pods), grows=meeting_input.grows, now=now)
         if before is not None:
-            return told.model_copy(
+            return new_meeting.model_copy(
                 update={"wait_seconds": before.wait_seconds, "waited_seconds": before.waited_seconds}
             )
-        return told if waited is None else _after_wait(told, waited, now=now)
+        return new_meeting if waited is None else _after_wait(new_meeting, waited, now=now)
 
 
 def due(meetings: Mapping[str, DataMeeting], *, now: str) -> float | None:
     """Seconds until the next look at how jobs and data meet; None when nothing is under way."""
-    growing = [one for one in meetings.values() if one.way == "Grow" and one.met_time is None]
+    growing = [meeting for meeting in meetings.values() if meeting.way == "Grow" and meeting.met_time is None]
     if growing:
         late = all(
-            seconds_between(one.decided_time, now) > max(LATE * (one.expected_seconds or 0), AGAIN_SECONDS)
-            for one in growing
+            seconds_between(meeting.decided_time, now)
+            > max(LATE * (meeting.expected_seconds or 0), AGAIN_SECONDS)
+            for meeting in growing
         )
         return AGAIN_SECONDS if late else LOOK_SECONDS
-    return AGAIN_SECONDS if any(one.reason == NO_ROOM for one in meetings.values()) else None
+    return AGAIN_SECONDS if any(meeting.reason == NO_ROOM for meeting in meetings.values()) else None
 
 
 def is_under_way(uses: Sequence[CopyUse]) -> bool:
@@ -144,23 +145,25 @@ def _named(pods: Mapping[str, int]) -> list[str]:
     return sorted(pods)[:MEETING_NODES]
 
 
-def _status_of(found: Meeting, *, nodes: list[str], grows: bool, now: str) -> DataMeeting:
+def _status_of(meeting: Meeting, *, nodes: list[str], grows: bool, now: str) -> DataMeeting:
     def seconds(way: Way) -> int | None:
-        return math.ceil(found.costs[way]) if way in found.costs else None
+        return math.ceil(meeting.costs[way]) if way in meeting.costs else None
 
-    growing = found.way is Way.GROW
-    into = len(nodes) - len(found.without_room)
+    growing = meeting.way is Way.GROW
+    into = len(nodes) - len(meeting.without_room)
     return DataMeeting(
-        way=found.way.value,
+        way=meeting.way.value,
         nodes=nodes,
-        nodes_without_room=[node for node in nodes if node in found.without_room] if growing else [],
-        bytes=found.missing_bytes or None,
-        bytes_per_node=found.missing_bytes // into if growing and into else None,
+        nodes_without_room=[node for node in nodes if node in meeting.without_room] if growing else [],
+        bytes=meeting.missing_bytes or None,
+        bytes_per_node=meeting.missing_bytes // into if growing and into else None,
         grow_seconds=seconds(Way.GROW),
         remote_seconds=seconds(Way.REMOTE),
-        expected_seconds=math.ceil(found.expected_seconds) if growing and found.expected_seconds else None,
+        expected_seconds=math.ceil(meeting.expected_seconds)
+        if growing and meeting.expected_seconds
+        else None,
         decided_time=now,
-        reason=_reason(found, grows=grows),
+        reason=_reason(meeting, grows=grows),
     )
 
 
@@ -169,20 +172,22 @@ def _after_wait(meeting: DataMeeting, waited: DataWait, *, now: str) -> DataMeet
     took = round(max(seconds_between(waited.since, now), 0.0))
     update: dict[str, object] = {"wait_seconds": waited.wait_seconds, "waited_seconds": took}
     if meeting.way == "Near":
-        other = {"Grow": "grow_seconds", "Remote": "remote_seconds"}.get(waited.other_way)
+        other_field = {"Grow": "grow_seconds", "Remote": "remote_seconds"}.get(waited.other_way)
         update |= {
             "way": "Wait",
             "expected_seconds": waited.expected_seconds,
             "decided_time": waited.since,
             "met_time": now,
-            **({other: waited.other_seconds} if other is not None else {}),
+            **({other_field: waited.other_seconds} if other_field is not None else {}),
         }
     return meeting.model_copy(update=update)
 
 
-def _reason(found: Meeting, *, grows: bool) -> Literal["SpecFixesNodes", "NoRoomInCache", "CostsLess"] | None:
-    if found.way is not Way.REMOTE:
+def _reason(
+    meeting: Meeting, *, grows: bool
+) -> Literal["SpecFixesNodes", "NoRoomInCache", "CostsLess"] | None:
+    if meeting.way is not Way.REMOTE:
         return None
     if not grows:
         return "SpecFixesNodes"
-    return NO_ROOM if found.without_room else "CostsLess"
+    return NO_ROOM if meeting.without_room else "CostsLess"

@@ -47,6 +47,7 @@ def _is_still(child: Object) -> bool:
     """Whether a Job has ended, or is suspended."""
     conditions = (child.get("status") or {}).get("conditions") or ()
     over = any(
-        one.get("type") in {"Complete", "Failed"} and one.get("status") == "True" for one in conditions
+        condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True"
+        for condition in conditions
     )
     return over or bool((child.get("spec") or {}).get("suspend"))

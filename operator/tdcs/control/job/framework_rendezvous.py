@@ -77,11 +77,11 @@ def tf_config(*, job: str, namespace: str, spec: TrainingJobSpec, role: Role) ->
     """
     listed = {
         word: [
-            f"{host(job=job, namespace=namespace, role=each, index=index)}:{TENSORFLOW_PORT}"
-            for index in range(spec.by_role()[each].replicas)
+            f"{host(job=job, namespace=namespace, role=task_role, index=index)}:{TENSORFLOW_PORT}"
+            for index in range(spec.by_role()[task_role].replicas)
         ]
-        for each, word in TENSORFLOW_TASKS.items()
-        if each in spec.by_role()
+        for task_role, word in TENSORFLOW_TASKS.items()
+        if task_role in spec.by_role()
     }
     cluster = json.dumps(listed, separators=(",", ":"))
     task = TENSORFLOW_TASKS[role]
@@ -125,7 +125,7 @@ def _parameter_servers(*, job: str, namespace: str, spec: TrainingJobSpec) -> li
     if servers is None:
         return []
     hosts = [host(job=job, namespace=namespace, role="PS", index=index) for index in range(servers.replicas)]
-    return [_value("TDCS_PS_HOSTS", ",".join(f"{each}:{PYTORCH_PORT}" for each in hosts))]
+    return [_value("TDCS_PS_HOSTS", ",".join(f"{server}:{PYTORCH_PORT}" for server in hosts))]
 
 
 def _horovod(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]:
@@ -140,7 +140,7 @@ def _horovod(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]
         host(job=job, namespace=namespace, role="Worker", index=index) for index in range(worker.replicas)
     ]
     return [
-        _value("TDCS_WORKER_HOSTS", ",".join(f"{each}:{slots}" for each in hosts)),
+        _value("TDCS_WORKER_HOSTS", ",".join(f"{worker_host}:{slots}" for worker_host in hosts)),
         _value("TDCS_WORKER_SLOTS", str(slots * worker.replicas)),
     ]
 

@@ -34,8 +34,8 @@ is made anew later finds other nodes empty."""
 def passed_on(owner: Object, field: str) -> dict[str, str]:
     """The labels, or annotations, of a TrainingJob that its Jobs and pods get as well, for whoever selects, bills or
     mutates by them."""
-    given = owner["metadata"].get(field) or {}
-    return {key: str(value) for key, value in given.items() if not is_about_itself(key)}
+    values = owner["metadata"].get(field) or {}
+    return {key: str(value) for key, value in values.items() if not is_about_itself(key)}
 
 
 def labels_of(*, job: str, role: Role) -> dict[str, str]:
@@ -106,7 +106,7 @@ def job(
         names.ANNOTATION_SPEC_DIGEST: spec_digest(spec, role),
         names.ANNOTATION_GANG: str(spec.scheduling.gang).lower(),
     }
-    made: dict[str, Any] = {
+    job_spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": replicas,
         "parallelism": replicas,
@@ -115,7 +115,7 @@ def job(
         "template": template,
     }
     if (policy := pod_failure_policy(spec, template)) is not None:
-        made["podFailurePolicy"] = policy
+        job_spec["podFailurePolicy"] = policy
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -126,16 +126,16 @@ def job(
             "annotations": {**passed_on(owner, "annotations"), **marks},
             "ownerReferences": [owner_reference(owner)],
         },
-        "spec": made,
+        "spec": job_spec,
     }
 
 
 def spec_digest(spec: TrainingJobSpec, role: Role) -> str:
     """A digest of what a role's Job is made from and cannot follow later, as far as a waiting job may change it."""
     counts = {
-        each: pods.replicas
-        for each, pods in spec.by_role().items()
-        if each != "Worker" or spec.elastic is None
+        role_name: pods.replicas
+        for role_name, pods in spec.by_role().items()
+        if role_name != "Worker" or spec.elastic is None
     }
     policy = spec.run_policy.failure_policy
     return digest_of(
@@ -172,21 +172,23 @@ def changes(
     beginning `now`. `marks`: annotations by which they use nodes that were asked for.
     """
     replicas = replicas or spec.by_role()[role].replicas
-    found: Mapping[str, Any] = live["spec"]
+    live_spec: Mapping[str, Any] = live["spec"]
     limit = job_backoff_limit(spec) if _is_of_this_version(live) else spec.run_policy.backoff_limit
-    wanted: dict[str, Any] = {"suspend": suspended, **_limits(spec, limit=limit)}
+    wanted_fields: dict[str, Any] = {"suspend": suspended, **_limits(spec, limit=limit)}
     if spec.elastic is not None and role == "Worker":
-        wanted |= {"completions": replicas, "parallelism": replicas}
-    differing = {field: value for field, value in wanted.items() if found.get(field) != value}
+        wanted_fields |= {"completions": replicas, "parallelism": replicas}
+    differing = {field: value for field, value in wanted_fields.items() if live_spec.get(field) != value}
     # Nobody asks for a limit any more: the API's own default for the one, none for the other.
-    if limit is None and found.get("backoffLimit", BACKOFF_LIMIT) != BACKOFF_LIMIT:
+    if limit is None and live_spec.get("backoffLimit", BACKOFF_LIMIT) != BACKOFF_LIMIT:
         differing["backoffLimit"] = BACKOFF_LIMIT
-    if spec.run_policy.active_deadline_seconds is None and found.get("activeDeadlineSeconds") is not None:
+    if spec.run_policy.active_deadline_seconds is None and live_spec.get("activeDeadlineSeconds") is not None:
         differing["activeDeadlineSeconds"] = None
-    if found.get("suspend") and not suspended and not started(live):
-        asked = spec.by_role()[role].template
-        template: dict[str, Any] = template_changes(found["template"], given=asked, place=place)
-        present = (found["template"].get("metadata") or {}).get("annotations") or {}
+    if live_spec.get("suspend") and not suspended and not started(live):
+        role_template = spec.by_role()[role].template
+        template: dict[str, Any] = template_changes(
+            live_spec["template"], template=role_template, place=place
+        )
+        present = (live_spec["template"].get("metadata") or {}).get("annotations") or {}
         booked: dict[str, str | None] = dict.fromkeys({CONSUME, PROVISIONING_CLASS} & present.keys())
         booked |= marks or {}
         # A check of Kueue gives the same annotations, for its own ProvisioningRequest.
@@ -195,14 +197,14 @@ def changes(
             template.setdefault("metadata", {}).setdefault("annotations", {}).update(booked)
         if role in READING_ROLES:
             if preferred:
-                affinity = with_preferred(asked["spec"].get("affinity"), preferred)
-                if affinity != found["template"]["spec"].get("affinity"):
+                affinity = with_preferred(role_template["spec"].get("affinity"), preferred)
+                if affinity != live_spec["template"]["spec"].get("affinity"):
                     template.setdefault("spec", {})["affinity"] = affinity
-            given = reading(spec, namespace=live["metadata"]["namespace"], role=role, copies=copies)
-            if given and spec.scheduling.mode == "Extender":  # the extender sees no other pods
-                given |= leaving(leave, now=now)
-            if {**present, **given} != present:
-                template.setdefault("metadata", {}).setdefault("annotations", {}).update(given)
+            pod_annotations = reading(spec, namespace=live["metadata"]["namespace"], role=role, copies=copies)
+            if pod_annotations and spec.scheduling.mode == "Extender":  # the extender sees no other pods
+                pod_annotations |= leaving(leave, now=now)
+            if {**present, **pod_annotations} != present:
+                template.setdefault("metadata", {}).setdefault("annotations", {}).update(pod_annotations)
         if template:
             differing["template"] = template
     return {"spec": differing} if differing else {}
@@ -227,8 +229,8 @@ def leaving(nodes: Collection[str], *, now: str) -> dict[str, str]:
     """The annotation by which the extender knows which nodes a pod leaves to larger ones; none for no nodes."""
     if not nodes:
         return {}
-    left = {"nodes": sorted(nodes), "until": time_after(now, seconds=LEAVE_SECONDS)}
-    return {names.ANNOTATION_LEAVE_NODES: json.dumps(left, separators=(",", ":"))}
+    nodes_to_leave = {"nodes": sorted(nodes), "until": time_after(now, seconds=LEAVE_SECONDS)}
+    return {names.ANNOTATION_LEAVE_NODES: json.dumps(nodes_to_leave, separators=(",", ":"))}
 
 
 def _is_of_this_version(live: Object) -> bool:
@@ -237,17 +239,17 @@ def _is_of_this_version(live: Object) -> bool:
 
 
 def _limits(spec: TrainingJobSpec, *, limit: int | None) -> dict[str, Any]:
-    asked = {"backoffLimit": limit, "activeDeadlineSeconds": spec.run_policy.active_deadline_seconds}
-    return {field: value for field, value in asked.items() if value is not None}
+    limits = {"backoffLimit": limit, "activeDeadlineSeconds": spec.run_policy.active_deadline_seconds}
+    return {field: value for field, value in limits.items() if value is not None}
 
 
 def with_preferred(affinity: Mapping[str, Any] | None, preferred: list[Object]) -> Object:
     """An affinity with these terms behind those that the user prefers."""
-    given = dict(affinity or {})
-    node = dict(given.get("nodeAffinity") or {})
+    new_affinity = dict(affinity or {})
+    node = dict(new_affinity.get("nodeAffinity") or {})
     field = "preferredDuringSchedulingIgnoredDuringExecution"
     terms = [*(node.get(field) or ()), *preferred]
-    return {**given, "nodeAffinity": {**node, field: terms}} if terms else given
+    return {**new_affinity, "nodeAffinity": {**node, field: terms}} if terms else new_affinity
 
 
 def pod_template(
@@ -277,27 +279,27 @@ def pod_template(
     variables = environment(job=name, namespace=namespace, spec=spec, role=role)
     placed_by = scheduler_name if reads and spec.scheduling.mode == "Extender" else ""
     priority = spec.scheduling.priority_class_name
-    made: Object = {
+    pod_spec: Object = {
         **({"schedulerName": placed_by} if placed_by else {}),
         **({"priorityClassName": priority} if priority else {}),
         "restartPolicy": "Never",
         **pod,
         "subdomain": name,
-        "containers": [_container(given, spec.datasets, variables) for given in pod["containers"]],
+        "containers": [_container(container, spec.datasets, variables) for container in pod["containers"]],
     }
     if pod.get("initContainers"):
-        made["initContainers"] = [
-            _container(given, spec.datasets, variables) for given in pod["initContainers"]
+        pod_spec["initContainers"] = [
+            _container(container, spec.datasets, variables) for container in pod["initContainers"]
         ]
     if spec.datasets:
-        made["volumes"] = [*(pod.get("volumes") or ()), *(_volume(use) for use in spec.datasets)]
+        pod_spec["volumes"] = [*(pod.get("volumes") or ()), *(_volume(use) for use in spec.datasets)]
     if preferred and role in READING_ROLES:
-        made["affinity"] = with_preferred(pod.get("affinity"), preferred)
+        pod_spec["affinity"] = with_preferred(pod.get("affinity"), preferred)
     own_labels = {NOT_BACKED_UP: "true", **passed_on(owner, "labels"), **(metadata.get("labels") or {})}
     # They mount the datasets too, and read nothing of them.
     opted_out = {names.LABEL_PLACE_BY_DATA: "false"} if role not in READING_ROLES and spec.datasets else {}
     labels = {**own_labels, **opted_out, **labels_of(job=name, role=role)}
-    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod_spec}
 
 
 def volume_name(use: DatasetUse) -> str:
@@ -312,9 +314,9 @@ def _volume(use: DatasetUse) -> Object:
     }
 
 
-def _container(given: Object, datasets: list[DatasetUse], variables: list[Object]) -> Object:
+def _container(container: Object, datasets: list[DatasetUse], variables: list[Object]) -> Object:
     """A container with the datasets mounted; variables that the user sets win over ours."""
-    made = dict(given)
+    new_container = dict(container)
     if datasets:
         # What the node mounts over a volume later, a remote-read client that came back, must reach a pod that runs.
         mounts = [
@@ -326,10 +328,10 @@ def _container(given: Object, datasets: list[DatasetUse], variables: list[Object
             }
             for use in datasets
         ]
-        made["volumeMounts"] = [*(given.get("volumeMounts") or ()), *mounts]
+        new_container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *mounts]
     if variables:
-        own = given.get("env") or ()
-        taken = {variable.get("name") for variable in own}
-        ours = [variable for variable in variables if variable["name"] not in taken]
-        made["env"] = [*ours, *own]
-    return made
+        own_variables = container.get("env") or ()
+        own_names = {variable.get("name") for variable in own_variables}
+        ours = [variable for variable in variables if variable["name"] not in own_names]
+        new_container["env"] = [*ours, *own_variables]
+    return new_container

@@ -99,7 +99,7 @@ class _Acted:
     """
 
     obj: Object
-    seen: Observed
+    observed: Observed
     turn: Turn
     decision: Decision
     outcome: JobOutcome | None
@@ -139,16 +139,18 @@ class TrainingJobController:
             return opened.again
         obj, job = opened
         live = await self._children.live(obj, job)
-        seen = without_sidecars(
+        observed = without_sidecars(
             observe(obj, job, live, stores=self._context.stores).as_admitted(), now=self._context.now()
         )
-        self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
-        if seen.ended:
-            return await self._clean_up(obj, seen, live)
-        before = await self._before_its_turn(obj, seen, live)
+        self._stalls.follow(
+            (key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in observed.pods]
+        )
+        if observed.ended:
+            return await self._clean_up(obj, observed, live)
+        before = await self._before_its_turn(obj, observed, live)
         if isinstance(before, _End):
             return before.again
-        acted = await self._act(obj, seen, live, hold=before)
+        acted = await self._act(obj, observed, live, hold=before)
         return acted.again if isinstance(acted, _End) else await self._finish(acted)
 
     async def _open(self, key: WorkKey) -> "tuple[Object, TrainingJob] | _End":
@@ -177,135 +179,149 @@ class TrainingJobController:
         return obj, job.model_copy(update={"spec": avoiding(job.spec, avoided)})
 
     async def _clean_up(
-        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
+        self, obj: Object, observed: Observed, live: Mapping[Role, Object | None]
     ) -> float | None:
         """Of a job that has ended: delete what it shall not leave, and the job itself once its time is over."""
-        self._growth.drop((seen.namespace, seen.name))
+        self._growth.drop((observed.namespace, observed.name))
         # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
         stall = status_of_stall(
-            self._reporter.stall(obj), seen.known.data_stall, datasets=seen.datasets.values()
+            self._reporter.stall(obj), observed.known.data_stall, datasets=observed.datasets.values()
         )
-        unanswered = seen.known.observed_generation != obj["metadata"].get("generation", 0)
-        if unanswered or stall != seen.known.data_stall:
-            obj = await self._reporter.publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
-        await self._children.clean(obj, seen, live)
-        await self._admitter.end(obj, seen)
-        if seen.known.queue_name:
-            known = TrainingJobStatus.model_validate(obj.get("status") or {})
-            obj = await self._reporter.publish(obj, known.model_copy(update={"queue_name": None}), [])
-        return await self._expire(obj, seen)
+        unanswered = observed.known.observed_generation != obj["metadata"].get("generation", 0)
+        if unanswered or stall != observed.known.data_stall:
+            obj = await self._reporter.publish(
+                obj, observed.known.model_copy(update={"data_stall": stall}), []
+            )
+        await self._children.clean(obj, observed, live)
+        await self._admitter.end(obj, observed)
+        if observed.known.queue_name:
+            published = TrainingJobStatus.model_validate(obj.get("status") or {})
+            obj = await self._reporter.publish(obj, published.model_copy(update={"queue_name": None}), [])
+        return await self._expire(obj, observed)
 
     async def _before_its_turn(
-        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
+        self, obj: Object, observed: Observed, live: Mapping[Role, Object | None]
     ) -> "_End | _Hold | None":
         """What comes before a job is given its turn, and ends the pass: it has ended before a backup, all pods are
         restarted, or it asks for what cannot be made; or what its Jobs wait for. None when there is neither."""
-        if (end := earlier_end(obj, seen.known)) is not None:
-            await self._reporter.publish(obj, *ended_before(end, seen.known, now=self._context.now()))
+        if (end := earlier_end(obj, observed.known)) is not None:
+            await self._reporter.publish(obj, *ended_before(end, observed.known, now=self._context.now()))
             return _End(0.0)
         try:
-            if going := await self._restarts.end_earlier(seen, live):
+            if going := await self._restarts.end_earlier(observed, live):
                 return _Hold(again=EARLIER_JOBS_CHECK, going=going)
         except UnavailableError as error:
-            return await self._held_up(obj, seen, error)
-        if (restart := restart_of(seen)) is not None:
-            if (pause := restart_pause(seen, restart, now=self._context.now())) > 0:
+            return await self._held_up(obj, observed, error)
+        if (restart := restart_of(observed)) is not None:
+            if (pause := restart_pause(observed, restart, now=self._context.now())) > 0:
                 return _Hold(again=pause, restart=restart)
-            await self._restarts.begin(obj, seen, restart)
+            await self._restarts.begin(obj, observed, restart)
             return _End(0.0)
-        if self._restarts.needs_avoided(seen):
-            await self._restarts.give_up_avoiding(obj, seen)
+        if self._restarts.needs_avoided(observed):
+            await self._restarts.give_up_avoiding(obj, observed)
             return _End(0.0)
         refusal = ""
-        if not seen.was_admitted:
-            too_large = too_long(job=seen.name, namespace=seen.namespace, spec=seen.spec)
-            refusal = too_large or mount_problem(seen.spec)
+        if not observed.was_admitted:
+            too_large = too_long(job=observed.name, namespace=observed.namespace, spec=observed.spec)
+            refusal = too_large or mount_problem(observed.spec)
         if refusal:
-            await self._invalid(obj, seen.known, refusal)
+            await self._invalid(obj, observed.known, refusal)
             return _End()
         is_new = not (obj.get("status") or {}).get("conditions")
-        if is_new and (warning := gpu_warning(seen.spec, self._context.stores.nodes.values())):
+        if is_new and (warning := gpu_warning(observed.spec, self._context.stores.nodes.values())):
             await self._context.recorder.record(
                 about=obj, reason=NO_GPUS_ASKED, message=warning, type_="Warning"
             )
         return None
 
     async def _act(
-        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None], *, hold: _Hold | None
+        self, obj: Object, observed: Observed, live: Mapping[Role, Object | None], *, hold: _Hold | None
     ) -> "_Acted | _End":
         """Have the Jobs made, ask the admitter whether they may run, and let them run or stop by its decision."""
         try:
             if hold is None:
-                own = await self._children.ensure(obj, seen, live)
+                own_jobs = await self._children.ensure(obj, observed, live)
             else:
                 # Those that go are nobody's business any more: they may be gone at any moment.
-                jobs = {role: job for role, job in seen.jobs.items() if role not in hold.going}
-                seen = replace(seen, jobs=jobs)
-                own = {role: found for role, found in live.items() if found is not None and role in jobs}
-            seen = await self._with_claims(seen)
-            seen, look_at_pods = await self._pod_events.complete(seen, namespace=seen.namespace)
+                jobs = {role: job for role, job in observed.jobs.items() if role not in hold.going}
+                observed = replace(observed, jobs=jobs)
+                own_jobs = {
+                    role: live_job for role, live_job in live.items() if live_job is not None and role in jobs
+                }
+            observed = await self._with_claims(observed)
+            observed, look_at_pods = await self._pod_events.complete(observed, namespace=observed.namespace)
             now = self._context.now()
-            turn = await self._admitter.turn(obj, seen, now=now, preferred=self._children.preferred(seen, {}))
-            seen = turn.seen
-            outcome = decisions.outcome(seen, now=now) if hold is None else None
+            turn = await self._admitter.turn(
+                obj, observed, now=now, preferred=self._children.preferred(observed, {})
+            )
+            observed = turn.observed
+            outcome = decisions.outcome(observed, now=now) if hold is None else None
             decision = turn.decide(now=now, over=outcome is not None)
             if hold is not None and (decision is None or decision.admitted):
-                return await self._keep_holding(obj, seen, turn, hold)
+                return await self._keep_holding(obj, observed, turn, hold)
             if decision is None:
                 return _End()  # its admitter has not looked at it yet, and wakes it when it has
             decision = replace(
                 decision,
-                message=f"{decision.message}{node_failures.left_out(seen, decision.reason)}",
-                meetings=self._meetings.of(obj, seen, decision, now=now),
-                considered=considered_nodes.after(seen, decision, stores=self._context.stores, now=now),
+                message=f"{decision.message}{node_failures.left_out(observed, decision.reason)}",
+                meetings=self._meetings.of(obj, observed, decision, now=now),
+                considered=considered_nodes.after(observed, decision, stores=self._context.stores, now=now),
             )
-            if decisions.says_more(seen, decision):
+            if decisions.says_more(observed, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
-                admits = decision.admitted and not seen.was_admitted
-                written = await self._reporter.report(obj, seen, decision, outcome, now=now, unchanged=admits)
+                admits = decision.admitted and not observed.was_admitted
+                written = await self._reporter.report(
+                    obj, observed, decision, outcome, now=now, unchanged=admits
+                )
                 if admits and written is obj:
                     return _End(0.0)  # it has changed since it was read, which it may as long as it waits
                 obj = written
-            workers = self._workers_now(obj, seen, own, decision)
-            nodes = await turn.pod_nodes(own) if decision.admitted else {}
-            await self._children.steer(seen, own, decision, workers=workers, now=now, nodes=nodes)
-            await turn.applied(runs=running(seen).status == "True")
+            workers = self._workers_now(obj, observed, own_jobs, decision)
+            nodes = await turn.pod_nodes(own_jobs) if decision.admitted else {}
+            await self._children.steer(observed, own_jobs, decision, workers=workers, now=now, nodes=nodes)
+            await turn.applied(runs=running(observed).status == "True")
         except (ForeignObjectError, InvalidError, ForbiddenError, PodSetConflictError) as error:
-            return _End(await self._refused(obj, seen, error))
+            return _End(await self._refused(obj, observed, error))
         except UnavailableError as error:
-            return await self._held_up(obj, seen, error)
+            return await self._held_up(obj, observed, error)
         return _Acted(
             obj=obj,
-            seen=seen,
+            observed=observed,
             turn=turn,
             decision=decision,
             outcome=outcome,
-            workers_made=_made(own.get("Worker", {})),
+            workers_made=_made(own_jobs.get("Worker", {})),
             look_at_pods=look_at_pods,
             now=now,
             hold=hold,
         )
 
-    async def _keep_holding(self, obj: Object, seen: Observed, turn: Turn, hold: _Hold) -> _End:
+    async def _keep_holding(self, obj: Object, observed: Observed, turn: Turn, hold: _Hold) -> _End:
         """Nothing takes the job's place: it waits until its Jobs may be made. One that is admitted only now is told so
         then."""
         if hold.restart is not None:
-            await self._restarts.pause(obj, seen, hold.restart)
+            await self._restarts.pause(obj, observed, hold.restart)
         await turn.applied(runs=False)
         return _End(_soonest(hold.again, turn.due(now=self._context.now())))
 
     async def _finish(self, acted: "_Acted") -> float | None:
         """Report what was done; gives the seconds until the next pass."""
-        obj, seen, decision, outcome, now = acted.obj, acted.seen, acted.decision, acted.outcome, acted.now
+        obj, observed, decision, outcome, now = (
+            acted.obj,
+            acted.observed,
+            acted.decision,
+            acted.outcome,
+            acted.now,
+        )
         if outcome is not None:
             await self._mark_end(obj, outcome, now=now)
         # What a job that waits is told is no progress of pods: it is behind whom, and it is to be true.
         paced = outcome is None and decision.admitted
         held = self._reporter.pause_left(obj) if paced else 0.0
-        await self._reporter.report(obj, seen, decision, outcome, now=now, paced=held > 0)
+        await self._reporter.report(obj, observed, decision, outcome, now=now, paced=held > 0)
         if outcome is not None:
             return 0.0  # one look more, which cleans up and counts its time to live
-        grows = self._growth.is_held((seen.namespace, seen.name), made=acted.workers_made)
+        grows = self._growth.is_held((observed.namespace, observed.name), existing=acted.workers_made)
         return _soonest(
             acted.look_at_pods,
             held or None,
@@ -313,7 +329,7 @@ class TrainingJobController:
             LOOK_SECONDS if grows else None,
             data_meetings.due(decision.meetings, now=now),
             acted.turn.due(now=now),
-            self._due(seen, now=now),
+            self._due(observed, now=now),
         )
 
     async def _mark_end(self, obj: Object, outcome: JobOutcome, *, now: str) -> None:
@@ -341,32 +357,34 @@ class TrainingJobController:
         obj = stores.training_jobs.get((key.namespace, key.name))
         if obj is None or not is_settled(obj, stores=stores) or self._reporter.stall(obj) is not None:
             return None
-        left = ended_job.left(obj, now=self._context.now())
-        return None if left is not None and left <= 0 else _End(left)
+        seconds_left = ended_job.left(obj, now=self._context.now())
+        return None if seconds_left is not None and seconds_left <= 0 else _End(seconds_left)
 
-    async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
+    async def _invalid(self, obj: Object, published: TrainingJobStatus, why: str) -> None:
         """What is asked for cannot be made: only a change helps."""
         self._admitter.withdraw(obj["metadata"]["uid"])
-        found = finding(names.ADMITTED, False, "InvalidSpec", why)
-        changed = {"state": "Waiting", "reason": found.reason, "message": found.message}
+        invalid = finding(names.ADMITTED, False, "InvalidSpec", why)
+        changed = {"state": "Waiting", "reason": invalid.reason, "message": invalid.message}
         try:
-            await self._reporter.publish(obj, known.model_copy(update=changed), [found])
+            await self._reporter.publish(obj, published.model_copy(update=changed), [invalid])
         except InvalidError:
             # An object that is older than its definition and does not fit it takes no status any more.
-            await self._context.recorder.record(about=obj, reason=found.reason, message=why, type_="Warning")
+            await self._context.recorder.record(
+                about=obj, reason=invalid.reason, message=why, type_="Warning"
+            )
 
-    async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
+    async def _refused(self, obj: Object, observed: Observed, error: Exception) -> float:
         """A child cannot be as it should. A job that can never have it fails; one that runs is not stopped for that."""
         self._admitter.withdraw(obj["metadata"]["uid"])
-        refusal = child_refusal_of(error, job=seen.name, spec=seen.spec, made=seen.jobs)
+        refusal = child_refusal_of(error, job=observed.name, spec=observed.spec, created_roles=observed.jobs)
         message, now = refusal.message, self._context.now()
         if refusal.lasts:
             message = f"{message}; correct it in the TrainingJob, which may change as long as it waits"
-        if refusal.lasts and decisions.is_refused_for_good(seen, message=message, now=now):
+        if refusal.lasts and decisions.is_refused_for_good(observed, message=message, now=now):
             message = f"{refusal.message}; correct it, and create the job anew"
-            decision = decisions.refused(message=message, data=decisions.data(seen, now=now))
+            decision = decisions.refused(message=message, data=decisions.data(observed, now=now))
             outcome = JobOutcome(succeeded=False, reason=decision.reason.value, message=message)
-            await self._reporter.report(obj, seen, decision, outcome, now=now)
+            await self._reporter.report(obj, observed, decision, outcome, now=now)
             return 0.0  # to end what was made for its other roles
         going = isinstance(error, PredecessorError)
         reason = "NameTaken" if isinstance(error, ForeignObjectError) else Reason.REFUSED.value
@@ -374,13 +392,13 @@ class TrainingJobController:
             reason, message = "ChildNotMade", f"{message}; it is tried again every {REFUSED_RETRY:.0f} s"
         reason = "EarlierJobGoing" if going else reason
         changed = {"reason": reason, "message": message}
-        if not seen.was_admitted:
+        if not observed.was_admitted:
             changed["state"] = "Waiting"
-        found = finding(names.ADMITTED, seen.was_admitted, reason, message)
-        await self._reporter.publish(obj, seen.known.model_copy(update=changed), [found])
+        refused = finding(names.ADMITTED, observed.was_admitted, reason, message)
+        await self._reporter.publish(obj, observed.known.model_copy(update=changed), [refused])
         return GOING_RETRY if going else REFUSED_RETRY
 
-    async def _held_up(self, obj: Object, seen: Observed, error: UnavailableError) -> _End:
+    async def _held_up(self, obj: Object, observed: Observed, error: UnavailableError) -> _End:
         """Something that belongs to the job can be neither made, read nor deleted: a webhook is away, say, Kueue's with
         its manager.
 
@@ -390,48 +408,52 @@ class TrainingJobController:
         """
         if error.resource is TRAINING_JOBS or error.code < SERVER_ERROR:
             raise error
-        return _End(await self._refused(obj, seen, error))
+        return _End(await self._refused(obj, observed, error))
 
-    async def _with_claims(self, seen: Observed) -> Observed:
+    async def _with_claims(self, observed: Observed) -> Observed:
         """With a claim that its pods would wait for in vain; of a job that was admitted the scheduler says so."""
-        if seen.was_admitted or seen.spec.run_policy.suspend:
-            return seen
-        missing = await self._template_claims.missing(spec=seen.spec, namespace=seen.namespace)
-        return replace(seen, missing_claim=missing)
+        if observed.was_admitted or observed.spec.run_policy.suspend:
+            return observed
+        missing = await self._template_claims.missing(spec=observed.spec, namespace=observed.namespace)
+        return replace(observed, missing_claim=missing)
 
-    def _due(self, seen: Observed, *, now: str) -> float | None:
+    def _due(self, observed: Observed, *, now: str) -> float | None:
         """Seconds until time alone changes something: a wait for data is over, or a grace."""
-        waits = [decisions.patience_left(use, seen=seen, now=now) for use in seen.spec.datasets]
-        dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
-        if seen.missing_claim:
+        waits = [decisions.patience_left(use, seen=observed, now=now) for use in observed.spec.datasets]
+        dues = [
+            seconds_left
+            for seconds_left in waits
+            if seconds_left is not None and seconds_left > 0 and not observed.was_admitted
+        ]
+        if observed.missing_claim:
             dues.append(template_claims.RETRY)
-        if (left_alive := next_look(seen, now=now)) is not None:
+        if (left_alive := next_look(observed, now=now)) is not None:
             dues.append(left_alive)
-        waits_for_larger = role_order.next_start(seen, now=now) if seen.was_admitted else None
+        waits_for_larger = role_order.next_start(observed, now=now) if observed.was_admitted else None
         if waits_for_larger is not None:
             dues.append(waits_for_larger)
-        if decisions.worker_0_decides(seen.spec) and seen.job("Worker").first_succeeded:
-            dues.append(max(decisions.ending_left(seen, now=now), 0.0))
+        if decisions.worker_0_decides(observed.spec) and observed.job("Worker").first_succeeded:
+            dues.append(max(decisions.ending_left(observed, now=now), 0.0))
         return min(dues, default=None)
 
     def _workers_now(
-        self, obj: Object, seen: Observed, live: Mapping[Role, Object], decision: Decision
+        self, obj: Object, observed: Observed, live: Mapping[Role, Object], decision: Decision
     ) -> int | None:
         """How many workers there may be for now; None: as many as were admitted."""
         if not decision.admitted or "Worker" not in live:
-            self._growth.drop((seen.namespace, seen.name))
+            self._growth.drop((observed.namespace, observed.name))
             return None
-        return self._growth.workers_now(obj, seen, made=_made(live["Worker"]))
+        return self._growth.workers_now(obj, observed, existing=_made(live["Worker"]))
 
-    async def _expire(self, obj: Object, seen: Observed) -> float | None:
+    async def _expire(self, obj: Object, observed: Observed) -> float | None:
         """Delete a job that ended, once its time to live is over."""
-        left = seconds_to_live(
-            seen.spec.run_policy.ttl_seconds_after_finished,
-            ended=seen.known.completion_time,
+        seconds_left = seconds_to_live(
+            observed.spec.run_policy.ttl_seconds_after_finished,
+            ended=observed.known.completion_time,
             now=self._context.now(),
         )
-        if left is None or left > 0:
-            return left
+        if seconds_left is None or seconds_left > 0:
+            return seconds_left
         metadata = obj["metadata"]
         await self._context.api.delete(
             TRAINING_JOBS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
@@ -444,4 +466,4 @@ def _made(job: Object) -> int:
 
 
 def _soonest(*seconds: float | None) -> float | None:
-    return min((each for each in seconds if each is not None), default=None)
+    return min((value for value in seconds if value is not None), default=None)

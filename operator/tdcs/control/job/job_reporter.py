@@ -31,7 +31,7 @@ class JobReporter:
     async def report(
         self,
         obj: Object,
-        seen: Observed,
+        observed: Observed,
         decision: Decision,
         outcome: JobOutcome | None,
         *,
@@ -46,9 +46,9 @@ class JobReporter:
             unchanged: only if nobody has changed the job since it was read.
         """
         status = job_status.status_of(
-            seen, decision=decision, outcome=outcome, now=now, stall=self.stall(obj)
+            observed, decision=decision, outcome=outcome, now=now, stall=self.stall(obj)
         )
-        findings = job_status.findings_of(seen, decision=decision, outcome=outcome)
+        findings = job_status.findings_of(observed, decision=decision, outcome=outcome)
         return await self.publish(obj, status, findings, paced=paced, unchanged=unchanged)
 
     async def publish(

@@ -62,67 +62,74 @@ class PodPlaces:
         return digest_of(dict(self.nodes)) if self.omitted else None
 
 
-def places_of(seen: Observed, copies: Sequence[CopyOnNodes]) -> PodPlaces:
+def places_of(observed: Observed, copies: Sequence[CopyOnNodes]) -> PodPlaces:
     """Where the pods are: the newest pod of each index, with the bytes that lay there when it was first seen.
 
     When all pods are gone (the job ended and was cleaned up) what was known is kept.
     """
-    placed = newest(pod for pod in seen.pods if pod.node)
+    placed = newest(pod for pod in observed.pods if pod.node)
     nodes = {pod.name: pod.node for pod in placed}
-    return PodPlaces(listed=_listed(seen, placed, copies), nodes=nodes)
+    return PodPlaces(listed=_listed(observed, placed, copies), nodes=nodes)
 
 
-def _listed(seen: Observed, placed: Sequence[PodView], copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
+def _listed(
+    observed: Observed, placed: Sequence[PodView], copies: Sequence[CopyOnNodes]
+) -> list[PodPlacement]:
     if not placed:
-        return list(seen.known.placement)
-    known = {(entry.pod, entry.node): entry for entry in seen.known.placement}
+        return list(observed.known.placement)
+    placement_of = {(entry.pod, entry.node): entry for entry in observed.known.placement}
     return [
-        known.get((pod.name, pod.node))
+        placement_of.get((pod.name, pod.node))
         or PodPlacement(pod=pod.name, node=pod.node, cached_bytes=bytes_on_node(node=pod.node, copies=copies))
         for pod in sorted(placed[:PLACEMENT_LIMIT], key=lambda pod: pod.name)
     ]
 
 
 def status_of(
-    seen: Observed, *, decision: Decision, outcome: JobOutcome | None, now: str, stall: Stall | None = None
+    observed: Observed,
+    *,
+    decision: Decision,
+    outcome: JobOutcome | None,
+    now: str,
+    stall: Stall | None = None,
 ) -> TrainingJobStatus:
     """The status without its conditions. `stall`: how long its reads waited, if that is known."""
-    known, copies = seen.known, held(seen.datasets)
+    published, copies = observed.known, held(observed.datasets)
     # What a gang gave back, or Kueue took back, it has no more.
     given_back = decision.reason in GAVE_BACK | {Reason.IN_KUEUE}
-    places = PodPlaces(listed=[], nodes={}) if given_back else places_of(seen, copies)
+    places = PodPlaces(listed=[], nodes={}) if given_back else places_of(observed, copies)
     omitted, digest = places.omitted, places.digest
     if not places.nodes and not given_back:
-        omitted, digest = known.placement_omitted or 0, known.placement_digest
-    moved = digest != known.placement_digest or [(each.pod, each.node) for each in places.listed] != [
-        (each.pod, each.node) for each in known.placement
-    ]
-    near, share = known.locality, known.local_share
-    if moved or is_under_way(known.copies):
-        near, share = _nearness(seen, places.nodes)
-    shown = headline(seen, decision=decision, outcome=outcome)
-    starts = [job.start_time for job in seen.jobs.values() if job.start_time]
-    ran = outcome is None and running(seen).status == "True"
-    first_ran = known.running_time or (now if ran else None)
-    start = known.start_time or min(starts, default=now if decision.admitted else None)
-    completion = known.completion_time or (None if outcome is None else outcome.time or now)
+        omitted, digest = published.placement_omitted or 0, published.placement_digest
+    moved = digest != published.placement_digest or [
+        (placement.pod, placement.node) for placement in places.listed
+    ] != [(placement.pod, placement.node) for placement in published.placement]
+    near, share = published.locality, published.local_share
+    if moved or is_under_way(published.copies):
+        near, share = _nearness(observed, places.nodes)
+    headline_shown = headline(observed, decision=decision, outcome=outcome)
+    starts = [job.start_time for job in observed.jobs.values() if job.start_time]
+    ran = outcome is None and running(observed).status == "True"
+    first_ran = published.running_time or (now if ran else None)
+    start = published.start_time or min(starts, default=now if decision.admitted else None)
+    completion = published.completion_time or (None if outcome is None else outcome.time or now)
     return TrainingJobStatus(
-        state=shown.state,
-        reason=shown.reason,
-        message=shown.message,
-        replica_statuses=_at_the_end(seen) if outcome is not None else replica_statuses(seen),
-        replicas=seen.replicas("Worker"),
-        admitted_workers=seen.replicas("Worker")
-        if decision.admitted and (seen.spec.is_elastic_gang or seen.workers)
+        state=headline_shown.state,
+        reason=headline_shown.reason,
+        message=headline_shown.message,
+        replica_statuses=_at_the_end(observed) if outcome is not None else replica_statuses(observed),
+        replicas=observed.replicas("Worker"),
+        admitted_workers=observed.replicas("Worker")
+        if decision.admitted and (observed.spec.is_elastic_gang or observed.workers)
         else None,
-        suspended_seconds=_suspended_seconds(seen, now=now) or None,
-        selector=selector_of(job=seen.name, role="Worker"),
+        suspended_seconds=_suspended_seconds(observed, now=now) or None,
+        selector=selector_of(job=observed.name, role="Worker"),
         placement=places.listed,
         placement_omitted=omitted or None,
         placement_digest=digest,
         considered=[]
         if given_back
-        else list(known.considered if decision.considered is None else decision.considered),
+        else list(published.considered if decision.considered is None else decision.considered),
         locality=None if near is None else round(near, 4),
         locality_percent=None if near is None else f"{math.floor(near * 100 + 1e-9)}%",
         local_share=None if share is None else round(share, 4),
@@ -133,57 +140,59 @@ def status_of(
         queue_name=decision.queue or None,
         passed=decision.passed or None,
         queue=decision.record,
-        restarts=known.restarts,
-        restarts_count_towards_max=known.restarts_count_towards_max,
-        restarts_after_failures=known.restarts_after_failures,
-        node_failures=known.node_failures,
-        avoided_nodes=known.avoided_nodes,
+        restarts=published.restarts,
+        restarts_count_towards_max=published.restarts_count_towards_max,
+        restarts_after_failures=published.restarts_after_failures,
+        node_failures=published.node_failures,
+        avoided_nodes=published.avoided_nodes,
         running_time=first_ran if decision.admitted else None,
         start_time=start,
         completion_time=completion,
-        prediction=known.prediction or _prediction(seen, outcome=outcome, start=start, completion=completion),
-        data_stall=status_of_stall(stall, known.data_stall, datasets=seen.datasets.values()),
+        prediction=published.prediction
+        or _prediction(observed, outcome=outcome, start=start, completion=completion),
+        data_stall=status_of_stall(stall, published.data_stall, datasets=observed.datasets.values()),
     )
 
 
-def counting(known: TrainingJobStatus, restart: JobRestart) -> TrainingJobStatus:
+def counting(published: TrainingJobStatus, restart: JobRestart) -> TrainingJobStatus:
     """The status with one more restart."""
-    return known.model_copy(
+    return published.model_copy(
         update={
-            "restarts": (known.restarts or 0) + 1,
-            "restarts_count_towards_max": (known.restarts_count_towards_max or 0) + restart.counts or None,
-            "restarts_after_failures": own_failures(known) + restart.failed or None,
-            "node_failures": counted(known.node_failures, node=restart.failed_node),
+            "restarts": (published.restarts or 0) + 1,
+            "restarts_count_towards_max": (published.restarts_count_towards_max or 0) + restart.counts
+            or None,
+            "restarts_after_failures": own_failures(published) + restart.failed or None,
+            "node_failures": counted(published.node_failures, node=restart.failed_node),
         }
     )
 
 
 def _prediction(
-    seen: Observed, *, outcome: JobOutcome | None, start: str | None, completion: str | None
+    observed: Observed, *, outcome: JobOutcome | None, start: str | None, completion: str | None
 ) -> PredictionCheck | None:
     """How wrong the prediction was; None without one, or where the times do not compare."""
-    if outcome is None or not outcome.succeeded or seen.predicted is None or not (start and completion):
+    if outcome is None or not outcome.succeeded or observed.predicted is None or not (start and completion):
         return None
-    if seen.known.suspended_seconds or is_true(seen.known.conditions, names.SUSPENDED):
+    if observed.known.suspended_seconds or is_true(observed.known.conditions, names.SUSPENDED):
         return None
     took = max(round(seconds_between(start, completion)), 1)  # times of Kubernetes are whole seconds
     return PredictionCheck(
-        predicted_seconds=seen.predicted,
+        predicted_seconds=observed.predicted,
         run_seconds=took,
-        error_percent=round(100 * (seen.predicted - took) / took),
+        error_percent=round(100 * (observed.predicted - took) / took),
     )
 
 
-def _nearness(seen: Observed, nodes: Mapping[str, str]) -> tuple[float | None, float | None]:
+def _nearness(observed: Observed, nodes: Mapping[str, str]) -> tuple[float | None, float | None]:
     """Locality and local share: the mean over the pods that read data, each by the datasets that it reads itself."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for pod in seen.pods:
-        reads = tuple(use.name for use in seen.spec.datasets_of(pod.role, pod.number))
+    for pod in observed.pods:
+        reads = tuple(use.name for use in observed.spec.datasets_of(pod.role, pod.number))
         if reads and pod.name in nodes:
             groups.setdefault(reads, []).append(nodes[pod.name])
     near, share = [], []
     for reads, where in groups.items():
-        copies = held({name: found for name, found in seen.datasets.items() if name in reads})
+        copies = held({name: dataset for name, dataset in observed.datasets.items() if name in reads})
         near.append((locality(pod_nodes=where, copies=copies), len(where)))
         share.append((local_share(pod_nodes=where, copies=copies), len(where)))
     return _mean(near), _mean(share)
@@ -191,74 +200,79 @@ def _nearness(seen: Observed, nodes: Mapping[str, str]) -> tuple[float | None, f
 
 def _mean(parts: Sequence[tuple[float | None, int]]) -> float | None:
     """The mean of values with their weights, those left out that are None."""
-    known = [(value, weight) for value, weight in parts if value is not None]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if total else None
+    weighted = [(value, weight) for value, weight in parts if value is not None]
+    total = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted) / total if total else None
 
 
-def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> list[Finding]:
+def findings_of(observed: Observed, *, decision: Decision, outcome: JobOutcome | None) -> list[Finding]:
     """The conditions. Those of rare states are there only once the job has been in them."""
-    data, known = decision.data, {condition.type for condition in seen.known.conditions}
-    found = [finding(names.DATA_READY, data.data_ready, data.reason.value, data.message)]
+    data, published_types = decision.data, {condition.type for condition in observed.known.conditions}
+    findings = [finding(names.DATA_READY, data.data_ready, data.reason.value, data.message)]
     waits = decision if not decision.admitted and decision.reason in IN_THE_QUEUE else decision.growth
     if outcome is not None and not data.data_ready:  # what it says of pods to come is over
-        was_ready = is_true(seen.known.conditions, names.DATA_READY)
-        found = [finding(names.DATA_READY, was_ready, "Finished", outcome.message)]
+        was_ready = is_true(observed.known.conditions, names.DATA_READY)
+        findings = [finding(names.DATA_READY, was_ready, "Finished", outcome.message)]
     if waits is not None and outcome is None:
-        found.append(finding(names.QUEUED, True, waits.reason.value, waits.message))
-    elif names.QUEUED in known:
-        found.append(finding(names.QUEUED, False, "NotQueued", "it waits for no turn"))
+        findings.append(finding(names.QUEUED, True, waits.reason.value, waits.message))
+    elif names.QUEUED in published_types:
+        findings.append(finding(names.QUEUED, False, "NotQueued", "it waits for no turn"))
     suspended = decision.reason is Reason.SUSPENDED
-    if suspended or names.SUSPENDED in known:
+    if suspended or names.SUSPENDED in published_types:
         text = decision.message if suspended else "spec.runPolicy.suspend is false"
-        found.append(finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", text))
+        findings.append(
+            finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", text)
+        )
     if decision.nodes is not None:
-        found.append(decision.nodes)
+        findings.append(decision.nodes)
     admitted = decision.message if outcome is None or data.admitted else outcome.message
-    found.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, admitted))
+    findings.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, admitted))
     if outcome is not None:
-        if any(one.type == names.RESTARTING and is_told(one) for one in seen.known.conditions):
-            found.append(finding(names.RESTARTING, False, "Finished", outcome.message))
+        if any(
+            condition.type == names.RESTARTING and is_told(condition)
+            for condition in observed.known.conditions
+        ):
+            findings.append(finding(names.RESTARTING, False, "Finished", outcome.message))
         type_ = names.SUCCEEDED if outcome.succeeded else names.FAILED
         return [
-            *found,
+            *findings,
             finding(names.RUNNING, False, "Finished", outcome.message),
             finding(type_, True, outcome.reason, outcome.message),
         ]
     if not decision.admitted:
-        return [*found, finding(names.RUNNING, False, "NotAdmitted", decision.message)]
+        return [*findings, finding(names.RUNNING, False, "NotAdmitted", decision.message)]
     if (restart := decision.restart) is not None:
         reason = POD_FAILED if restart.failed else POD_LOST
-        found.append(finding(names.RESTARTING, True, reason, restart.message))
-        return [*found, finding(names.RUNNING, False, "PodsStarting", restart.message)]
-    now = running(seen)
-    failed = None if now.status == "True" else last_failure(seen)
-    told = None if now.status == "True" else restarting(seen)
-    if failed is None and told is not None:
-        found.append(told)
+        findings.append(finding(names.RESTARTING, True, reason, restart.message))
+        return [*findings, finding(names.RUNNING, False, "PodsStarting", restart.message)]
+    now = running(observed)
+    failed = None if now.status == "True" else last_failure(observed)
+    restarting_finding = None if now.status == "True" else restarting(observed)
+    if failed is None and restarting_finding is not None:
+        findings.append(restarting_finding)
     elif failed is not None:
         reason = NO_RETRY_LEFT if failed.is_final else POD_FAILED
-        found.append(finding(names.RESTARTING, not failed.is_final, reason, failed.text))
-    elif names.RESTARTING in known:
-        found.append(
+        findings.append(finding(names.RESTARTING, not failed.is_final, reason, failed.text))
+    elif names.RESTARTING in published_types:
+        findings.append(
             finding(names.RESTARTING, False, "AllPodsRun", "no failed pod waits for its replacement")
         )
-    return [*found, now]
+    return [*findings, now]
 
 
-def _suspended_seconds(seen: Observed, *, now: str) -> int:
+def _suspended_seconds(observed: Observed, *, now: str) -> int:
     """The sum of the periods of suspension that are over; the condition says since when the present one lasts."""
     return (
-        seen.known.suspended_seconds or 0
-        if seen.spec.run_policy.suspend
-        else suspended_seconds(seen, now=now)
+        observed.known.suspended_seconds or 0
+        if observed.spec.run_policy.suspend
+        else suspended_seconds(observed, now=now)
     )
 
 
-def _at_the_end(seen: Observed) -> list[ReplicaStatus]:
+def _at_the_end(observed: Observed) -> list[ReplicaStatus]:
     """The last counts: what still runs is about to be ended, unless it is to be left alone."""
-    found = replica_statuses(seen)
-    if seen.spec.run_policy.clean_pod_policy == "None":
-        return [status.model_copy(update={"ready": status.ready or None}) for status in found]
+    replicas = replica_statuses(observed)
+    if observed.spec.run_policy.clean_pod_policy == "None":
+        return [status.model_copy(update={"ready": status.ready or None}) for status in replicas]
     still = {"active": 0, "ready": None}
-    return [status.model_copy(update=still) for status in found]
+    return [status.model_copy(update=still) for status in replicas]

@@ -38,7 +38,9 @@ def observe(obj: Object, job: TrainingJob, live: Mapping[Role, Object | None], *
             datasets[use.name] = Dataset.model_validate(raw)
         except ValidationError:
             continue  # its own status says what is wrong
-    own = {role: found for role, found in live.items() if found is not None and belongs(found, obj)}
+    own_jobs = {
+        role: live_job for role, live_job in live.items() if live_job is not None and belongs(live_job, obj)
+    }
     return Observed(
         spec=job.spec,
         known=job.status or TrainingJobStatus(),
@@ -49,12 +51,12 @@ def observe(obj: Object, job: TrainingJob, live: Mapping[Role, Object | None], *
         datasets=datasets,
         present=frozenset(present),
         deleting=frozenset(deleting),
-        jobs={role: job_view(found) for role, found in own.items()},
+        jobs={role: job_view(own_job) for role, own_job in own_jobs.items()},
         pods=[
             pod_view(pod)
             for (where, _), pod in stores.pods.items()
             if where == namespace
             and pod["metadata"].get("labels", {}).get(names.LABEL_TRAINING_JOB) == name
-            and any(belongs(pod, found) for found in own.values())
+            and any(belongs(pod, own_job) for own_job in own_jobs.values())
         ],
     )

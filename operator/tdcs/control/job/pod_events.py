@@ -21,60 +21,62 @@ class PodEvents:
     def __init__(self, *, context: Context) -> None:
         self._context = context
 
-    async def complete(self, seen: Observed, *, namespace: str) -> tuple[Observed, float | None]:
+    async def complete(self, observed: Observed, *, namespace: str) -> tuple[Observed, float | None]:
         """The observation with what the events tell, and the seconds until it is worth to look again.
 
         Nothing is read for a job all of whose pods run, or whose trouble is known already.
         """
-        if not seen.was_admitted:
-            return seen, None
-        pods = newest(seen.pods)
+        if not observed.was_admitted:
+            return observed, None
+        pods = newest(observed.pods)
         if problem_of(pods) is not None:
-            return seen, None
+            return observed, None
         now, again = self._context.now(), None
-        if (role := next((role for role in seen.jobs if seen.absent(role)), None)) is not None:
-            found, again = await self._unmade(seen, role, namespace=namespace, now=now)
-            if found.unmade is not None:
-                return found, again
+        if (role := next((role for role in observed.jobs if observed.absent(role)), None)) is not None:
+            completed, again = await self._unmade(observed, role, namespace=namespace, now=now)
+            if completed.unmade is not None:
+                return completed, again
         starting = [pod for pod in pods if pod.starting]
         if not starting:
-            return seen, again
+            return observed, again
         pod = min(starting, key=lambda pod: (pod.created, pod.name))
         age = seconds_since(pod.created, now=now) if pod.created else PATIENCE
         if age < PATIENCE:
-            return seen, PATIENCE - age
+            return observed, PATIENCE - age
         problem = await self._warning(uid=pod.uid, namespace=namespace, reasons=("Failed",))
         if problem is None:
-            return seen, PATIENCE
-        return replace(seen, pods=held_up(seen.pods, uid=pod.uid, problem=problem)), PATIENCE
+            return observed, PATIENCE
+        return replace(observed, pods=held_up(observed.pods, uid=pod.uid, problem=problem)), PATIENCE
 
     async def _unmade(
-        self, seen: Observed, role: Role, *, namespace: str, now: str
+        self, observed: Observed, role: Role, *, namespace: str, now: str
     ) -> tuple[Observed, float | None]:
         """Why pods of a role are missing, when that has lasted a little: most are about to be made."""
-        job = seen.job(role)
-        made = max((pod.created for pod in seen.pods if pod.role == role), default="")
-        since = max(made, job.start_time or "")
+        job = observed.job(role)
+        last_created = max((pod.created for pod in observed.pods if pod.role == role), default="")
+        since = max(last_created, job.start_time or "")
         age = seconds_since(since, now=now) if since else 0.0
         if age < PATIENCE:
-            return seen, PATIENCE - age
+            return observed, PATIENCE - age
         # What was said before the newest pod was made is over.
-        problem = await self._warning(uid=job.uid, namespace=namespace, reasons=("FailedCreate",), since=made)
+        problem = await self._warning(
+            uid=job.uid, namespace=namespace, reasons=("FailedCreate",), since=last_created
+        )
         if problem is None:
-            return seen, PATIENCE
-        unmade = Unmade(role=role, count=seen.absent(role), problem=problem)
-        return replace(seen, unmade=unmade), PATIENCE
+            return observed, PATIENCE
+        unmade = Unmade(role=role, count=observed.absent(role), problem=problem)
+        return replace(observed, unmade=unmade), PATIENCE
 
     async def _warning(
         self, *, uid: str, namespace: str, reasons: tuple[str, ...], since: str = ""
     ) -> PodProblem | None:
         """The newest warning about an object whose reason begins with one of these, if it is not older."""
-        found = await self._context.api.list(
+        listing = await self._context.api.list(
             EVENTS, namespace=namespace, fields=f"involvedObject.uid={uid},type=Warning"
         )
         events = [
             event
-            for event in found.items
+            for event in listing.items
             if str(event.get("reason", "")).startswith(reasons)
             and event.get("reason") != "FailedScheduling"  # over, for a pod that has a node
             and _time(event) >= since

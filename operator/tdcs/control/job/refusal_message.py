@@ -30,7 +30,7 @@ class ChildRefusal:
 
 
 def child_refusal_of(
-    error: Exception, *, job: str, spec: TrainingJobSpec, made: Collection[Role] = ()
+    error: Exception, *, job: str, spec: TrainingJobSpec, created_roles: Collection[Role] = ()
 ) -> ChildRefusal:
     """What a refusal of a TrainingJob's child means.
 
@@ -44,16 +44,20 @@ def child_refusal_of(
     role = _role_of(error, job=job, spec=spec) if isinstance(error, InvalidError) else None
     if role is None or not isinstance(error, InvalidError):
         return ChildRefusal(message=str(error), lasts=False)
-    own = _MISFIT.match(error.detail) or _INVALID.match(error.detail)
-    said = error.detail[own.end() if own else 0 :].strip()
-    if own and said.startswith("[") and said.endswith("]"):  # several fields
-        said = said[1:-1]
-    of_template = bool(_TEMPLATE.match(said)) or said.startswith("quantities must match")
-    taken = [use.mount_path for use in spec.datasets if f'mountPath="{use.mount_path}"' in said]
-    both = f"; a dataset of the job is mounted at {taken[0]} already" if taken else ""
+    own_prefix = _MISFIT.match(error.detail) or _INVALID.match(error.detail)
+    refusal = error.detail[own_prefix.end() if own_prefix else 0 :].strip()
+    if own_prefix and refusal.startswith("[") and refusal.endswith("]"):  # several fields
+        refusal = refusal[1:-1]
+    of_template = bool(_TEMPLATE.match(refusal)) or refusal.startswith("quantities must match")
+    mount_paths = [use.mount_path for use in spec.datasets if f'mountPath="{use.mount_path}"' in refusal]
+    mount_text = f"; a dataset of the job is mounted at {mount_paths[0]} already" if mount_paths else ""
+    plain_refusal = _plainer(refusal) if own_prefix else refusal
     return ChildRefusal(
-        message=f"the API server refuses the Job of role {role}: {_plainer(said) if own else said}{both}",
-        lasts=own is not None and of_template and role not in made and "field is immutable" not in said,
+        message=f"the API server refuses the Job of role {role}: {plain_refusal}{mount_text}",
+        lasts=own_prefix is not None
+        and of_template
+        and role not in created_roles
+        and "field is immutable" not in refusal,
     )
 
 
@@ -66,8 +70,8 @@ def _role_of(error: InvalidError, *, job: str, spec: TrainingJobSpec) -> Role | 
     )
 
 
-def _plainer(said: str) -> str:
+def _plainer(refusal: str) -> str:
     """Fields as they stand in the template, one after the other, without the words of the API server's machinery."""
-    lines = "; ".join(line.strip() for line in said.splitlines())
+    lines = "; ".join(line.strip() for line in refusal.splitlines())
     fields = _TEMPLATE.sub("template", lines).replace("field not declared in schema", "no such field")
     return re.sub(r"got &\{(.*?)\}", r"got \1", fields)

@@ -40,18 +40,18 @@ class RoleJobs:
 
     async def live(self, obj: Object, job: TrainingJob) -> dict[Role, Object | None]:
         """The Jobs of the roles as they are, a stranger's of that name included."""
-        metadata, found = obj["metadata"], {}
+        metadata, live_jobs = obj["metadata"], {}
         for role in job.spec.by_role():
             name = names.role_job_name(job=metadata["name"], role=role)
             live = self._context.stores.jobs.get((metadata["namespace"], name))
             if live is None or not belongs(live, obj):
                 # The view may lag behind what an earlier pass made, or behind a stranger's Job of that name.
                 live = await self._context.api.get(JOBS, name=name, namespace=metadata["namespace"])
-            found[role] = live
-        return found
+            live_jobs[role] = live
+        return live_jobs
 
     async def ensure(
-        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
+        self, obj: Object, observed: Observed, live: Mapping[Role, Object | None]
     ) -> dict[Role, Object]:
         """Make the children that are missing, the Jobs suspended; gives the Jobs.
 
@@ -63,32 +63,32 @@ class RoleJobs:
         key, (uid, at) = (namespace, name), self._services.get((namespace, name), ("", 0.0))
         if uid != metadata["uid"] or self._clock() - at > SERVICE_CHECK:
             service = await context.api.get(SERVICES, name=name, namespace=namespace)
-            wanted = job_children.service(owner=obj, spec=seen.spec)
-            await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
+            service_spec = job_children.service(owner=obj, spec=observed.spec)
+            await context.applier.apply(SERVICES, wanted=service_spec, live=service, owner=obj)
             self._services[key] = (metadata["uid"], self._clock())
-        copies = {use.dataset: use.copy_id for use in seen.known.copies}
-        found = {}
-        for role, known in live.items():
-            if known is not None and not belongs(known, obj):
-                raise foreign(resource=JOBS, live=known, owner=obj)
-            if known is None:
-                made = job_children.job(
+        copies = {use.dataset: use.copy_id for use in observed.known.copies}
+        jobs = {}
+        for role, live_job in live.items():
+            if live_job is not None and not belongs(live_job, obj):
+                raise foreign(resource=JOBS, live=live_job, owner=obj)
+            if live_job is None:
+                new_job = job_children.job(
                     owner=obj,
-                    spec=seen.spec,
+                    spec=observed.spec,
                     role=role,
                     suspended=True,
-                    replicas=seen.replicas(role),
+                    replicas=observed.replicas(role),
                     scheduler_name=context.settings.scheduler_name,
                     copies=copies,
-                    attempt=seen.known.restarts or 0,
+                    attempt=observed.known.restarts or 0,
                 )
-                known = await context.applier.apply(JOBS, wanted=made, live=None, owner=obj)
-            found[role] = known
-        return found
+                live_job = await context.applier.apply(JOBS, wanted=new_job, live=None, owner=obj)
+            jobs[role] = live_job
+        return jobs
 
     async def steer(
         self,
-        seen: Observed,
+        observed: Observed,
         live: Mapping[Role, Object],
         decision: Decision,
         *,
@@ -99,17 +99,17 @@ class RoleJobs:
         """Let the Jobs run or not, and follow what may change in them. `workers`: how many there may be for now;
         `nodes`: where the admission has pods run that are not made yet.
         """
-        begins = role_order.may_start(seen, now=now) if decision.admitted else frozenset()
-        preferred = self.preferred(seen, decision.copies) if decision.admitted else None
-        for role, found in live.items():
-            if not seen.job(role).finished:  # in a Job that is over nothing matters any more
+        begins = role_order.may_start(observed, now=now) if decision.admitted else frozenset()
+        preferred = self.preferred(observed, decision.copies) if decision.admitted else None
+        for role, live_job in live.items():
+            if not observed.job(role).finished:  # in a Job that is over nothing matters any more
                 where = nodes.get(role, PodNodes())
                 change = job_children.changes(
-                    live=found,
-                    spec=seen.spec,
+                    live=live_job,
+                    spec=observed.spec,
                     role=role,
                     suspended=role not in begins,
-                    replicas=seen.replicas(role) if role != "Worker" or workers is None else workers,
+                    replicas=observed.replicas(role) if role != "Worker" or workers is None else workers,
                     preferred=preferred,
                     copies=decision.copies,
                     place=where.placement,
@@ -117,22 +117,22 @@ class RoleJobs:
                     marks=where.marks,
                     now=now,
                 )
-                await self._change(found, change)
+                await self._change(live_job, change)
 
-    async def clean(self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]) -> None:
+    async def clean(self, obj: Object, observed: Observed, live: Mapping[Role, Object | None]) -> None:
         """End what still runs of a job that ended, as runPolicy.cleanPodPolicy says."""
-        policy = seen.spec.run_policy.clean_pod_policy
-        for role, found in live.items():
-            if found is None or not belongs(found, obj) or policy == "None":
+        policy = observed.spec.run_policy.clean_pod_policy
+        for role, live_job in live.items():
+            if live_job is None or not belongs(live_job, obj) or policy == "None":
                 continue
-            metadata = found["metadata"]
+            metadata = live_job["metadata"]
             if policy == "All":
                 await self._context.api.delete(
                     JOBS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
                 )
-            elif not seen.job(role).finished and not seen.job(role).suspended:
+            elif not observed.job(role).finished and not observed.job(role).suspended:
                 # A suspended Job has no running pods, and keeps those that ended, with their logs.
-                await self._change(found, {"spec": {"suspend": True}})
+                await self._change(live_job, {"spec": {"suspend": True}})
 
     async def _change(self, live: Object, change: Object) -> None:
         if change:
@@ -141,11 +141,11 @@ class RoleJobs:
                 JOBS, name=metadata["name"], namespace=metadata["namespace"], patch=change
             )
 
-    def preferred(self, seen: Observed, copies: Mapping[str, str]) -> list[Object] | None:
-        if seen.spec.scheduling.mode != "Affinity":
+    def preferred(self, observed: Observed, copies: Mapping[str, str]) -> list[Object] | None:
+        if observed.spec.scheduling.mode != "Affinity":
             return None
         hostnames = {
             name: (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
             for (_, name), node in self._context.stores.nodes.items()
         }
-        return preferred_terms(copies=wanted_near(seen.datasets, chosen=copies), hostnames=hostnames)
+        return preferred_terms(copies=wanted_near(observed.datasets, chosen=copies), hostnames=hostnames)

@@ -44,7 +44,7 @@ class DataStalls:
         self._jobs: Final[dict[str, tuple[Key, str]]] = {}
         self._pods: Final[dict[tuple[Key, str], dict[str, PodReadWaits | None]]] = {}
         self._strangers: Final[dict[str, PodReadWaits]] = {}
-        self._shown: Final[dict[tuple[Key, str], tuple[float, Stall]]] = {}
+        self._published: Final[dict[tuple[Key, str], tuple[float, Stall]]] = {}
 
     def take(self, report: ReadWaits) -> None:
         """Keep what a node reports, and have the jobs looked at that it is about."""
@@ -57,54 +57,54 @@ class DataStalls:
                     del self._strangers[next(iter(self._strangers))]
                 continue
             self._pods[job][waits.pod] = waits
-            shown = self._shown.get(job)
-            left = max(shown[0] + PUBLISH_SECONDS - self._clock(), 0.0) if shown else 0.0
-            self._queue.add_after(WorkKey(TRAINING_JOBS, *job[0]), left)
+            published = self._published.get(job)
+            delay = max(published[0] + PUBLISH_SECONDS - self._clock(), 0.0) if published else 0.0
+            self._queue.add_after(WorkKey(TRAINING_JOBS, *job[0]), delay)
 
     def follow(self, job: Key, uid: str, pods: Iterable[str]) -> None:
         """These are pods of a job, by their uids, beside those that it had before."""
-        own = self._pods.setdefault((job, uid), {})
+        own_pods = self._pods.setdefault((job, uid), {})
         for pod in pods:
-            if pod not in own:
-                own[pod] = self._strangers.pop(pod, None)
+            if pod not in own_pods:
+                own_pods[pod] = self._strangers.pop(pod, None)
                 self._jobs[pod] = (job, uid)
 
     def of(self, job: Key, uid: str) -> Stall | None:
         """How long the pods of a job waited, by figures of the last `PUBLISH_SECONDS`; None when no node has reported
         any."""
-        shown = self._shown.get((job, uid))
-        if shown is not None and self._clock() < shown[0] + PUBLISH_SECONDS:
-            return shown[1]
+        published = self._published.get((job, uid))
+        if published is not None and self._clock() < published[0] + PUBLISH_SECONDS:
+            return published[1]
         stall = self._sum(job, uid)
         if stall is not None:
-            self._shown[job, uid] = (self._clock(), stall)
+            self._published[job, uid] = (self._clock(), stall)
         return stall
 
     def _sum(self, job: Key, uid: str) -> Stall | None:
-        found = [waits for waits in self._pods.get((job, uid), {}).values() if waits is not None]
-        if not found:
+        reports = [waits for waits in self._pods.get((job, uid), {}).values() if waits is not None]
+        if not reports:
             return None
-        disks = [waits.disk for waits in found if waits.disk is not None]
-        loops = [waits.loop_seconds for waits in found if waits.loop_seconds is not None]
+        disks = [waits.disk for waits in reports if waits.disk is not None]
+        loops = [waits.loop_seconds for waits in reports if waits.loop_seconds is not None]
         return Stall(
-            seconds=sum(waits.seconds for waits in found),
-            peer=sum(waits.peer for waits in found),
-            source=sum(waits.source for waits in found),
+            seconds=sum(waits.seconds for waits in reports),
+            peer=sum(waits.peer for waits in reports),
+            source=sum(waits.source for waits in reports),
             disk=sum(disks) if disks else None,
             loop_seconds=sum(loops) if loops else None,
-            loop_waited=sum(waits.loop_waited for waits in found),
+            loop_waited=sum(waits.loop_waited for waits in reports),
         )
 
     def drop_job(self, job: Key) -> None:
-        for shown in [shown for shown in self._shown if shown[0] == job]:
-            del self._shown[shown]
-        for own in [own for own in self._pods if own[0] == job]:
-            for pod in self._pods.pop(own):
+        for job_key in [job_key for job_key in self._published if job_key[0] == job]:
+            del self._published[job_key]
+        for job_key in [job_key for job_key in self._pods if job_key[0] == job]:
+            for pod in self._pods.pop(job_key):
                 self._jobs.pop(pod, None)
 
 
 def status_of_stall(
-    stall: Stall | None, known: DataStall | None, *, datasets: Iterable[Dataset] = ()
+    stall: Stall | None, published: DataStall | None, *, datasets: Iterable[Dataset] = ()
 ) -> DataStall | None:
     """What a status says of it. No figure gets smaller: a new operator knows less than the status.
 
@@ -112,13 +112,13 @@ def status_of_stall(
         datasets: those of the job: nothing is advised that they have.
     """
     if stall is None:
-        return known
+        return published
     now = _rounded(stall)
-    if known is not None:
-        figures = {each: (getattr(known, each), getattr(now, each)) for each in FIGURES}
+    if published is not None:
+        figures = {figure: (getattr(published, figure), getattr(now, figure)) for figure in FIGURES}
         larger = {
-            name: max((each for each in both if each is not None), default=None)
-            for name, both in figures.items()
+            name: max((value for value in values if value is not None), default=None)
+            for name, values in figures.items()
         }
         now = now.model_copy(update=larger)
     whole = Stall(

@@ -42,7 +42,7 @@ class CopyAssignments:
         self._workloads, self._readers = [obj for obj in workloads if not is_finished(obj)], None
         if self._unpublished:
             silent = {obj["metadata"]["uid"] for obj in self._workloads if not copies_read(obj)}
-            self._unpublished = {uid: each for uid, each in self._unpublished.items() if uid in silent}
+            self._unpublished = {uid: copies for uid, copies in self._unpublished.items() if uid in silent}
 
     def of(self, workload: CheckedWorkload, *, datasets: Mapping[str, KnownDataset]) -> Mapping[str, str]:
         """The copy of each Dataset with several that pods of a Workload read by their claims, by the Dataset's name.
@@ -54,7 +54,9 @@ class CopyAssignments:
         if workload.uid in self._unpublished:
             return self._unpublished[workload.uid]
         claims = dict.fromkeys(claim for pods in workload.pod_sets if pods.by_claims for claim in pods.claims)
-        several = {name: known for name in claims if (known := _with_copies(datasets.get(name))) is not None}
+        several = {
+            name: dataset for name in claims if (dataset := _with_copies(datasets.get(name))) is not None
+        }
         if not several:
             return {}
         if self._readers is None:
@@ -68,15 +70,15 @@ class CopyAssignments:
         return chosen
 
     def _count_readers(self) -> Counter[CopyKey]:
-        found: Counter[CopyKey] = Counter()
+        readers: Counter[CopyKey] = Counter()
         for obj in self._workloads:
             metadata = obj["metadata"]
             copies = copies_read(obj) or self._unpublished.get(metadata["uid"], {})
-            found.update((metadata["namespace"], name, copy) for name, copy in copies.items())
+            readers.update((metadata["namespace"], name, copy) for name, copy in copies.items())
         for (namespace, _), job in self._stores.live_jobs().items():
             read = ((name, published_copy(job, name)) for name in datasets_of(job))
-            found.update((namespace, name, copy) for name, copy in read if copy is not None)
-        return found
+            readers.update((namespace, name, copy) for name, copy in read if copy is not None)
+        return readers
 
 
 def pod_set_updates(workload: CheckedWorkload, *, copies: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -84,7 +86,7 @@ def pod_set_updates(workload: CheckedWorkload, *, copies: Mapping[str, str]) -> 
 
     A pod set that says by itself what its pods read gets nothing: Kueue never starts one with a key twice.
     """
-    found = []
+    updates = []
     for pods in workload.pod_sets:
         reads = [
             {"dataset": f"{workload.key[0]}/{name}", "copy": copies[name]}
@@ -93,15 +95,15 @@ def pod_set_updates(workload: CheckedWorkload, *, copies: Mapping[str, str]) -> 
         ]
         if reads and pods.by_claims:
             text = json.dumps(reads, separators=(",", ":"))
-            found.append({"name": pods.name, "annotations": {names.ANNOTATION_DATASETS: text}})
-    return found
+            updates.append({"name": pods.name, "annotations": {names.ANNOTATION_DATASETS: text}})
+    return updates
 
 
-def _with_copies(known: KnownDataset | None) -> Dataset | None:
+def _with_copies(entry: KnownDataset | None) -> Dataset | None:
     """A Dataset with several copies to choose from; None for others."""
-    if known is None or known.dataset is None or len(chosen_from(known.dataset)) < 2:
+    if entry is None or entry.dataset is None or len(chosen_from(entry.dataset)) < 2:
         return None
-    return known.dataset
+    return entry.dataset
 
 
 def _choose(namespace: str, name: str, dataset: Dataset, *, readers: Mapping[CopyKey, int]) -> str:

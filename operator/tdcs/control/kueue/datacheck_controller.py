@@ -1,7 +1,7 @@
 """Answers the AdmissionChecks of Kueue that ask for data, and has loaded ahead what the first Workloads lack.
 
 Nothing is remembered but when a sentence was last written, a refusal logged, or data first asked for, and copies that
-were handed out and cannot be seen yet: a restart reads the states from the Workloads.
+were handed out and cannot be observed yet: a restart reads the states from the Workloads.
 """
 
 import asyncio
@@ -68,9 +68,9 @@ class KueueChecks:
     ) -> None:
         self._context = context
         self._clock = clock
-        self._said: dict[tuple[str, str], float] = {}
+        self._reported_at: dict[tuple[str, str], float] = {}
         self._refusals: dict[str, float] = {}
-        self._asked: dict[Key, float] = {}
+        self._first_asked: dict[Key, float] = {}
         """When it was first asked for that a Dataset is loaded ahead."""
         self._copies = CopyAssignments(stores=context.stores)
         api = context.api
@@ -83,10 +83,10 @@ class KueueChecks:
         await self._installed()
         informers = [self._checks, self._parameters, self._workloads]
         async with asyncio.TaskGroup() as tasks:
-            for each in informers:
-                tasks.create_task(each.run())
-            for each in informers:
-                await each.synced.wait()
+            for informer in informers:
+                tasks.create_task(informer.run())
+            for informer in informers:
+                await informer.synced.wait()
             while True:
                 try:
                     await self.look()
@@ -97,18 +97,18 @@ class KueueChecks:
                 await asyncio.sleep(PASS_SECONDS)
 
     async def _installed(self) -> None:
-        said = False
+        is_logged = False
         while True:
             try:
                 await self._context.api.list(WORKLOADS)
             except NotFoundError:
-                if not said:
+                if not is_logged:
                     _log.warning(
                         "there is no Kueue with %s (0.19 or later): install it, or set the chart's value kueue.enabled "
                         "to false",
                         WORKLOADS.api_version,
                     )
-                said = True
+                is_logged = True
             except KubeError as error:
                 _log.warning("whether there is a Kueue is not known: %s", error)
             else:
@@ -128,14 +128,14 @@ class KueueChecks:
             if (check.get("spec") or {}).get("controllerName") == names.KUEUE_CONTROLLER
         }
         await self._free_unchecked(checks)
-        asked: dict[Key, float] = {}
+        first_asked: dict[Key, float] = {}
         for name, check in checks.items():
             spec, problem = self._spec_of(check)
             await self._report_active(check, problem=problem)
             workloads = [
-                found
+                checked
                 for obj in self._workloads.store.values()
-                if (found := checked_workload(obj, check=name, ours=checks)) is not None
+                if (checked := checked_workload(obj, check=name, ours=checks)) is not None
             ]
             if spec is None:
                 for workload in workloads:
@@ -145,33 +145,40 @@ class KueueChecks:
             datasets = self._datasets(workloads)
             for workload in workloads:
                 namespace, now = workload.key[0], self._context.now()
-                own = {key[1]: known for key, known in datasets.items() if key[0] == namespace}
-                answer = verdict(workload, spec=spec, datasets=own, now=now)
-                refusal = await self._answer(workload, answer, check=name, datasets=own)
+                own_datasets = {key[1]: dataset for key, dataset in datasets.items() if key[0] == namespace}
+                answer = verdict(workload, spec=spec, datasets=own_datasets, now=now)
+                refusal = await self._answer(workload, answer, check=name, datasets=own_datasets)
                 if refusal:
-                    answer = verdict(workload, spec=spec, datasets=own, now=now, refusal=refusal)
-                    await self._answer(workload, answer, check=name, datasets=own)
+                    answer = verdict(workload, spec=spec, datasets=own_datasets, now=now, refusal=refusal)
+                    await self._answer(workload, answer, check=name, datasets=own_datasets)
             failed = [key for key in datasets if self._has_failed(key)]
             ahead = to_load_ahead(
                 workloads,
                 spec=spec,
                 datasets=datasets,
                 failed=failed,
-                asked={key: self._clock() - at for key, at in self._asked.items()},
+                asked={key: self._clock() - at for key, at in self._first_asked.items()},
                 now=self._context.now(),
             )
             for workload, dataset in ahead:
                 key = workload.key[0], dataset
-                asked[key] = self._asked.get(key, self._clock())
+                first_asked[key] = self._first_asked.get(key, self._clock())
                 await self._load_ahead(workload, dataset=dataset)
-            there = {each.uid for each in workloads}
-            self._said = {key: at for key, at in self._said.items() if key[0] != name or key[1] in there}
-        self._asked = asked
+            uids = {workload.uid for workload in workloads}
+            self._reported_at = {
+                key: at for key, at in self._reported_at.items() if key[0] != name or key[1] in uids
+            }
+        self._first_asked = first_asked
 
     def _datasets(self, workloads: Sequence[CheckedWorkload]) -> dict[Key, KnownDataset]:
         """The Datasets that Workloads mount about which there is something to say: others are not even read."""
-        found = {}
-        named = {(each.key[0], claim) for each in workloads if not each.closed for claim in each.claims}
+        known_datasets = {}
+        named = {
+            (workload.key[0], claim)
+            for workload in workloads
+            if not workload.closed
+            for claim in workload.claims
+        }
         for key in named:
             obj = self._context.stores.datasets.get(key)
             if obj is None:
@@ -180,10 +187,10 @@ class KueueChecks:
                 dataset = Dataset.model_validate(obj)
             except ValidationError:
                 dataset = None  # its own status says what is wrong
-            found[key] = KnownDataset(
+            known_datasets[key] = KnownDataset(
                 dataset=dataset, deleting=bool(obj["metadata"].get("deletionTimestamp"))
             )
-        return found
+        return known_datasets
 
     def _spec_of(self, check: Object) -> tuple[DataCheckSpec | None, str]:
         """What a check asks for, or why that cannot be known."""
@@ -193,18 +200,18 @@ class KueueChecks:
         if (reference.get("apiGroup"), reference.get("kind")) != (names.GROUP, names.KIND_DATA_CHECK):
             text = f"spec.parameters names a {reference.get('kind')} of {reference.get('apiGroup')}"
             return None, f"{text}; name a {names.KIND_DATA_CHECK} of {names.GROUP}, or leave parameters out"
-        found = self._parameters.store.get(("", str(reference.get("name"))))
-        if found is None:
+        parameters = self._parameters.store.get(("", str(reference.get("name"))))
+        if parameters is None:
             text = f"there is no {names.KIND_DATA_CHECK} {reference.get('name')}"
             return None, f"{text}, which spec.parameters names; create it, or correct the name"
         try:
-            return DataCheckSpec.model_validate(found.get("spec") or {}), ""
+            return DataCheckSpec.model_validate(parameters.get("spec") or {}), ""
         except ValidationError as error:
             return None, f"{names.KIND_DATA_CHECK} {reference.get('name')}: {explain_invalid(error)}"
 
     async def _report_active(self, check: Object, *, problem: str) -> None:
         """Kueue stops a queue with a check that is not Active."""
-        wanted: dict[str, Any] = {
+        new_condition: dict[str, Any] = {
             "type": "Active",
             "status": "False" if problem else "True",
             "reason": "BadParameters" if problem else "Active",
@@ -212,18 +219,22 @@ class KueueChecks:
             "observedGeneration": check["metadata"].get("generation", 0),
         }
         conditions = (check.get("status") or {}).get("conditions") or ()
-        known: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Active"), {})
-        if {key: known.get(key) for key in wanted} == wanted:
+        old_condition: Mapping[str, Any] = next(
+            (condition for condition in conditions if condition.get("type") == "Active"), {}
+        )
+        if {key: old_condition.get(key) for key in new_condition} == new_condition:
             return
-        same = known.get("status") == wanted["status"] and known.get("lastTransitionTime")
-        condition = {**wanted, "lastTransitionTime": same or self._context.now()}
+        unchanged_since = old_condition.get("status") == new_condition["status"] and old_condition.get(
+            "lastTransitionTime"
+        )
+        condition = {**new_condition, "lastTransitionTime": unchanged_since or self._context.now()}
         metadata = {"name": check["metadata"]["name"], "uid": check["metadata"]["uid"]}
         await self._write(ADMISSION_CHECKS, metadata, {"conditions": [condition]})
 
     async def _answer(
         self,
         workload: CheckedWorkload,
-        found: Verdict | None,
+        new_verdict: Verdict | None,
         *,
         check: str,
         datasets: Mapping[str, KnownDataset],
@@ -233,44 +244,44 @@ class KueueChecks:
         Returns: why the Workload cannot be put on hold, in the words of who refused it; empty when nothing was refused.
         """
         namespace, name = workload.key
-        if found is None or not self._is_news(workload, found, check=check):
+        if new_verdict is None or not self._is_news(workload, new_verdict, check=check):
             return ""
-        same = found.state == workload.state and workload.since
+        unchanged_since = new_verdict.state == workload.state and workload.since
         state: dict[str, Any] = {
             "name": check,
-            "state": found.state.value,
-            "message": found.message[:2000],
-            "lastTransitionTime": same or self._context.now(),
+            "state": new_verdict.state.value,
+            "message": new_verdict.message[:2000],
+            "lastTransitionTime": unchanged_since or self._context.now(),
         }
-        if found.requeue_after_seconds is not None:
-            state["requeueAfterSeconds"] = found.requeue_after_seconds
-        if found.state is DataState.READY:
+        if new_verdict.requeue_after_seconds is not None:
+            state["requeueAfterSeconds"] = new_verdict.requeue_after_seconds
+        if new_verdict.state is DataState.READY:
             copies = self._copies.of(workload, datasets=datasets)
             if updates := pod_set_updates(workload, copies=copies):
                 state["podSetUpdates"] = updates
         refusal = ""
-        retries = found.state is DataState.RETRY
-        if workload.reserved_since is None or (retries and found.requeue_after_seconds is None):
-            refusal = await self._hold_or_queue(workload, found, state=state)
+        retries = new_verdict.state is DataState.RETRY
+        if workload.reserved_since is None or (retries and new_verdict.requeue_after_seconds is None):
+            refusal = await self._hold_or_queue(workload, new_verdict, state=state)
         else:
             metadata = {"namespace": namespace, "name": name, "uid": workload.uid}
             if retries and workload.version:
                 metadata["resourceVersion"] = workload.version  # not of one that Kueue has evicted meanwhile
             await self._write(WORKLOADS, metadata, {"admissionChecks": [state]})
-        self._said[check, workload.uid] = self._clock()
+        self._reported_at[check, workload.uid] = self._clock()
         return refusal
 
     async def _hold_or_queue(
-        self, workload: CheckedWorkload, found: Verdict, *, state: Mapping[str, Any]
+        self, workload: CheckedWorkload, new_verdict: Verdict, *, state: Mapping[str, Any]
     ) -> str:
         """Returns: who refused a hold, and why; empty when nothing did."""
         obj = self._workloads.store.get(workload.key)
         if obj is None or str(obj["metadata"].get("resourceVersion", "")) != workload.version:
             return ""  # it is not the one that was judged: the next pass judges what is there now
-        if found.state is DataState.RETRY:
+        if new_verdict.state is DataState.RETRY:
             return await self._replace_status(obj, hold_status(obj, check=state, now=self._context.now()))
         now, requeued = self._context.now(), not workload.on_hold
-        status = queue_status(obj, check=state, message=found.message, now=now, requeued=requeued)
+        status = queue_status(obj, check=state, message=new_verdict.message, now=now, requeued=requeued)
         await self._replace_status(obj, status)
         return ""
 
@@ -279,7 +290,7 @@ class KueueChecks:
         for obj in list(self._workloads.store.values()):
             status = obj.get("status") or {}
             if not is_on_hold(obj) or {
-                each.get("name") for each in status.get("admissionChecks") or ()
+                state.get("name") for state in status.get("admissionChecks") or ()
             } & set(checks):
                 continue
             text = f"it has no AdmissionCheck with the controller {names.KUEUE_CONTROLLER} any more"
@@ -302,13 +313,13 @@ class KueueChecks:
             return error.detail or str(error)
         return ""
 
-    def _is_news(self, workload: CheckedWorkload, found: Verdict, *, check: str) -> bool:
-        if found.state != workload.state:
+    def _is_news(self, workload: CheckedWorkload, new_verdict: Verdict, *, check: str) -> bool:
+        if new_verdict.state != workload.state:
             return True
-        if workload.reserved_since is None and workload.on_hold != (found.state is DataState.RETRY):
+        if workload.reserved_since is None and workload.on_hold != (new_verdict.state is DataState.RETRY):
             return True
-        last = self._said.get((check, workload.uid))
-        return found.message != workload.message and (
+        last = self._reported_at.get((check, workload.uid))
+        return new_verdict.message != workload.message and (
             last is None or self._clock() - last >= SENTENCE_SECONDS
         )
 
@@ -329,7 +340,7 @@ class KueueChecks:
         if error.code == 0:
             raise error
         text, now = str(error), self._clock()
-        self._refusals = {each: at for each, at in self._refusals.items() if now - at < REFUSAL_SECONDS}
+        self._refusals = {refusal: at for refusal, at in self._refusals.items() if now - at < REFUSAL_SECONDS}
         if text not in self._refusals:
             self._refusals[text] = now
             _log.warning("%s; it is tried again, and holds up no other", text)
@@ -337,7 +348,10 @@ class KueueChecks:
     def _has_failed(self, dataset: Key) -> bool:
         preload = self._context.stores.preloads.get(_preload_key(dataset)) or {}
         conditions = (preload.get("status") or {}).get("conditions") or ()
-        return any(each.get("type") == names.FAILED and each.get("status") == "True" for each in conditions)
+        return any(
+            condition.get("type") == names.FAILED and condition.get("status") == "True"
+            for condition in conditions
+        )
 
     async def _load_ahead(self, workload: CheckedWorkload, *, dataset: str) -> None:
         """A Preload of a Dataset, which makes it one that is waited for; it goes with its Workload."""
@@ -350,16 +364,16 @@ class KueueChecks:
             "name": workload.key[1],
             "uid": workload.uid,
         }
-        made = {
+        preload = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND_PRELOAD,
             "metadata": {"namespace": namespace, "name": name, "ownerReferences": [owner]},
             "spec": {"datasetRef": {"name": dataset}, "ttlSecondsAfterFinished": AHEAD_TTL_SECONDS},
         }
         try:
-            await self._context.api.create(PRELOADS, obj=made)
+            await self._context.api.create(PRELOADS, obj=preload)
         except ConflictError:
-            return  # it is there, and has not been seen yet
+            return  # it is there, and has not been observed yet
         except KubeError as error:
             self._log_refusal(error)
             return

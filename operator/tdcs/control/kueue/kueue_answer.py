@@ -18,7 +18,7 @@ class KueueAnswer:
 
     Args:
         obj: the job.
-        seen: the same.
+        observed: the same.
         standing: of its Workload.
         short: why there is no place for it at its data; empty: there is, or it has one.
         queue: its LocalQueue.
@@ -29,7 +29,7 @@ class KueueAnswer:
     def __init__(
         self,
         obj: Object,
-        seen: Observed,
+        observed: Observed,
         *,
         standing: QueueStanding,
         short: str,
@@ -37,7 +37,7 @@ class KueueAnswer:
         gangs: GangQueue,
         copies: CopyChoices,
     ) -> None:
-        self.seen: Final = sized_by_kueue(seen, standing)
+        self.observed: Final = sized_by_kueue(observed, standing)
         self.short = short
         self._obj: Final = obj
         self._uid: Final = str(obj["metadata"]["uid"])
@@ -54,18 +54,18 @@ class KueueAnswer:
             over: whether the job has just ended.
             data: what its datasets say, where another answer is to be taken for theirs.
         """
-        seen, gangs = self.seen, self._gangs
+        observed, gangs = self.observed, self._gangs
         if data is None:
-            data = decisions.data(seen, now=now)
-        may_start = data.admitted and not seen.spec.run_policy.suspend and not over
-        if self._standing.admitted and may_start and not seen.was_admitted:
+            data = decisions.data(observed, now=now)
+        may_start = data.admitted and not observed.spec.run_policy.suspend and not over
+        if self._standing.admitted and may_start and not observed.was_admitted:
             self.short = gangs.take_places(self._obj)
-        elif not seen.was_admitted:
+        elif not observed.was_admitted:
             gangs.withdraw(self._uid)
         if self.short:
             gangs.await_place(self._obj)
         decision = decided_by_kueue(
-            seen, self._standing, queue=self._queue, data=data, over=over, short=self.short
+            observed, self._standing, queue=self._queue, data=data, over=over, short=self.short
         )
-        copies = self._copies.of(self._obj, seen, admitted=decision.admitted)
+        copies = self._copies.of(self._obj, observed, admitted=decision.admitted)
         return replace(decision, copies=copies, queue=self._queue)

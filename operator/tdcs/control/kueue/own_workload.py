@@ -105,24 +105,30 @@ def workload_of(
     }
 
 
-def is_outdated(live: Object, *, wanted: Object) -> bool:
+def is_outdated(live: Object, *, wanted_workload: Object) -> bool:
     """Whether a Workload asks for other pods, or in another queue, than the one that would be created now."""
-    known, spec, digest = live.get("spec") or {}, wanted["spec"], names.ANNOTATION_SPEC_DIGEST
-    made = wanted["metadata"]["annotations"][digest]
+    live_spec, spec, digest = live.get("spec") or {}, wanted_workload["spec"], names.ANNOTATION_SPEC_DIGEST
+    wanted_digest = wanted_workload["metadata"]["annotations"][digest]
     return (
-        known.get("queueName") != spec["queueName"]
-        or (live["metadata"].get("annotations") or {}).get(digest, made) != made
-        or _counts(known) != _counts(spec)
+        live_spec.get("queueName") != spec["queueName"]
+        or (live["metadata"].get("annotations") or {}).get(digest, wanted_digest) != wanted_digest
+        or _counts(live_spec) != _counts(spec)
     )
 
 
 def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
     """The pods of each set. The digest leaves out the workers of an elastic job: it may change their number."""
-    return {str(each["name"]): int(each.get("count", 1)) for each in spec.get("podSets") or ()}
+    return {str(pod_set["name"]): int(pod_set.get("count", 1)) for pod_set in spec.get("podSets") or ()}
 
 
 def changes(
-    live: Object, *, owner: Object, suspended: bool, gated: bool, wanted: Object, preferred: bool = False
+    live: Object,
+    *,
+    owner: Object,
+    suspended: bool,
+    gated: bool,
+    wanted_workload: Object,
+    preferred: bool = False,
 ) -> dict[str, Any]:
     """What to merge into a Workload that exists: the queue and its pods while it has no quota, whether it is active,
     its gate.
@@ -131,28 +137,28 @@ def changes(
 
     `wanted`: as it would be created now. `preferred`: once its data is there, its pods know which nodes they prefer.
     """
-    known = live.get("spec") or {}
+    live_spec = live.get("spec") or {}
     present = live["metadata"].get("annotations") or {}
     spec: dict[str, Any] = {}
     annotations: dict[str, str | None] = {}
-    if suspended and known.get("active", True):
+    if suspended and live_spec.get("active", True):
         spec["active"] = False
         annotations[DEACTIVATED] = "true"
     elif not suspended and DEACTIVATED in present:
         spec["active"] = True
         annotations[DEACTIVATED] = None
     waits = not (live.get("status") or {}).get("admission")
-    spec |= _new_priority(known, wanted=wanted["spec"], waits=waits)
-    if waits and is_outdated(live, wanted=wanted):
+    spec |= _new_priority(live_spec, wanted_spec=wanted_workload["spec"], waits=waits)
+    if waits and is_outdated(live, wanted_workload=wanted_workload):
         spec["queueName"] = local_queue(owner, kueue=True)
-        annotations[names.ANNOTATION_SPEC_DIGEST] = wanted["metadata"]["annotations"][
+        annotations[names.ANNOTATION_SPEC_DIGEST] = wanted_workload["metadata"]["annotations"][
             names.ANNOTATION_SPEC_DIGEST
         ]
-        spec["podSets"] = wanted["spec"]["podSets"]
+        spec["podSets"] = wanted_workload["spec"]["podSets"]
     if not gated and names.KUEUE_GATED_BY in present:
         annotations[names.KUEUE_GATED_BY] = None
         if preferred:
-            spec["podSets"] = wanted["spec"]["podSets"]
+            spec["podSets"] = wanted_workload["spec"]["podSets"]
     version = live["metadata"].get("resourceVersion") if "podSets" in spec else None
     metadata: dict[str, Any] = {
         **({"annotations": annotations} if annotations else {}),
@@ -161,14 +167,16 @@ def changes(
     return {**({"spec": spec} if spec else {}), **({"metadata": metadata} if metadata else {})}
 
 
-def _new_priority(known: Mapping[str, Any], *, wanted: Mapping[str, Any], waits: bool) -> dict[str, Any]:
+def _new_priority(
+    live_spec: Mapping[str, Any], *, wanted_spec: Mapping[str, Any], waits: bool
+) -> dict[str, Any]:
     """The priority of a job that has got another class; what somebody has written to the Workload of one that has not
     stays. Kueue lets the class of a Workload with quota change only to another one of its own kind."""
-    before, after = (each.get("priorityClassRef") for each in (known, wanted))
-    own = all((each or {}).get("group") == _KUEUE_GROUP for each in (before, after))
-    if before == after or not (waits or own):
+    before, after = (spec_part.get("priorityClassRef") for spec_part in (live_spec, wanted_spec))
+    own_group = all((class_ref or {}).get("group") == _KUEUE_GROUP for class_ref in (before, after))
+    if before == after or not (waits or own_group):
         return {}
-    return {"priority": wanted["priority"], "priorityClassRef": after}
+    return {"priority": wanted_spec["priority"], "priorityClassRef": after}
 
 
 def _pod_set(
@@ -179,17 +187,19 @@ def _pod_set(
     scheduler_name: str,
     preferred: list[Object] | None,
 ) -> Object:
-    asked = spec.by_role()[role]
+    role_spec = spec.by_role()[role]
     template = pod_template(
         owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred
     )
     # With fewer workers than asked for it goes on, and gets the others later.
     least: Mapping[str, int] = {}
     if role == "Worker" and spec.elastic is not None and spec.is_elastic_gang:
-        least = {"minCount": spec.elastic.min_replicas} if spec.elastic.min_replicas < asked.replicas else {}
+        least = (
+            {"minCount": spec.elastic.min_replicas} if spec.elastic.min_replicas < role_spec.replicas else {}
+        )
     return {
         "name": pod_set_name(role),
-        "count": asked.replicas,
+        "count": role_spec.replicas,
         **least,
         **topology_request(template),
         "template": template,

@@ -30,26 +30,28 @@ class Admitters:
     def _of(self, obj: Object) -> Admitter:
         return self._by_kueue if local_queue(obj, kueue=self._kueue) else self._own
 
-    async def turn(self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None) -> Turn:
+    async def turn(
+        self, obj: Object, observed: Observed, *, now: str, preferred: list[Object] | None
+    ) -> Turn:
         """See `Admitter`."""
         admitter = self._of(obj)
-        if admitter is self._own and seen.known.queue_name:
+        if admitter is self._own and observed.known.queue_name:
             if not self._kueue:
-                await self._by_kueue.drop(obj, seen)
-            elif (leaving := await self._by_kueue.let_go(obj, seen)) is not None:
+                await self._by_kueue.drop(obj, observed)
+            elif (leaving := await self._by_kueue.let_go(obj, observed)) is not None:
                 return leaving
         if admitter is not self._own:
-            await self._own.end(obj, seen)
-        return await admitter.turn(obj, seen, now=now, preferred=preferred)
+            await self._own.end(obj, observed)
+        return await admitter.turn(obj, observed, now=now, preferred=preferred)
 
     def withdraw(self, uid: str) -> None:
         """See `Admitter`."""
         self._own.withdraw(uid)
 
-    async def end(self, obj: Object, seen: Observed) -> None:
+    async def end(self, obj: Object, observed: Observed) -> None:
         """See `Admitter`: of the one that decided about the job last."""
-        if self._kueue and (seen.known.queue_name or local_queue(obj, kueue=True)):
-            await self._by_kueue.end(obj, seen)
-        elif seen.known.queue_name:
-            await self._by_kueue.drop(obj, seen)
-        await self._own.end(obj, seen)
+        if self._kueue and (observed.known.queue_name or local_queue(obj, kueue=True)):
+            await self._by_kueue.end(obj, observed)
+        elif observed.known.queue_name:
+            await self._by_kueue.drop(obj, observed)
+        await self._own.end(obj, observed)

@@ -43,7 +43,7 @@ def preview(
     stores: Stores,
     settings: Settings,
     obj: Object,
-    seen: Observed,
+    observed: Observed,
     standing: QueueStanding,
     now: str,
     data: Admission | None = None,
@@ -54,12 +54,12 @@ def preview(
         stores: what there is, with the job.
         settings: of the operator.
         obj: the job.
-        seen: the same, with what belongs to it.
+        observed: the same, with what belongs to it.
         standing: of its Workload, which counts where Kueue decides about it.
         now: the time.
         data: what its datasets say; left out, what is observed of them.
     """
-    data = data or decisions.data(seen, now=now)
+    data = data or decisions.data(observed, now=now)
     gangs = GangQueue.by(settings, stores=stores, queue=KeyedQueue(), now=lambda: now)
     copies = CopyChoices(stores=stores, room=gangs.job_room, turns=gangs.turns)
     uid, queue = str(obj["metadata"]["uid"]), local_queue(obj, kueue=settings.kueue)
@@ -75,12 +75,12 @@ def preview(
             break
         place_most(groups=job.groups, free=free, scarce=names.GPU_RESOURCE)
     if queue:
-        short = gangs.missing_place(obj) if data.admitted and not seen.was_admitted else ""
+        short = gangs.missing_place(obj) if data.admitted and not observed.was_admitted else ""
         by_kueue = KueueAnswer(
-            obj, seen, standing=standing, short=short, queue=queue, gangs=gangs, copies=copies
+            obj, observed, standing=standing, short=short, queue=queue, gangs=gangs, copies=copies
         )
         return Preview(decision=by_kueue.decide(now=now, over=False, data=data), free=free)
     places = Gangs(stores=stores, settings=settings, now=lambda: now, queue=gangs)
-    own = OwnTurn(obj, places.sized(obj, seen), gangs=gangs, places=places, copies=copies, nodes=None)
+    own = OwnTurn(obj, places.sized(obj, observed), gangs=gangs, places=places, copies=copies, nodes=None)
     decision = own.decide(now=now, over=False, data=data)
     return Preview(decision=decision, free=free, asks_for_nodes=bool(gangs.turns.of(uid).nodes_since))

@@ -65,13 +65,13 @@ def topology_request(template: Object) -> dict[str, Any]:
     for annotation, name in REQUESTS.items():
         if annotation in annotations:
             value = annotations[annotation]
-            asked = {name: value.lower() == "true" if annotation == UNCONSTRAINED else value}
-            return {"topologyRequest": {**asked, "podIndexLabel": INDEX_LABEL}}
+            request = {name: value.lower() == "true" if annotation == UNCONSTRAINED else value}
+            return {"topologyRequest": {**request, "podIndexLabel": INDEX_LABEL}}
     return {"topologyRequest": {"podIndexLabel": INDEX_LABEL}}
 
 
 def template_changes(
-    live: Object, *, given: Object, place: PodSetPlacement | None
+    live: Object, *, template: Object, place: PodSetPlacement | None
 ) -> dict[str, dict[str, Any]]:
     """What of a live pod template has to change, as a merge patch. Without a placement, nothing.
 
@@ -82,59 +82,61 @@ def template_changes(
     """
     if place is None:
         return {}
-    asked, present = given["spec"], live["spec"]
+    wanted_spec, present = template["spec"], live["spec"]
     spec: dict[str, Any] = {}
-    selector = {**(asked.get("nodeSelector") or {}), **place.node_labels}
-    had = present.get("nodeSelector") or {}
-    if selector != had:
-        spec["nodeSelector"] = {**dict.fromkeys(had.keys() - selector.keys()), **selector}
+    selector = {**(wanted_spec.get("nodeSelector") or {}), **place.node_labels}
+    current_selector = present.get("nodeSelector") or {}
+    if selector != current_selector:
+        spec["nodeSelector"] = {**dict.fromkeys(current_selector.keys() - selector.keys()), **selector}
     gate = [{"name": TOPOLOGY_GATE}] if place.workload else []
     lists: Mapping[str, list[Any]] = {"tolerations": list(place.tolerations), "schedulingGates": gate}
     for name, added in lists.items():
-        own = list(asked.get(name) or ())
-        wanted = [*own, *(each for each in added if each not in own)]
-        if wanted != (present.get(name) or []):
-            spec[name] = wanted
-    metadata = _metadata_changes(live.get("metadata") or {}, given=given.get("metadata") or {}, place=place)
+        own_items = list(wanted_spec.get(name) or ())
+        wanted_items = [*own_items, *(item for item in added if item not in own_items)]
+        if wanted_items != (present.get(name) or []):
+            spec[name] = wanted_items
+    metadata = _metadata_changes(
+        live.get("metadata") or {}, template=template.get("metadata") or {}, place=place
+    )
     return {
         **({"metadata": metadata} if metadata else {}),
         **({"spec": spec} if spec else {}),
     }
 
 
-def _metadata_changes(live: Object, *, given: Object, place: PodSetPlacement) -> dict[str, Any]:
-    asked = given.get("annotations") or {}
-    wanted: Mapping[str, Mapping[str, str]] = {"labels": {}, "annotations": {}}
+def _metadata_changes(live: Object, *, template: Object, place: PodSetPlacement) -> dict[str, Any]:
+    own_annotations = template.get("annotations") or {}
+    marks: Mapping[str, Mapping[str, str]] = {"labels": {}, "annotations": {}}
     if place.workload:
         # Without a request Kueue has assigned domains all the same, where all flavors of its queue have a topology.
-        implied = {} if asked.keys() & REQUESTS.keys() else {UNCONSTRAINED: "true"}
-        wanted = {"labels": {POD_SET: place.pod_set}, "annotations": {WORKLOAD: place.workload, **implied}}
+        implied = {} if own_annotations.keys() & REQUESTS.keys() else {UNCONSTRAINED: "true"}
+        marks = {"labels": {POD_SET: place.pod_set}, "annotations": {WORKLOAD: place.workload, **implied}}
     before = _given_before(live)
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for part, managed, update in (
         ("labels", {POD_SET}, place.labels),
         ("annotations", {WORKLOAD, UNCONSTRAINED}, place.annotations),
     ):
-        own, present = given.get(part) or {}, live.get(part) or {}
+        own_values, present = template.get(part) or {}, live.get(part) or {}
         keys = managed | before.get(part, set()) | update.keys()
-        goal = {key: {**own, **wanted[part], **update}.get(key) for key in keys}
+        goal = {key: {**own_values, **marks[part], **update}.get(key) for key in keys}
         changed = {key: value for key, value in goal.items() if present.get(key) != value}
         if changed:
-            found[part] = changed
+            changes[part] = changed
     record = {
         part: sorted(of) for part, of in (("labels", place.labels), ("annotations", place.annotations)) if of
     }
     noted = json.dumps(record, sort_keys=True) if record else None
     if (live.get("annotations") or {}).get(GIVEN_BY_CHECKS) != noted:
-        found.setdefault("annotations", {})[GIVEN_BY_CHECKS] = noted
-    return found
+        changes.setdefault("annotations", {})[GIVEN_BY_CHECKS] = noted
+    return changes
 
 
 def _given_before(live: Object) -> dict[str, set[str]]:
     """The keys that checks of an earlier admission have given the template: another admission may have others."""
     try:
-        known = json.loads((live.get("annotations") or {}).get(GIVEN_BY_CHECKS) or "{}")
-        return {part: {str(key) for key in keys} for part, keys in known.items()}
+        recorded = json.loads((live.get("annotations") or {}).get(GIVEN_BY_CHECKS) or "{}")
+        return {part: {str(key) for key in keys} for part, keys in recorded.items()}
     except (ValueError, TypeError, AttributeError):
         return {}  # somebody has changed it
 

@@ -80,12 +80,14 @@ def checked_workload(obj: Object, *, check: str, ours: Collection[str]) -> Check
         ours: names of all checks that TDCS answers.
     """
     status, spec = obj.get("status") or {}, obj.get("spec") or {}
-    own = next((each for each in status.get("admissionChecks") or () if each.get("name") == check), None)
-    if own is None:
+    own_state = next(
+        (state for state in status.get("admissionChecks") or () if state.get("name") == check), None
+    )
+    if own_state is None:
         return None
     metadata = obj["metadata"]
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    true = {kind for kind, each in conditions.items() if each.get("status") == "True"}
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
+    true = {kind for kind, condition in conditions.items() if condition.get("status") == "True"}
     reserved = conditions["QuotaReserved"] if "QuotaReserved" in true else None
     return CheckedWorkload(
         key=(metadata["namespace"], metadata["name"]),
@@ -95,7 +97,7 @@ def checked_workload(obj: Object, *, check: str, ours: Collection[str]) -> Check
         priority=int(spec.get("priority") or 0),
         pod_sets=tuple(map(_pod_set, spec.get("podSets") or ())),
         reserved_since=None if reserved is None else str(reserved.get("lastTransitionTime", "")),
-        on_hold=is_on_hold(obj) and (own.get("state") == RETRY or not _any_retries(status, ours=ours)),
+        on_hold=is_on_hold(obj) and (own_state.get("state") == RETRY or not _any_retries(status, ours=ours)),
         may_hold=not any(
             owner.get("kind") == "StatefulSet" for owner in metadata.get("ownerReferences") or ()
         ),
@@ -104,35 +106,37 @@ def checked_workload(obj: Object, *, check: str, ours: Collection[str]) -> Check
         or {"Evicted", "QuotaReserved"} <= true
         or spec.get("active") is False
         or bool(metadata.get("deletionTimestamp")),
-        state=str(own.get("state", "")),
-        message=str(own.get("message", "")),
-        since=str(own.get("lastTransitionTime", "")),
+        state=str(own_state.get("state", "")),
+        message=str(own_state.get("message", "")),
+        since=str(own_state.get("lastTransitionTime", "")),
     )
 
 
 def _any_retries(status: Mapping[str, Any], *, ours: Collection[str]) -> bool:
     checks = status.get("admissionChecks") or ()
-    return any(each.get("state") == RETRY and each.get("name") in ours for each in checks)
+    return any(state.get("state") == RETRY and state.get("name") in ours for state in checks)
 
 
 def is_finished(obj: Object) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Finished" and each.get("status") == "True" for each in conditions)
+    return any(
+        condition.get("type") == "Finished" and condition.get("status") == "True" for condition in conditions
+    )
 
 
 def copies_read(obj: Object) -> dict[str, str]:
     """The copies that its checks have handed out to the pods of a Workload, by the names of their Datasets."""
-    found: dict[str, str] = {}
+    copy_of: dict[str, str] = {}
     for check in (obj.get("status") or {}).get("admissionChecks") or ():
         for update in check.get("podSetUpdates") or ():
             text = (update.get("annotations") or {}).get(names.ANNOTATION_DATASETS)
-            found |= _copies(text) if text else {}
-    return found
+            copy_of |= _copies(text) if text else {}
+    return copy_of
 
 
 def _copies(text: str) -> dict[str, str]:
     try:
-        return {str(each["dataset"]).partition("/")[2]: str(each["copy"]) for each in json.loads(text)}
+        return {str(entry["dataset"]).partition("/")[2]: str(entry["copy"]) for entry in json.loads(text)}
     except (ValueError, TypeError, KeyError):
         return {}  # another controller's check wrote it
 
@@ -141,7 +145,7 @@ def _pod_set(pods: Mapping[str, Any]) -> MountingPodSet:
     template = pods.get("template") or {}
     metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
     mounted = (
-        (each.get("persistentVolumeClaim") or {}).get("claimName") for each in pod.get("volumes") or ()
+        (volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in pod.get("volumes") or ()
     )
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     return MountingPodSet(

@@ -42,21 +42,21 @@ def updates_of(workload: Object) -> dict[str, PodSetUpdate]:
         PodSetConflictError: it cannot all be given.
     """
     templates = {
-        str(each.get("name")): each.get("template") or {}
-        for each in (workload.get("spec") or {}).get("podSets") or ()
+        str(pod_set.get("name")): pod_set.get("template") or {}
+        for pod_set in (workload.get("spec") or {}).get("podSets") or ()
     }
-    found: dict[str, PodSetUpdate] = {}
+    updates: dict[str, PodSetUpdate] = {}
     for check in (workload.get("status") or {}).get("admissionChecks") or ():
         for update in check.get("podSetUpdates") or ():
             pods = str(update.get("name"))
-            found[pods] = _with(
-                found.get(pods, PodSetUpdate()),
+            updates[pods] = _with(
+                updates.get(pods, PodSetUpdate()),
                 update,
                 pods=pods,
                 template=templates.get(pods) or {},
                 check=f"AdmissionCheck {check.get('name')}",
             )
-    return found
+    return updates
 
 
 def with_update(place: PodSetPlacement, update: PodSetUpdate | None) -> PodSetPlacement:
@@ -72,10 +72,10 @@ def with_update(place: PodSetPlacement, update: PodSetUpdate | None) -> PodSetPl
             raise _conflict(
                 update.given_by["nodeSelector", key],
                 pods=place.pod_set,
-                what=f"node selector {key}={value}",
-                other=f"the ResourceFlavor has {key}={place.node_labels[key]}",
+                value_text=f"node selector {key}={value}",
+                contradiction=f"the ResourceFlavor has {key}={place.node_labels[key]}",
             )
-    new = tuple(each for each in update.tolerations if each not in place.tolerations)
+    new = tuple(toleration for toleration in update.tolerations if toleration not in place.tolerations)
     return replace(
         place,
         node_labels={**place.node_labels, **update.node_selector},
@@ -86,43 +86,54 @@ def with_update(place: PodSetPlacement, update: PodSetUpdate | None) -> PodSetPl
 
 
 def _with(
-    known: PodSetUpdate, update: Mapping[str, Any], *, pods: str, template: Mapping[str, Any], check: str
+    update_before: PodSetUpdate,
+    update: Mapping[str, Any],
+    *,
+    pods: str,
+    template: Mapping[str, Any],
+    check: str,
 ) -> PodSetUpdate:
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
-    own: Mapping[str, Mapping[str, str]] = {
+    template_values: Mapping[str, Mapping[str, str]] = {
         "nodeSelector": spec.get("nodeSelector") or {},
         "labels": metadata.get("labels") or {},
         "annotations": metadata.get("annotations") or {},
     }
-    made = {
-        "nodeSelector": dict(known.node_selector),
-        "labels": dict(known.labels),
-        "annotations": dict(known.annotations),
+    merged = {
+        "nodeSelector": dict(update_before.node_selector),
+        "labels": dict(update_before.labels),
+        "annotations": dict(update_before.annotations),
     }
-    given_by = dict(known.given_by)
+    given_by = dict(update_before.given_by)
     for name, word in _FIELDS:
         for key, value in (update.get(name) or {}).items():
             if key == names.ANNOTATION_DATASETS:
                 continue
-            before = made[name].get(key, own[name].get(key, value))
+            before = merged[name].get(key, template_values[name].get(key, value))
             if before != value:
-                whose = given_by.get((name, key), "the job's template")
-                other = f"{whose} has {key}={before}"
-                raise _conflict(check, pods=pods, what=f"{word} {key}={value}", other=other)
-            made[name][key] = value
+                author = given_by.get((name, key), "the job's template")
+                contradiction = f"{author} has {key}={before}"
+                raise _conflict(
+                    check, pods=pods, value_text=f"{word} {key}={value}", contradiction=contradiction
+                )
+            merged[name][key] = value
             given_by[name, key] = check
-    new = [each for each in update.get("tolerations") or () if each not in known.tolerations]
+    new = [
+        toleration
+        for toleration in update.get("tolerations") or ()
+        if toleration not in update_before.tolerations
+    ]
     return PodSetUpdate(
-        node_selector=made["nodeSelector"],
-        labels=made["labels"],
-        annotations=made["annotations"],
-        tolerations=(*known.tolerations, *new),
+        node_selector=merged["nodeSelector"],
+        labels=merged["labels"],
+        annotations=merged["annotations"],
+        tolerations=(*update_before.tolerations, *new),
         given_by=given_by,
     )
 
 
-def _conflict(check: str, *, pods: str, what: str, other: str) -> PodSetConflictError:
+def _conflict(check: str, *, pods: str, value_text: str, contradiction: str) -> PodSetConflictError:
     return PodSetConflictError(
-        f"{check} wants the {what} on the pods of pod set {pods}, and {other}: correct the configuration of the check "
-        "(podSetUpdates), or what it contradicts"
+        f"{check} wants the {value_text} on the pods of pod set {pods}, and {contradiction}: correct the "
+        "configuration of the check (podSetUpdates), or what it contradicts"
     )

@@ -53,11 +53,11 @@ def waits_for_change(workload: Object) -> bool:
 def _is_held(workload: Object, *, mark: str) -> bool:
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any(
-        each.get("type") == QUOTA_RESERVED
-        and each.get("status") == "False"
-        and each.get("reason") == _ON_HOLD
-        and str(each.get("message", "")).startswith(mark)
-        for each in conditions
+        condition.get("type") == QUOTA_RESERVED
+        and condition.get("status") == "False"
+        and condition.get("reason") == _ON_HOLD
+        and str(condition.get("message", "")).startswith(mark)
+        for condition in conditions
     )
 
 
@@ -70,8 +70,8 @@ def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Obje
     """
     status = workload.get("status") or {}
     checks = [
-        check if each.get("name") == check["name"] else reset_check(each, now=now)
-        for each in status.get("admissionChecks") or ()
+        check if state.get("name") == check["name"] else reset_check(state, now=now)
+        for state in status.get("admissionChecks") or ()
     ]
     return {
         "admission": None,
@@ -99,7 +99,7 @@ def change_free_status(workload: Object, *, now: str) -> Object:
 
 def _given_back(workload: Object, *, message: str, now: str) -> Object:
     status = workload.get("status") or {}
-    checks = [reset_check(each, now=now) for each in status.get("admissionChecks") or ()]
+    checks = [reset_check(state, now=now) for state in status.get("admissionChecks") or ()]
     why = {
         QUOTA_RESERVED: (False, _ON_HOLD, message),
         ADMITTED: (False, "NoReservation", "The workload has no reservation"),
@@ -126,8 +126,10 @@ def queue_status(
         requeued: it is passed over. Kueue 0.19 looks again at such a one when its condition Requeued has changed, and
             the time is over for which it was to wait.
     """
-    known = (workload.get("status") or {}).get("admissionChecks") or ()
-    checks = [check if check is not None and each.get("name") == check["name"] else each for each in known]
+    states = (workload.get("status") or {}).get("admissionChecks") or ()
+    checks = [
+        check if check is not None and state.get("name") == check["name"] else state for state in states
+    ]
     conditions = _conditions(workload, reason=_PENDING, message=message, now=now)
     if not requeued:
         return {"admissionChecks": checks, "conditions": conditions}
@@ -139,11 +141,11 @@ def queue_status(
         "lastTransitionTime": now,
         "observedGeneration": workload["metadata"].get("generation", 0),
     }
-    others = [each for each in conditions if each.get("type") != REQUEUED]
+    kept_conditions = [condition for condition in conditions if condition.get("type") != REQUEUED]
     waits = (
         {"requeueState": {"requeueAt": None}} if (workload.get("status") or {}).get("requeueState") else {}
     )
-    return {"admissionChecks": checks, "conditions": [*others, again], **waits}
+    return {"admissionChecks": checks, "conditions": [*kept_conditions, again], **waits}
 
 
 def _conditions(workload: Object, *, reason: str, message: str, now: str) -> list[Mapping[str, Any]]:

@@ -59,8 +59,8 @@ def standing_of(workload: Object | None) -> QueueStanding:
     if workload is None:
         return QueueStanding()
     status = workload.get("status") or {}
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    true = {kind for kind, each in conditions.items() if each.get("status") == "True"}
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
+    true = {kind for kind, condition in conditions.items() if condition.get("status") == "True"}
     sets = (status.get("admission") or {}).get("podSetAssignments") or ()
     holds = QUOTA_RESERVED in true
     evicted = conditions.get(EVICTED, {}) if EVICTED in true and holds else None
@@ -70,11 +70,16 @@ def standing_of(workload: Object | None) -> QueueStanding:
         admitted=holds and ADMITTED in true and evicted is None,
         evicted="" if evicted is None else str(evicted.get("message") or evicted.get("reason") or "evicted"),
         message=_why(workload, conditions, holds=holds),
-        counts={str(each["name"]): int(each["count"]) for each in sets if "count" in each},
-        flavors={
-            str(each["name"]): tuple(dict.fromkeys((each.get("flavors") or {}).values())) for each in sets
+        counts={
+            str(assignment["name"]): int(assignment["count"]) for assignment in sets if "count" in assignment
         },
-        topologies=frozenset(str(each["name"]) for each in sets if each.get("topologyAssignment")),
+        flavors={
+            str(assignment["name"]): tuple(dict.fromkeys((assignment.get("flavors") or {}).values()))
+            for assignment in sets
+        },
+        topologies=frozenset(
+            str(assignment["name"]) for assignment in sets if assignment.get("topologyAssignment")
+        ),
         ready=PODS_READY in true,
         finished=FINISHED in true,
     )
@@ -103,11 +108,14 @@ def leaves(queue: str) -> Admission:
 
 def quota_returned(workload: Object, *, now: str) -> Object:
     """The status of an evicted Workload once none of its pods runs any more: what it held is free."""
-    found = {each.get("type"): each for each in (workload.get("status") or {}).get("conditions") or ()}
-    evicted = found.get(EVICTED, {})
+    conditions = {
+        condition.get("type"): condition
+        for condition in (workload.get("status") or {}).get("conditions") or ()
+    }
+    evicted = conditions.get(EVICTED, {})
     why = str(evicted.get("message") or "evicted")
-    left = _seconds_until_requeued(workload, now=now)
-    again = evicted.get("reason") != "Deactivated" and (left is None or left <= 0)
+    seconds_left = _seconds_until_requeued(workload, now=now)
+    again = evicted.get("reason") != "Deactivated" and (seconds_left is None or seconds_left <= 0)
     return {
         "admission": None,
         "conditions": with_conditions(
@@ -145,7 +153,10 @@ def evicted_for(workload: Object, *, message: str, now: str) -> Object:
 
 def requeue_left(workload: Object, *, now: str) -> float | None:
     """Seconds until a job that did not run in time queues again; None: it does not wait for that."""
-    conditions = {each.get("type"): each for each in (workload.get("status") or {}).get("conditions") or ()}
+    conditions = {
+        condition.get("type"): condition
+        for condition in (workload.get("status") or {}).get("conditions") or ()
+    }
     requeued = conditions.get(REQUEUED, {})
     waits = requeued.get("status") == "False" and requeued.get("reason") == PODS_READY_TIMEOUT
     return _seconds_until_requeued(workload, now=now) if waits else None
@@ -179,9 +190,9 @@ CHANGED = "the job was changed: it gives back the quota that it has for what it 
 
 def counts_differ(workload: Object) -> bool:
     """Whether Kueue has assigned quota for another number of pods than the Workload asks for, or can do with."""
-    sets = {str(each["name"]): each for each in (workload.get("spec") or {}).get("podSets") or ()}
+    sets = {str(pod_set["name"]): pod_set for pod_set in (workload.get("spec") or {}).get("podSets") or ()}
     assigned = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
-    counts = {str(each["name"]): each.get("count") for each in assigned}
+    counts = {str(assignment["name"]): assignment.get("count") for assignment in assigned}
     if not counts:
         return False
     return counts.keys() != sets.keys() or any(
@@ -203,24 +214,24 @@ def reset_check(check: Mapping[str, Any], *, now: str) -> Mapping[str, Any]:
 
 
 def with_conditions(
-    workload: Object, wanted: Mapping[str, tuple[bool, str, str]], *, now: str
+    workload: Object, changes: Mapping[str, tuple[bool, str, str]], *, now: str
 ) -> list[Mapping[str, Any]]:
     """The conditions of a Workload with others changed: status, reason and message by type."""
-    known: Sequence[Mapping[str, Any]] = (workload.get("status") or {}).get("conditions") or ()
-    before = {str(each.get("type")): each for each in known}
-    made = dict(before)
-    for kind, (holds, reason, message) in wanted.items():
+    conditions: Sequence[Mapping[str, Any]] = (workload.get("status") or {}).get("conditions") or ()
+    before = {str(condition.get("type")): condition for condition in conditions}
+    changed = dict(before)
+    for kind, (holds, reason, message) in changes.items():
         status = "True" if holds else "False"
-        same = before.get(kind, {}).get("status") == status
-        made[kind] = {
+        is_unchanged = before.get(kind, {}).get("status") == status
+        changed[kind] = {
             "type": kind,
             "status": status,
             "reason": reason,
             "message": message[:2000],
-            "lastTransitionTime": before[kind]["lastTransitionTime"] if same else now,
+            "lastTransitionTime": before[kind]["lastTransitionTime"] if is_unchanged else now,
             "observedGeneration": workload["metadata"].get("generation", 0),
         }
-    return list(made.values())
+    return list(changed.values())
 
 
 def _why(workload: Object, conditions: Mapping[Any, Mapping[str, Any]], *, holds: bool) -> str:
@@ -234,14 +245,16 @@ def _why(workload: Object, conditions: Mapping[Any, Mapping[str, Any]], *, holds
         return "its data is not there yet"
     if holds:
         checks = (workload.get("status") or {}).get("admissionChecks") or ()
-        waits = [each for each in checks if each.get("state") != "Ready"]
-        named = "; ".join(f"{each.get('name')}: {each.get('message') or each.get('state')}" for each in waits)
+        waits = [state for state in checks if state.get("state") != "Ready"]
+        named = "; ".join(
+            f"{state.get('name')}: {state.get('message') or state.get('state')}" for state in waits
+        )
         return f"it has quota, and waits for its checks ({named})" if named else "it has quota"
     return str(conditions.get(QUOTA_RESERVED, {}).get("message") or "")
 
 
 def decided_by_kueue(
-    seen: Observed, standing: QueueStanding, *, queue: str, data: Admission, over: bool, short: str = ""
+    observed: Observed, standing: QueueStanding, *, queue: str, data: Admission, over: bool, short: str = ""
 ) -> Decision:
     """Kueue decides, once the data is there. A job that ran before it was put into the queue runs on until Kueue has
     admitted it and evicts it; so does one that runs where Kueue is gone.
@@ -257,12 +270,14 @@ def decided_by_kueue(
     admission = admission_of(standing, queue=queue)
     if short:
         admission = Admission(admitted=False, data_ready=True, reason=Reason.AT_LIMIT, message=short)
-    known = (one for one in seen.known.conditions if one.type == names.ADMITTED)
-    decides = any(one.reason == Reason.KUEUE_ADMITTED for one in known)
+    admitted_conditions = (
+        condition for condition in observed.known.conditions if condition.type == names.ADMITTED
+    )
+    decides = any(condition.reason == Reason.KUEUE_ADMITTED for condition in admitted_conditions)
     holds = not standing.evicted and (standing.admitted or not standing.exists or not decides)
-    if seen.was_admitted and not holds and not over and not seen.spec.run_policy.suspend:
+    if observed.was_admitted and not holds and not over and not observed.spec.run_policy.suspend:
         return decisions.taken_back(admission=admission, data=data)
-    decision = decisions.decision_of(seen=seen, data=data, admission=admission)
+    decision = decisions.decision_of(seen=observed, data=data, admission=admission)
     if decision.admitted and decision.reason is Reason.READY and admission.reason is Reason.KUEUE_ADMITTED:
         # The condition said something else for a while: that a child was refused, say. Kueue decides all the same.
         text = admission.message if data.admitted else decision.message
@@ -270,13 +285,13 @@ def decided_by_kueue(
     return decision
 
 
-def sized_by_kueue(seen: Observed, standing: QueueStanding) -> Observed:
+def sized_by_kueue(observed: Observed, standing: QueueStanding) -> Observed:
     """With the number of workers that Kueue has admitted of an elastic job: its quota is for these, whatever number was
     asked for since."""
     count = standing.counts.get(pod_set_name("Worker"))
-    if count is None or seen.spec.elastic is None or not standing.admitted:
-        return seen
-    return replace(seen, workers=count)
+    if count is None or observed.spec.elastic is None or not standing.admitted:
+        return observed
+    return replace(observed, workers=count)
 
 
 def local_queue(job: Object, *, kueue: bool) -> str:

@@ -348,13 +348,13 @@ def test_a_workload_is_made_active_again_only_by_whom_it_was_made_inactive() -> 
     owner = {"metadata": {"name": "train", "labels": QUEUE}}
     live = {"metadata": {"name": "w"}, "spec": {"active": True, "queueName": "gpu"}}
     wanted = {"metadata": {"annotations": {"tdcs.io/spec-digest": "x"}}, "spec": {"queueName": "gpu"}}
-    patch = own_workload.changes(live, owner=owner, suspended=True, gated=False, wanted=wanted)
+    patch = own_workload.changes(live, owner=owner, suspended=True, gated=False, wanted_workload=wanted)
     mark = patch["metadata"]["annotations"]
     assert patch["spec"] == {"active": False}
     ours = {"metadata": {"name": "w", "annotations": mark}, "spec": {"active": False, "queueName": "gpu"}}
-    back = own_workload.changes(ours, owner=owner, suspended=False, gated=False, wanted=wanted)
+    back = own_workload.changes(ours, owner=owner, suspended=False, gated=False, wanted_workload=wanted)
     assert back["spec"] == {"active": True}
     assert dict.fromkeys(mark) == back["metadata"]["annotations"]
     theirs = {"metadata": {"name": "w"}, "spec": {"active": False, "queueName": "gpu"}}
-    changed = own_workload.changes(theirs, owner=owner, suspended=False, gated=False, wanted=wanted)
+    changed = own_workload.changes(theirs, owner=owner, suspended=False, gated=False, wanted_workload=wanted)
     assert changed == {}

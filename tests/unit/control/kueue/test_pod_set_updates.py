@@ -107,7 +107,7 @@ def test_another_admission_takes_away_what_the_checks_of_the_last_one_gave() -> 
     given = {"metadata": {"labels": {"app": "train"}}, "spec": {}}
     live = {"metadata": {"labels": {"app": "train", "controller-uid": "1"}}, "spec": {}}
     first = PodSetPlacement(node_labels={}, labels={"cost": "x"}, annotations={CONSUME: "r-1", "note": "y"})
-    changed = template_changes(live, given=given, place=first)["metadata"]
+    changed = template_changes(live, template=given, place=first)["metadata"]
     assert changed["labels"]["cost"] == "x"
     live = {
         "metadata": {
@@ -116,12 +116,12 @@ def test_another_admission_takes_away_what_the_checks_of_the_last_one_gave() -> 
         },
         "spec": {},
     }
-    assert template_changes(live, given=given, place=first) == {}
+    assert template_changes(live, template=given, place=first) == {}
     second = PodSetPlacement(node_labels={}, annotations={CONSUME: "r-2"})
-    changed = template_changes(live, given=given, place=second)["metadata"]
+    changed = template_changes(live, template=given, place=second)["metadata"]
     assert changed["labels"] == {"cost": None}
     assert (changed["annotations"][CONSUME], changed["annotations"]["note"]) == ("r-2", None)
-    assert template_changes(live, given=given, place=PodSetPlacement(node_labels={}))["metadata"][
+    assert template_changes(live, template=given, place=PodSetPlacement(node_labels={}))["metadata"][
         "annotations"
     ] == {
         CONSUME: None,

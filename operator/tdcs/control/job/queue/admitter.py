@@ -34,7 +34,7 @@ class Turn(Protocol):
     """One pass over one job, as its admitter sees it."""
 
     @property
-    def seen(self) -> Observed:
+    def observed(self) -> Observed:
         """The job, with the number of workers that the admitter gives it."""
 
     def decide(self, *, now: str, over: bool) -> Decision | None:
@@ -45,7 +45,7 @@ class Turn(Protocol):
             over: whether the job has just ended.
         """
 
-    async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
+    async def pod_nodes(self, own_jobs: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
         """Where pods may run that are not made yet; `own`: the Jobs of the roles."""
 
     async def applied(self, *, runs: bool) -> None:
@@ -58,12 +58,14 @@ class Turn(Protocol):
 class Admitter(Protocol):
     """The own queue, or Kueue."""
 
-    async def turn(self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None) -> Turn:
+    async def turn(
+        self, obj: Object, observed: Observed, *, now: str, preferred: list[Object] | None
+    ) -> Turn:
         """Begin a pass over a job: what stands for it in the queue is brought up to date.
 
         Args:
             obj: the job.
-            seen: the same, with what belongs to it.
+            observed: the same, with what belongs to it.
             now: the time.
             preferred: terms of preferred node affinity of its pods; None: not in mode Affinity.
 
@@ -74,5 +76,5 @@ class Admitter(Protocol):
     def withdraw(self, uid: str) -> None:
         """The job does not start now: it cannot be understood, or its children are refused."""
 
-    async def end(self, obj: Object, seen: Observed) -> None:
+    async def end(self, obj: Object, observed: Observed) -> None:
         """The job has ended: all that it held is free."""

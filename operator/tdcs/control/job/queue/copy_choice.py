@@ -21,23 +21,23 @@ class CopyChoices:
         self._room = room
         self._turns = turns
 
-    def of(self, obj: Object, seen: Observed, *, admitted: bool) -> dict[str, str]:
+    def of(self, obj: Object, observed: Observed, *, admitted: bool) -> dict[str, str]:
         """The copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
 
         Kubernetes lets no one change the pods of a Job that has started: a job that is suspended and goes on keeps
         its copies.
         """
-        known = {use.dataset: use.copy_id for use in seen.known.copies}
-        if seen.was_admitted or any(job.start_time for job in seen.jobs.values()):
-            return {use.name: known.get(use.name, FIRST_COPY) for use in seen.spec.datasets}
+        copy_of = {use.dataset: use.copy_id for use in observed.known.copies}
+        if observed.was_admitted or any(job.start_time for job in observed.jobs.values()):
+            return {use.name: copy_of.get(use.name, FIRST_COPY) for use in observed.spec.datasets}
         if not admitted:
             return {}
-        chosen = {use.name: self._choose(obj, seen, use.name) for use in seen.spec.datasets}
+        chosen = {use.name: self._choose(obj, observed, use.name) for use in observed.spec.datasets}
         self._turns.change(obj["metadata"]["uid"], copies=chosen)
         return chosen
 
-    def _choose(self, obj: Object, seen: Observed, name: str) -> str:
-        dataset = seen.datasets.get(name)
+    def _choose(self, obj: Object, observed: Observed, name: str) -> str:
+        dataset = observed.datasets.get(name)
         copies = {} if dataset is None else chosen_from(dataset)
         if len(copies) < 2:
             return next(iter(copies), FIRST_COPY)
@@ -50,15 +50,18 @@ class CopyChoices:
             room=self._room.near(
                 obj,
                 copies={
-                    copy: ([node for node, worth in found.worth.items() if worth > 0], readers.get(copy, ()))
-                    for copy, found in copies.items()
+                    copy: (
+                        [node for node, worth in copy_on_nodes.worth.items() if worth > 0],
+                        readers.get(copy, ()),
+                    )
+                    for copy, copy_on_nodes in copies.items()
                 },
             ),
         )
 
     def _readers(self, *, dataset: str, namespace: str, but: str) -> dict[str, list[str]]:
         """The uids of the jobs that read each copy of a Dataset."""
-        found: dict[str, list[str]] = {}
+        readers: dict[str, list[str]] = {}
         for job in self._stores.jobs_reading((namespace, dataset)).values():
             uid = job["metadata"].get("uid", "")
             if uid == but:
@@ -67,8 +70,8 @@ class CopyChoices:
             chosen = None if admitted else self._turns.of(uid).copies
             copy = chosen.get(dataset) if chosen is not None else published_copy(job, dataset)
             if copy is not None:
-                found.setdefault(copy, []).append(uid)
-        return found
+                readers.setdefault(copy, []).append(uid)
+        return readers
 
 
 def published_copy(job: Object, dataset: str) -> str | None:

@@ -80,14 +80,20 @@ class DataPictures:
             run_seconds: how long it runs, if that is known.
             seconds_left: until its wait for a place at the data ends; None: it has not begun.
         """
-        found = {use.name: self._dataset((namespace, use.name)) for use in demand.spec.datasets}
-        datasets = {name: one for name, one in found.items() if one is not None and one.status is not None}
-        at_data = data_nodes([self.meets(one, pods={}, run_seconds=None) for one in datasets.values()])
+        dataset_of = {use.name: self._dataset((namespace, use.name)) for use in demand.spec.datasets}
+        datasets = {
+            name: dataset
+            for name, dataset in dataset_of.items()
+            if dataset is not None and dataset.status is not None
+        }
+        at_data = data_nodes(
+            [self.meets(dataset, pods={}, run_seconds=None) for dataset in datasets.values()]
+        )
         if not at_data:
             return None
         beside, readers = list[PodGroup](), list[PodGroup]()
-        for role, each in demand.roles.items():
-            count, pod = replicas.get(role, 0), each.template["spec"]
+        for role, role_spec in demand.roles.items():
+            count, pod = replicas.get(role, 0), role_spec.template["spec"]
             nodes = room.eligible(pod, sign=demand.signatures[role])
             reading = min(readers_of(demand.spec, role), count) if role in READING_ROLES else 0
             request = demand.requests[role]
@@ -102,7 +108,8 @@ class DataPictures:
             readers=tuple(readers),
             scores=node_scores(wanted_near(datasets, chosen={})),
             meets=lambda pods: {
-                name: self.meets(one, pods=pods, run_seconds=run_seconds) for name, one in datasets.items()
+                name: self.meets(dataset, pods=pods, run_seconds=run_seconds)
+                for name, dataset in datasets.items()
             },
             seconds_left=seconds_left,
         )
@@ -111,7 +118,7 @@ class DataPictures:
         """How long a job runs: as long as others of its template ran, and no longer than its deadline; None: nobody
         knows."""
         ran = indexed(self._stores.training_jobs).ran(namespace, template)
-        return min((float(each) for each in (deadline, ran) if each is not None), default=None)
+        return min((float(limit) for limit in (deadline, ran) if limit is not None), default=None)
 
     def peer_rate(self) -> float:
         """Bytes a second that a node got when copies grew for jobs that are there: the middle of what was measured."""
@@ -142,27 +149,30 @@ class DataPictures:
         """Bytes that the cache of each node could give to a Dataset: all but what others that are in use have there."""
         cluster = dataset.spec.cache_cluster_ref.name
         mine = dataset.status.mount_path if dataset.status is not None else ""
-        found: dict[str, int] = {}
+        room_of: dict[str, int] = {}
         for worker in ((self._stores.cache_cluster(cluster) or {}).get("status") or {}).get("workers") or ():
             if (
                 worker["node"] in nodes
                 and worker.get("state") == "Ready"
                 and self._allows(dataset, worker["node"])
             ):
-                found[worker["node"]] = int(int(worker.get("capacityBytes") or 0) * (1 - RESERVE_RATIO))
-        for other in self._stores.datasets.values() if found else ():
-            status, spec = other.get("status") or {}, other.get("spec") or {}
-            if status.get("mountPath") in ("", None, mine) or names.cache_cluster_of(other) != cluster:
+                room_of[worker["node"]] = int(int(worker.get("capacityBytes") or 0) * (1 - RESERVE_RATIO))
+        for other_dataset in self._stores.datasets.values() if room_of else ():
+            status, spec = other_dataset.get("status") or {}, other_dataset.get("spec") or {}
+            if (
+                status.get("mountPath") in ("", None, mine)
+                or names.cache_cluster_of(other_dataset) != cluster
+            ):
                 continue
             pinned = (spec.get("eviction") or {}).get("policy") == "Pin"
             if not (pinned or status.get("inUse") or status.get("activeJobs") or status.get("waitingJobs")):
                 continue  # it leaves for what is read
             for copy in status.get("copies") or ():
                 for node in copy.get("nodes") or ():
-                    if node["name"] in found:
-                        taken = int(node.get("bytes") or 0) + int(node.get("arriving") or 0)
-                        found[node["name"]] -= taken
-        return found
+                    if node["name"] in room_of:
+                        used_bytes = int(node.get("bytes") or 0) + int(node.get("arriving") or 0)
+                        room_of[node["name"]] -= used_bytes
+        return room_of
 
     def _allows(self, dataset: Dataset, node: str) -> bool:
         """Whether the Dataset may lie on a node at all."""
@@ -178,8 +188,8 @@ def may_grow(dataset: Dataset) -> bool:
 
 def held_of(dataset: Dataset) -> Mapping[str, int]:
     """What lies on each node, of whichever copy."""
-    found = merged(list(copies_of(dataset).values()))
-    return found.node_bytes if found is not None else {}
+    copy = merged(list(copies_of(dataset).values()))
+    return copy.node_bytes if copy is not None else {}
 
 
 def size_of(dataset: Dataset) -> int:

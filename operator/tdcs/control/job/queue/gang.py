@@ -38,14 +38,14 @@ class Gangs:
         self._now = now
         self._queue = queue
 
-    def short_of(self, seen: Observed) -> Short | None:
+    def short_of(self, observed: Observed) -> Short | None:
         """Which pods of a gang have no place: those without which it cannot go on, else the last workers of an elastic
         one that it can do without. A pod that its scheduler has not looked at does not count while that decides about
         others."""
-        short = unplaced_pods.lacking(seen)
+        short = unplaced_pods.lacking(observed)
         if short is None or not short.unseen or not short.since:
             return short
-        awaited = unplaced_pods.awaited_schedulers(seen)
+        awaited = unplaced_pods.awaited_schedulers(observed)
         now = self._now()
         recent = min(
             (
@@ -58,63 +58,70 @@ class Gangs:
         works = recent < self._queue.requeues.patience
         return unplaced_pods.without_unseen(short) if works else short
 
-    def sized(self, obj: Object, seen: Observed) -> Observed:
+    def sized(self, obj: Object, observed: Observed) -> Observed:
         """With the number of workers that the queue gives to an elastic gang, or takes back from it."""
-        if not seen.spec.is_elastic_gang or seen.spec.elastic is None:
-            return seen
+        if not observed.spec.is_elastic_gang or observed.spec.elastic is None:
+            return observed
         uid, requeues = obj["metadata"]["uid"], self._queue.requeues
-        short = self.short_of(seen) if seen.was_admitted and not seen.spec.run_policy.suspend else None
+        short = (
+            self.short_of(observed)
+            if observed.was_admitted and not observed.spec.run_policy.suspend
+            else None
+        )
         if short is not None and short.spare and requeues.left(uid, short=short) == 0:
             requeues.requeue(uid, short=short)
             self._queue.return_workers(uid)
-            return replace(seen, workers=unplaced_pods.placed_workers(seen))
-        return replace(seen, workers=self._queue.workers(uid))
+            return replace(observed, workers=unplaced_pods.placed_workers(observed))
+        return replace(observed, workers=self._queue.workers(uid))
 
-    def requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
+    def requeue(self, observed: Observed, *, uid: str, now: str) -> Decision | None:
         """The decision on a gang that gives back what it has: its pods did not all find a place, or run, in time. None
         when it goes on."""
         requeues = self._queue.requeues
-        if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
+        if not observed.was_admitted or observed.spec.run_policy.suspend or not observed.spec.scheduling.gang:
             return None
-        ends = self._ends(seen, uid=uid, now=now)
-        lack = next((lack for left, lack in ends if left <= 0 and not lack.spare), None)
+        ends = self._ends(observed, uid=uid, now=now)
+        lack = next((lack for seconds_left, lack in ends if seconds_left <= 0 and not lack.spare), None)
         if lack is not None:
-            waits = decisions.data(seen, now=now, runs=False)
+            waits = decisions.data(observed, now=now, runs=False)
             message = requeues.requeue(uid, short=lack)
             if lack.reason is Reason.NO_NODES:
                 self._queue.turns.rest_from_asking(uid, reason=lack.reason, message=message)
             return decisions.gave_back(reason=lack.reason, message=message, data=waits)
-        if running(seen).status == "True":
+        if running(observed).status == "True":
             requeues.placed(uid)
-            if seen.replicas("Worker") == seen.spec.workers:
+            if observed.replicas("Worker") == observed.spec.workers:
                 requeues.settled(uid)
         return None
 
-    def due(self, seen: Observed, *, uid: str, now: str) -> float | None:
+    def due(self, observed: Observed, *, uid: str, now: str) -> float | None:
         """Seconds until an admitted gang gives back room or workers, if nothing changes; None when it does not."""
-        return min((max(left, 0.0) for left, _ in self._ends(seen, uid=uid, now=now)), default=None)
+        return min(
+            (max(seconds_left, 0.0) for seconds_left, _ in self._ends(observed, uid=uid, now=now)),
+            default=None,
+        )
 
-    def _ends(self, seen: Observed, *, uid: str, now: str) -> list[tuple[float, Lack]]:
+    def _ends(self, observed: Observed, *, uid: str, now: str) -> list[tuple[float, Lack]]:
         """What ends the patience with an admitted gang, each with the seconds until then."""
         turns = self._queue.turns
-        runs = running(seen)
+        runs = running(observed)
         if turns.of(uid).awaits_nodes and self._settings.node_provisioning == "Release":
-            if not unplaced_pods.all_placed(seen):
-                limit, wanted = (
+            if not unplaced_pods.all_placed(observed):
+                limit, pods = (
                     self._settings.node_wait_seconds,
-                    sum(map(seen.replicas, seen.spec.by_role())),
+                    sum(map(observed.replicas, observed.spec.by_role())),
                 )
                 missing = NodesMissing(
-                    missing=wanted - unplaced_pods.placed(seen), wanted=wanted, limit=limit, why=runs.message
+                    missing=pods - unplaced_pods.placed(observed), wanted=pods, limit=limit, why=runs.message
                 )
                 return [(limit - seconds_between(turns.of(uid).nodes_since, now), missing)]
             turns.change(uid, nodes_came=now)
-        found: list[tuple[float, Lack]] = []
-        short = unplaced_pods.ending_patience(seen, self.short_of(seen))
-        left = self._queue.requeues.left(uid, short=short)
-        if short is not None and left is not None:
-            found.append((left, short))
-        held = held_up(seen, running=runs, now=now, placed=turns.of(uid).nodes_came)
+        lacks: list[tuple[float, Lack]] = []
+        short = unplaced_pods.ending_patience(observed, self.short_of(observed))
+        seconds_left = self._queue.requeues.left(uid, short=short)
+        if short is not None and seconds_left is not None:
+            lacks.append((seconds_left, short))
+        held = held_up(observed, running=runs, now=now, placed=turns.of(uid).nodes_came)
         if held is not None:
-            found.append((held.left, held))
-        return found
+            lacks.append((held.left, held))
+        return lacks

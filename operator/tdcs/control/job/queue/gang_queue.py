@@ -109,7 +109,7 @@ class GangQueue:
         )
         self._schedule: Schedule | None = None
         self._withdrawn: set[str] = set()
-        self._taken = False
+        self._places_taken = False
         self._passes = QueuePasses(self._admit, metrics=metrics, clock=clock)
 
     @classmethod
@@ -193,12 +193,12 @@ class GangQueue:
 
     def queues(self, obj: Object, spec: TrainingJobSpec) -> bool:
         """Whether a job enters through the queue: a gang does, and one with a dataset that has a limit of jobs."""
-        found = copy_places.requests_of(
+        requests = copy_places.requests_of(
             namespace=obj["metadata"].get("namespace", ""),
             datasets=[use.name for use in spec.datasets],
             dataset_objects=self._stores.datasets,
         )
-        return queues(spec, found)
+        return queues(spec, requests)
 
     def stop_policy(self, namespace: str) -> StopPolicy:
         """Whether jobs of a namespace may start."""
@@ -258,7 +258,7 @@ class GangQueue:
         if short := self.missing_place(obj):
             return short
         self.turns.change(str(obj["metadata"]["uid"]), admitted=0, awaits_place=False)
-        self._taken = True
+        self._places_taken = True
         return ""
 
     def await_place(self, obj: Object) -> None:
@@ -283,32 +283,32 @@ class GangQueue:
         admitted.
         """
         sight = self._sight()
-        entries, found, asking = await self._passes.measure(
+        entries, schedule, asking = await self._passes.measure(
             asyncio.to_thread(self._decide, sight.collector, sight.room, sight.after)
         )
-        self._conclude(sight, entries, found, asking)
+        self._conclude(sight, entries, schedule, asking)
 
     def look(self) -> tuple[Entries, Schedule]:
         """One pass here and now, for whoever asks what the queue would say and is no operator: it asks for no pass of a
         job, and `admission` and what is beside it answer from it."""
         sight = self._sight()
-        entries, found, asking = self._decide(sight.collector, sight.room, sight.after)
-        self._conclude(sight, entries, found, asking)
-        return entries, found
+        entries, schedule, asking = self._decide(sight.collector, sight.room, sight.after)
+        self._conclude(sight, entries, schedule, asking)
+        return entries, schedule
 
     def _sight(self) -> "_Sight":
         """What a pass looks at: copies of the views, as they are now."""
         for obj in self._stores.live_jobs().values():
             self.turns.learn(str(obj["metadata"].get("uid", "")), obj)
-        stores, known = queue_snapshot.copy_of(self._stores), self.turns.copy()
-        turns, self._withdrawn, self._taken = known.copy(), set(), False
+        stores, turns_before = queue_snapshot.copy_of(self._stores), self.turns.copy()
+        turns, self._withdrawn, self._places_taken = turns_before.copy(), set(), False
         # Once: nodes that change while the thread looks at these make another value of what is worked out of them.
         room = self._room.at(stores)
         collector = self._collector.at(stores, demands=self._demands.at(stores), room=room, turns=turns)
-        return _Sight(stores=stores, before=known, after=turns, room=room, collector=collector)
+        return _Sight(stores=stores, before=turns_before, after=turns, room=room, collector=collector)
 
     def _conclude(
-        self, sight: "_Sight", entries: Entries, found: Schedule, asking: Sequence[QueuedJob]
+        self, sight: "_Sight", entries: Entries, schedule: Schedule, asking: Sequence[QueuedJob]
     ) -> None:
         """Keep what a pass has decided of what is still there, and wake the jobs that have another answer."""
         stores, live = sight.stores, self._stores.live_jobs()
@@ -320,15 +320,17 @@ class GangQueue:
         self._collector.facts.keep(keys)
         for key in entries.news:
             self._wake(key)
-        stale = {job.uid for job in (*found.admitted, *asking) if self._is_stale(job, stores, live)}
-        by = next((job for job in found.waiting if job.uid == found.holder and not job.runs), None)
+        stale = {job.uid for job in (*schedule.admitted, *asking) if self._is_stale(job, stores, live)}
+        by = next((job for job in schedule.waiting if job.uid == schedule.holder and not job.runs), None)
         if by is not None and self._is_stale(by, stores, live):
-            found = replace(found, victims={})
-        self._take_in(found, keys=keys, stale=stale)
+            schedule = replace(schedule, victims={})
+        self._take_in(schedule, keys=keys, stale=stale)
         if self._preempts:
-            self._passes.ask_in(min((each.changes_in for each in entries.occupants), default=math.inf))
+            self._passes.ask_in(
+                min((occupant.changes_in for occupant in entries.occupants), default=math.inf)
+            )
         if self._provisioning != "Off":
-            self._ask_for_nodes(found, asking=asking, keys=keys, stale=stale)
+            self._ask_for_nodes(schedule, asking=asking, keys=keys, stale=stale)
         for uid, turn in self.turns:
             if not turn.awaits_place or uid not in keys:
                 continue
@@ -341,7 +343,7 @@ class GangQueue:
         """In a thread: the queue as it is in these copies, with every job admitted that fits, and those that ask for
         nodes."""
         entries = collector.collect()
-        found = entries.schedule(
+        schedule = entries.schedule(
             room=room,
             max_passes=self._max_passes,
             fair=self._fair,
@@ -350,23 +352,23 @@ class GangQueue:
             data_of=collector.data_of(),
         )
         if self._provisioning == "Off":
-            return entries, found, ()
+            return entries, schedule, ()
         resting = {uid for uid, turn in turns if turn.nodes_until > self._clock()}
         # Those that were released wait in no queue any more, and count all the same.
         released = sum(turn.awaits_nodes for _, turn in turns) if self._provisioning == "Release" else 0
         most = max(node_requests.MOST_ASKING - released, 0)
-        return entries, found, node_requests.askers(found, resting=resting, most=most)
+        return entries, schedule, node_requests.askers(schedule, resting=resting, most=most)
 
     def _is_stale(self, job: QueuedJob, stores: Stores, live: Mapping[Key, Object]) -> bool:
         """Whether what a job was admitted by is not so any more: it has changed or gone, or its place was taken."""
         obj = live.get(job.key)
-        if obj is None or job.uid in self._withdrawn or (self._taken and job.access):
+        if obj is None or job.uid in self._withdrawn or (self._places_taken and job.access):
             return True
         was, now = stores.training_jobs[job.key]["metadata"], obj["metadata"]
         fields = ("uid", "generation", "deletionTimestamp", "labels")
         return any(was.get(field) != now.get(field) for field in fields)
 
-    def _take_in(self, found: Schedule, *, keys: Mapping[str, Key], stale: Collection[str]) -> None:
+    def _take_in(self, schedule: Schedule, *, keys: Mapping[str, Key], stale: Collection[str]) -> None:
         """Keep what a pass has decided, and wake the jobs that have another answer, or of which a status has to say
         more.
 
@@ -376,45 +378,45 @@ class GangQueue:
             stale: those that it admitted by what is not so any more.
         """
         before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
-        self._schedule = found
-        for uid, passed in found.passed.items():
+        self._schedule = schedule
+        for uid, passed in schedule.passed.items():
             self._count(uid, keys=keys, passed=passed)
-        for uid, message in found.victims.items():
+        for uid, message in schedule.victims.items():
             if uid in keys and uid not in self._withdrawn:
-                self.turns.change(uid, yields=message, preempted_by=found.preemptors[uid])
+                self.turns.change(uid, yields=message, preempted_by=schedule.preemptors[uid])
                 self._wake(keys[uid], urgent=True)
         for uid, turn in self.turns:
-            aside = found.aside if uid == found.holder else frozenset()
-            if uid == found.holder or turn.aside_since:
-                since = (turn.aside_since or self.turns.now()) if uid == found.holder else ""
+            aside = schedule.aside if uid == schedule.holder else frozenset()
+            if uid == schedule.holder or turn.aside_since:
+                since = (turn.aside_since or self.turns.now()) if uid == schedule.holder else ""
                 self._count(uid, keys=keys, aside=aside, aside_since=since)
-        for uid, choice in found.data_waits.items():
+        for uid, choice in schedule.data_waits.items():
             if uid not in self._withdrawn:
                 self._count(uid, keys=keys, data_wait=data_wait_of(choice, now=self.turns.now()))
-        for uid in found.waited_in_vain:
+        for uid in schedule.waited_in_vain:
             wait = self.turns.of(uid).data_wait
             if wait is not None:
                 self._count(uid, keys=keys, data_wait=wait.model_copy(update={"until": self.turns.now()}))
-        for job in found.admitted:
+        for job in schedule.admitted:
             if job.uid in stale:
                 self._passes.repeat()
             elif job.uid in keys:
                 self.turns.change(
                     job.uid,
                     admitted=job.pod_count,
-                    workers=found.workers.get(job.uid),
-                    leave=found.leave.get(job.uid, {}),
+                    workers=schedule.workers.get(job.uid),
+                    leave=schedule.leave.get(job.uid, {}),
                     asks=False,
-                    ends_by=self._end_of(job) if job.uid in found.promised else "",
+                    ends_by=self._end_of(job) if job.uid in schedule.promised else "",
                 )
                 self._wake(job.key, urgent=True)
-        entered = {job.uid for job in found.admitted}
-        for uid, workers in found.workers.items():
+        entered = {job.uid for job in schedule.admitted}
+        for uid, workers in schedule.workers.items():
             if uid not in entered and uid not in self._withdrawn and uid in keys:
                 self.turns.change(uid, workers=workers)
                 self._wake(keys[uid], urgent=True)
-        for place, job in enumerate(found.waiting):
-            moved = bool(found.admitted) and place < REPORTED_AT_ONCE
+        for place, job in enumerate(schedule.waiting):
+            moved = bool(schedule.admitted) and place < REPORTED_AT_ONCE
             asks = job.runs or self.turns.of(job.uid).asks
             if moved or (asks and job.uid not in before):
                 self._wake(job.key)
@@ -428,7 +430,7 @@ class GangQueue:
 
     def _ask_for_nodes(
         self,
-        found: Schedule,
+        schedule: Schedule,
         *,
         asking: Sequence[QueuedJob],
         keys: Mapping[str, Key],
@@ -436,7 +438,7 @@ class GangQueue:
     ) -> None:
         """Note which jobs ask for nodes from now on, and which do not any more; released ones may have their pods."""
         release, uids = self._provisioning == "Release", {job.uid for job in asking}
-        for job in found.waiting:
+        for job in schedule.waiting:
             turn = self.turns.of(job.uid)
             # One that waited and is admitted meanwhile keeps what it asked for until its pods run.
             if turn.nodes_since and job.uid not in uids and not job.runs and turn.admitted is None:

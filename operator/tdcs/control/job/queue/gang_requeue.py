@@ -75,8 +75,8 @@ class Requeues:
         if short is None:
             self._short_since.pop(uid, None)
             return None
-        known, at = self._short_since.get(uid, ("", self._clock()))
-        if known != short.since:
+        short_since, at = self._short_since.get(uid, ("", self._clock()))
+        if short_since != short.since:
             at = self._clock()  # one more pod was made, or got a node
         self._short_since[uid] = (short.since, at)
         return max(self.patience - (self._clock() - at), 0.0)

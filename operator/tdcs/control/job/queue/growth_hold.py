@@ -48,51 +48,55 @@ class GrowthHold:
         self._clock = clock
         self._waits: dict[Key, _Wait] = {}
 
-    def workers_now(self, obj: Object, seen: Observed, *, made: int) -> int:
+    def workers_now(self, obj: Object, observed: Observed, *, existing: int) -> int:
         """How many workers there may be now: those that were made, until the data of the further ones is there.
 
         Args:
-            seen: what was observed, with the number of workers that the queue has admitted.
+            observed: what was observed, with the number of workers that the queue has admitted.
             made: how many its Job makes already.
         """
-        key, wanted = (seen.namespace, seen.name), seen.replicas("Worker")
-        if not elastic_growth.awaits_data(seen) or (wanted <= made and unplaced_pods.all_placed(seen)):
+        key, wanted_workers = (observed.namespace, observed.name), observed.replicas("Worker")
+        if not elastic_growth.awaits_data(observed) or (
+            wanted_workers <= existing and unplaced_pods.all_placed(observed)
+        ):
             self.drop(key)
-            return wanted
+            return wanted_workers
         wait = self._waits.get(key)
-        if wanted <= made:
-            return wanted  # they look for their places: the nodes stay named
-        if wait is None or wait.workers != wanted:
-            nodes = self._nodes(obj, seen, count=wanted - made)
-            wait = self._waits[key] = _Wait(workers=wanted, nodes=nodes, since=self._clock())
-            claims = [(seen.namespace, use.name) for use in seen.spec.datasets]
+        if wanted_workers <= existing:
+            return wanted_workers  # they look for their places: the nodes stay named
+        if wait is None or wait.workers != wanted_workers:
+            nodes = self._nodes(obj, observed, count=wanted_workers - existing)
+            wait = self._waits[key] = _Wait(workers=wanted_workers, nodes=nodes, since=self._clock())
+            claims = [(observed.namespace, use.name) for use in observed.spec.datasets]
             self._context.stores.usage.expect(key, claims=claims, nodes=nodes)
         waited = self._clock() - wait.since
         if waited >= min(HOLD_SECONDS, self._queue.requeues.patience / 2):
-            return wanted
-        lacking = any(
+            return wanted_workers
+        lacks_data = any(
             lacks(
                 dataset,
                 nodes=wait.nodes,
                 workers=_cache_nodes(self._context.stores, dataset),
                 new=waited < GRACE_SECONDS,
             )
-            for dataset in seen.datasets.values()
+            for dataset in observed.datasets.values()
         )
-        return made if lacking else wanted
+        return existing if lacks_data else wanted_workers
 
-    def is_held(self, key: Key, *, made: int) -> bool:
+    def is_held(self, key: Key, *, existing: int) -> bool:
         wait = self._waits.get(key)
-        return wait is not None and made < wait.workers
+        return wait is not None and existing < wait.workers
 
     def drop(self, key: Key) -> None:
         if self._waits.pop(key, None) is not None:
             self._context.stores.usage.expect(key, claims=(), nodes=())
 
-    def _nodes(self, obj: Object, seen: Observed, *, count: int) -> tuple[str, ...]:
+    def _nodes(self, obj: Object, observed: Observed, *, count: int) -> tuple[str, ...]:
         """The nodes that so many more workers will find: those with their data before others."""
         return nodes_for(
-            count, room=self._queue.job_room.for_workers(obj), holding=nodes_with_data(seen.datasets.values())
+            count,
+            room=self._queue.job_room.for_workers(obj),
+            holding=nodes_with_data(observed.datasets.values()),
         )
 
 
@@ -101,4 +105,4 @@ def _cache_nodes(stores: Stores, dataset: Dataset) -> Collection[str] | None:
     if names.follows_jobs(cluster):
         return None
     workers = ((cluster or {}).get("status") or {}).get("workers") or ()
-    return {str(one.get("node")) for one in workers if one.get("state") == "Ready"}
+    return {str(worker.get("node")) for worker in workers if worker.get("state") == "Ready"}

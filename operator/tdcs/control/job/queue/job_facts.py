@@ -40,25 +40,25 @@ class KnownFacts:
     """The facts of the jobs, by uid. A job that changes is another object: none is changed where it is."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Object, JobFacts]] = {}
+        self._facts: dict[str, tuple[Object, JobFacts]] = {}
 
     def of(self, uid: str, obj: Object) -> JobFacts:
         """The facts of a job."""
-        known = self._known.get(uid)
-        if known is None or known[0] is not obj:
-            known = self._known[uid] = (obj, facts_of(obj))
-        return known[1]
+        entry = self._facts.get(uid)
+        if entry is None or entry[0] is not obj:
+            entry = self._facts[uid] = (obj, facts_of(obj))
+        return entry[1]
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget all jobs but these."""
-        if len(self._known) > len(uids):
-            self._known = {uid: known for uid, known in list(self._known.items()) if uid in uids}
+        if len(self._facts) > len(uids):
+            self._facts = {uid: entry for uid, entry in list(self._facts.items()) if uid in uids}
 
 
 def facts_of(obj: Object) -> JobFacts:
     """What an object says."""
     metadata, status = obj["metadata"], obj.get("status") or {}
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     created = seconds_from_1970(metadata.get("creationTimestamp"))
     lost = [
         seconds_from_1970(conditions[kind].get("lastTransitionTime"))

@@ -56,24 +56,24 @@ class JobRoom:
             PodGroup(
                 count=readers_of(demand.spec, role),
                 request=demand.requests[role],
-                nodes=self._room.eligible(each.template["spec"]),
+                nodes=self._room.eligible(role_spec.template["spec"]),
             )
-            for role, each in demand.spec.by_role().items()
+            for role, role_spec in demand.spec.by_role().items()
             if role in READING_ROLES
         ]
-        found = {}
+        pods_near = {}
         for copy, (nodes, uids) in copies.items():
             free = self._room.free(nodes)
             for uid in uids:
-                other = self._demands.of(by_uid[uid]) if uid in by_uid else None
-                if other is not None:
-                    replicas = self._collector.replicas(by_uid[uid], other)
+                demand_of_other = self._demands.of(by_uid[uid]) if uid in by_uid else None
+                if demand_of_other is not None:
+                    replicas = self._collector.replicas(by_uid[uid], demand_of_other)
                     reserved = queue_snapshot.pod_groups(
-                        other, replicas=replicas, room=self._room, present=placed.get(uid, {})
+                        demand_of_other, replicas=replicas, room=self._room, present=placed.get(uid, {})
                     )
                     place_most(groups=reserved, free=free, scarce=names.GPU_RESOURCE)
-            found[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
-        return found
+            pods_near[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
+        return pods_near
 
     def expected_nodes(self, obj: Object, *, scores: Mapping[str, int]) -> dict[str, int]:
         """How many of a job's pods that read data each node will get, by the scores that its extender gives."""
@@ -108,9 +108,9 @@ class JobRoom:
             PodGroup(
                 count=min(readers_of(demand.spec, role), replicas[role]),
                 request=demand.requests[role],
-                nodes=self._room.eligible(each.template["spec"]),
+                nodes=self._room.eligible(role_spec.template["spec"]),
             )
-            for role, each in demand.spec.by_role().items()
+            for role, role_spec in demand.spec.by_role().items()
             if role in READING_ROLES
         ]
 

@@ -28,38 +28,44 @@ class OwnQueue:
         self._provisioning: Final = context.settings.node_provisioning
         self._requests: Final = ProvisioningRequests(context=context, turns=gangs.turns)
 
-    async def turn(self, obj: Object, seen: Observed, *, now: str, preferred: list[Object] | None) -> OwnTurn:
+    async def turn(
+        self, obj: Object, observed: Observed, *, now: str, preferred: list[Object] | None
+    ) -> OwnTurn:
         """See `Admitter`."""
         self._gangs.turns.learn(obj["metadata"]["uid"], obj)
-        seen = self._kept_to_its_end(self._places.sized(obj, seen), uid=obj["metadata"]["uid"], now=now)
-        asked = is_true(seen.known.conditions, names.NODES_REQUESTED)
-        follows = self._provisioning == "ProvisioningRequest" or (asked and self._provisioning == "Off")
+        observed = self._kept_to_its_end(
+            self._places.sized(obj, observed), uid=obj["metadata"]["uid"], now=now
+        )
+        asks_for_nodes = is_true(observed.known.conditions, names.NODES_REQUESTED)
+        follows = self._provisioning == "ProvisioningRequest" or (
+            asks_for_nodes and self._provisioning == "Off"
+        )
         return OwnTurn(
             obj,
-            seen,
+            observed,
             gangs=self._gangs,
             places=self._places,
             copies=self._copies,
-            nodes=await self._requests.follow(obj, seen) if follows else None,
+            nodes=await self._requests.follow(obj, observed) if follows else None,
         )
 
-    def _kept_to_its_end(self, seen: Observed, *, uid: str, now: str) -> Observed:
+    def _kept_to_its_end(self, observed: Observed, *, uid: str, now: str) -> Observed:
         """A job that was let onto nodes that are set aside asks for no longer than it has promised."""
-        run = seen.spec.run_policy
-        starts = [job.start_time for job in seen.jobs.values() if job.start_time and not job.suspended]
+        run = observed.spec.run_policy
+        starts = [job.start_time for job in observed.jobs.values() if job.start_time and not job.suspended]
         promised = self._gangs.turns.of(uid).ends_by
         deadline = kept_deadline(run.active_deadline_seconds, ends_by=promised, starts=starts, now=now)
         if deadline == run.active_deadline_seconds:
-            return seen
+            return observed
         run = run.model_copy(update={"active_deadline_seconds": deadline})
-        return replace(seen, spec=seen.spec.model_copy(update={"run_policy": run}))
+        return replace(observed, spec=observed.spec.model_copy(update={"run_policy": run}))
 
     def withdraw(self, uid: str) -> None:
         """See `Admitter`."""
         self._gangs.withdraw(uid)
 
-    async def end(self, obj: Object, seen: Observed) -> None:
+    async def end(self, obj: Object, observed: Observed) -> None:
         """See `Admitter`: what a job holds is observed, and one that has ended holds nothing; its request for nodes is
         deleted."""
         if self._provisioning == "ProvisioningRequest":
-            await self._requests.end(obj, seen)
+            await self._requests.end(obj, observed)

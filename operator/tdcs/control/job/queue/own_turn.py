@@ -29,7 +29,7 @@ class OwnTurn:
 
     Args:
         obj: the job.
-        seen: the same.
+        observed: the same.
         gangs: the own queue.
         places: of gangs that were admitted.
         copies: chooses the copies that the job reads.
@@ -39,14 +39,14 @@ class OwnTurn:
     def __init__(
         self,
         obj: Object,
-        seen: Observed,
+        observed: Observed,
         *,
         gangs: GangQueue,
         places: Gangs,
         copies: CopyChoices,
         nodes: Followed | None,
     ) -> None:
-        self.seen: Final = seen
+        self.observed: Final = observed
         self._obj: Final = obj
         self._uid: Final = str(obj["metadata"]["uid"])
         self._gangs: Final = gangs
@@ -56,37 +56,39 @@ class OwnTurn:
 
     def decide(self, *, now: str, over: bool, data: Admission | None = None) -> Decision | None:
         """See `Turn`; `data`: what its datasets say, where another answer is to be taken for theirs."""
-        seen, uid, gangs = self.seen, self._uid, self._gangs
+        observed, uid, gangs = self.observed, self._uid, self._gangs
         if data is None:
-            data = decisions.data(seen, now=now)
+            data = decisions.data(observed, now=now)
         decision = self._stopped(data, now=now) if not over else None
         if decision is None and not over:
             decision = self._yielded(now=now)
         if decision is None and not over:
-            decision = self._places.requeue(seen, uid=uid, now=now)
-        if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
-            decision = _out_of_kueue(decisions.decision_of(seen=seen, data=data))
+            decision = self._places.requeue(observed, uid=uid, now=now)
+        if decision is None and observed.was_admitted and not observed.spec.run_policy.suspend:
+            decision = _out_of_kueue(decisions.decision_of(seen=observed, data=data))
         elif decision is None and (
-            seen.spec.run_policy.suspend or not data.admitted or not gangs.queues(self._obj, seen.spec)
+            observed.spec.run_policy.suspend
+            or not data.admitted
+            or not gangs.queues(self._obj, observed.spec)
         ):
             gangs.withdraw(uid)
-            decision = decisions.decision_of(seen=seen, data=data)
+            decision = decisions.decision_of(seen=observed, data=data)
         elif decision is None:
             admission = gangs.admission(self._obj)
             if admission is None:
                 return None
-            decision = decisions.decision_of(seen=seen, data=data, admission=admission)
+            decision = decisions.decision_of(seen=observed, data=data, admission=admission)
         growth = gangs.growth(uid) if decision.admitted and not over else None
-        wants_more = seen.replicas("Worker") < seen.spec.workers
+        wants_more = observed.replicas("Worker") < observed.spec.workers
         if decision.admitted and wants_more and growth is None and not over:
             growth = gangs.requeues.admission(uid)  # why it was given back the workers that it asks for
             if growth is None:
                 gangs.touch()
-        copies = self._copies.of(self._obj, seen, admitted=decision.admitted)
+        copies = self._copies.of(self._obj, observed, admitted=decision.admitted)
         turn = gangs.turns.of(uid)
         return replace(
             decision,
-            nodes=self._nodes.finding if self._nodes is not None else released_finding(seen, turn),
+            nodes=self._nodes.finding if self._nodes is not None else released_finding(observed, turn),
             copies=copies,
             passed=0 if decision.admitted else turn.passed,
             growth=growth,
@@ -96,43 +98,46 @@ class OwnTurn:
 
     def _stopped(self, data: Admission, *, now: str) -> Decision | None:
         """The decision on a job whose namespace is paused; None when that is no matter for it."""
-        seen, uid = self.seen, self._uid
-        policy = self._gangs.stop_policy(seen.namespace)
-        if policy is StopPolicy.NONE or seen.spec.run_policy.suspend:
+        observed, uid = self.observed, self._uid
+        policy = self._gangs.stop_policy(observed.namespace)
+        if policy is StopPolicy.NONE or observed.spec.run_policy.suspend:
             return None
-        if seen.was_admitted:
+        if observed.was_admitted:
             if policy is not StopPolicy.DRAIN:
                 return None
             self._gangs.withdraw(uid)
-            reason, message = stopped(seen.namespace, drained=True)
-            waits = decisions.data(seen, now=now, runs=False)
+            reason, message = stopped(observed.namespace, drained=True)
+            waits = decisions.data(observed, now=now, runs=False)
             return decisions.gave_back(reason=reason, message=message, data=waits)
         if not data.admitted:
             return None
         self._gangs.withdraw(uid)
-        before = next((one for one in seen.known.conditions if one.type == names.ADMITTED), None)
-        reason, message = stopped(seen.namespace)
+        before = next(
+            (condition for condition in observed.known.conditions if condition.type == names.ADMITTED), None
+        )
+        reason, message = stopped(observed.namespace)
         if before is not None and before.reason == reason:
             message = before.message  # that it was drained stays true
         return decisions.gave_back(reason=reason, message=message, data=data)
 
     def _yielded(self, *, now: str) -> Decision | None:
         """The decision on a job whose place a more important one takes; None when none does."""
-        seen, message = self.seen, self._gangs.turns.of(self._uid).yields
-        if not message or not seen.was_admitted or seen.spec.run_policy.suspend:
+        observed, message = self.observed, self._gangs.turns.of(self._uid).yields
+        if not message or not observed.was_admitted or observed.spec.run_policy.suspend:
             return None
         self._gangs.withdraw(self._uid)
-        waits = decisions.data(seen, now=now, runs=False)
+        waits = decisions.data(observed, now=now, runs=False)
         return decisions.gave_back(reason=Reason.PREEMPTED, message=message, data=waits)
 
-    async def pod_nodes(self, own: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
+    async def pod_nodes(self, own_jobs: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
         """See `Turn`: the nodes that pods leave to larger ones, of Jobs that have not started yet."""
-        if all(map(started, own.values())):
+        if all(map(started, own_jobs.values())):
             self._gangs.clear_nodes_to_leave(self._uid)
             return {}
         marks = dict(self._nodes.marks) if self._nodes is not None else {}
         return {
-            role: PodNodes(leave=self._gangs.nodes_to_leave(self._obj, role), marks=marks) for role in own
+            role: PodNodes(leave=self._gangs.nodes_to_leave(self._obj, role), marks=marks)
+            for role in own_jobs
         }
 
     async def applied(self, *, runs: bool) -> None:
@@ -149,20 +154,20 @@ class OwnTurn:
         if self._nodes is not None and turns.of(self._uid).nodes_since:
             again = LOOK_SECONDS
         places = None
-        if pause is None and self.seen.was_admitted and self.seen.spec.scheduling.gang:
-            places = self._places.due(self.seen, uid=self._uid, now=now)
+        if pause is None and self.observed.was_admitted and self.observed.spec.scheduling.gang:
+            places = self._places.due(self.observed, uid=self._uid, now=now)
         lefts = (pause, again, places, self._data_wait_left(now=now))
-        return min((left for left in lefts if left is not None), default=None)
+        return min((seconds for seconds in lefts if seconds is not None), default=None)
 
     def _data_wait_left(self, *, now: str) -> float | None:
         """Seconds until the job waits no longer for a place at its data; None when it does not wait for one."""
         wait = self._gangs.turns.of(self._uid).data_wait
         if wait is None or not self._gangs.awaits_data(self._uid):
             return None
-        left = seconds_between(now, wait.until)
-        if left <= 0:
+        seconds_left = seconds_between(now, wait.until)
+        if seconds_left <= 0:
             self._gangs.touch()
-        return max(left, LOOK_AGAIN_SECONDS)
+        return max(seconds_left, LOOK_AGAIN_SECONDS)
 
 
 def _out_of_kueue(decision: Decision) -> Decision:

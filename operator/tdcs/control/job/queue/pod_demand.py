@@ -42,19 +42,19 @@ class PodDemand:
 class PodDemands:
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores
-        self._known: dict[str, PodDemand] = {}
+        self._demands: dict[str, PodDemand] = {}
         self._overheads = 0
 
     def at(self, stores: Stores) -> "PodDemands":
         """The same of a copy of the views, for a thread: what it parses is known here, too."""
-        found = PodDemands(stores=stores)
-        found._known, found._overheads = self._known, self._overheads
-        return found
+        demands = PodDemands(stores=stores)
+        demands._demands, demands._overheads = self._demands, self._overheads
+        return demands
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget all jobs but these, once there are many others."""
-        if len(self._known) > 2 * len(uids) + 100:
-            self._known = {uid: demand for uid, demand in list(self._known.items()) if uid in uids}
+        if len(self._demands) > 2 * len(uids) + 100:
+            self._demands = {uid: demand for uid, demand in list(self._demands.items()) if uid in uids}
 
     def clear(self) -> None:
         """What RuntimeClasses add to pods has changed: specs stay parsed."""
@@ -64,20 +64,20 @@ class PodDemands:
         """The parsed spec of a job; None when it cannot be understood."""
         uid, generation = obj["metadata"].get("uid", ""), int(obj["metadata"].get("generation", 0))
         avoided = tuple(map(str, (obj.get("status") or {}).get("avoidedNodes") or ()))
-        known = self._known.get(uid)
-        same = known is not None and (known.generation, known.avoided) == (generation, avoided)
-        if known is None or not same or known.overheads != self._overheads:
+        demand = self._demands.get(uid)
+        is_same_spec = demand is not None and (demand.generation, demand.avoided) == (generation, avoided)
+        if demand is None or not is_same_spec or demand.overheads != self._overheads:
             try:
                 spec = (
-                    known.spec
-                    if known is not None and same
+                    demand.spec
+                    if demand is not None and is_same_spec
                     else avoiding(TrainingJobSpec.model_validate(obj.get("spec")), avoided)
                 )
             except (ValidationError, RecursionError):
                 return None  # its own pass says what is wrong
             roles = spec.by_role()
-            pods = {role: each.template["spec"] for role, each in roles.items()}
-            known = self._known[uid] = PodDemand(
+            pods = {role: role_spec.template["spec"] for role, role_spec in roles.items()}
+            demand = self._demands[uid] = PodDemand(
                 generation=generation,
                 avoided=avoided,
                 overheads=self._overheads,
@@ -94,7 +94,7 @@ class PodDemands:
                     role: quota_amounts(pod, overhead=self._overhead(pod)) for role, pod in pods.items()
                 },
             )
-        return known
+        return demand
 
     def priority(self, name: str) -> int:
         """The value of a job's PriorityClass, or, without a name, of the one that is everybody's."""
@@ -102,14 +102,18 @@ class PodDemands:
         if name:
             return int((classes.get(("", name)) or {}).get("value", 0))
         return max(
-            (int(each.get("value", 0)) for each in list(classes.values()) if each.get("globalDefault")),
+            (
+                int(priority_class.get("value", 0))
+                for priority_class in list(classes.values())
+                if priority_class.get("globalDefault")
+            ),
             default=0,
         )
 
     def may_preempt(self, name: str) -> bool:
         """Whether the PriorityClass that the job names lets it take the place of others."""
-        found = self._stores.priority_classes.get(("", name)) or {}
-        return found.get("preemptionPolicy") == "PreemptLowerPriority"
+        priority_class = self._stores.priority_classes.get(("", name)) or {}
+        return priority_class.get("preemptionPolicy") == "PreemptLowerPriority"
 
     def missing_class(self, name: str) -> str:
         """That the PriorityClass which the job names does not exist; empty when it does."""
@@ -119,14 +123,14 @@ class PodDemands:
 
     def _overhead(self, pod: Mapping[str, object]) -> Mapping[str, object] | None:
         """What the RuntimeClass of a template adds to its pods, once the API server has made them."""
-        found = self._stores.runtime_classes.get(("", str(pod.get("runtimeClassName") or ""))) or {}
-        overhead: Mapping[str, object] | None = (found.get("overhead") or {}).get("podFixed")
+        runtime_class = self._stores.runtime_classes.get(("", str(pod.get("runtimeClassName") or ""))) or {}
+        overhead: Mapping[str, object] | None = (runtime_class.get("overhead") or {}).get("podFixed")
         return overhead
 
 
 def _grace(pod: Mapping[str, object]) -> float:
-    found = pod.get("terminationGracePeriodSeconds")
-    return float(found) if isinstance(found, int) and found >= 0 else END_GRACE
+    grace = pod.get("terminationGracePeriodSeconds")
+    return float(grace) if isinstance(grace, int) and grace >= 0 else END_GRACE
 
 
 def class_of(spec: TrainingJobSpec) -> str:

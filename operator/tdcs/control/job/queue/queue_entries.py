@@ -47,13 +47,13 @@ class Entries:
     def __init__(self, stores: Stores, *, now: str, share_owners: ShareOwners) -> None:
         owners = queue_snapshot.owners(stores)
         self.placed = queue_snapshot.placed_pods(stores, owners)
-        self.made = queue_snapshot.existing_pods(stores, owners)
+        self.existing = queue_snapshot.existing_pods(stores, owners)
         self.quotas = queue_snapshot.quotas_by_namespace(stores)
         self.allowances = Allowances(stores.resource_quotas)
         self.places = CopyPlaces()
         self.waiting: list[QueuedJob] = []
         self.running: list[QueuedJob] = []
-        self.taken = queue_snapshot.taken_by_jobs(stores, owners)
+        self.taken_by_job = queue_snapshot.taken_by_jobs(stores, owners)
         self.started = queue_snapshot.started_at(stores, owners)
         self.occupants = [
             deleted_pods(takes, gone_in=seconds_between(now, gone_by), grace=grace, gone_by=gone_by)
@@ -121,16 +121,16 @@ class Entries:
 
     def leaves(self, key: Key, uid: str) -> None:
         """Note what pods take of nodes whose job was not admitted, or is no more: they are being ended."""
-        self.occupy(Occupant(key=key, uid=uid, priority=0, takes=self.taken.get(uid, {}), leaves=True))
+        self.occupy(Occupant(key=key, uid=uid, priority=0, takes=self.taken_by_job.get(uid, {}), leaves=True))
 
     def _used(self) -> dict[str, Amounts]:
         """What the jobs of each namespace that run take."""
-        found: dict[str, dict[str, int]] = {}
+        used: dict[str, dict[str, int]] = {}
         for job in self.running:
-            mine = found.setdefault(job.owner, {})
+            mine = used.setdefault(job.owner, {})
             for name, value in job.asks.items():
                 mine[name] = mine.get(name, 0) + value
-        return dict(found)
+        return dict(used)
 
 
 class Collector:
@@ -189,14 +189,14 @@ class Collector:
 
     def places_but(self, uid: str) -> CopyPlaces:
         """The places that all jobs have taken but one."""
-        found = CopyPlaces()
+        places = CopyPlaces()
         for key, obj in self._stores.live_jobs().items():
-            other = str(obj["metadata"].get("uid", ""))
-            facts = self.facts.of(other, obj)
-            admitted = facts.admitted or self._turns.of(other).admitted is not None
-            if admitted and other != uid and not facts.going:
-                found.take(key, self.requests_of(obj))
-        return found
+            other_uid = str(obj["metadata"].get("uid", ""))
+            facts = self.facts.of(other_uid, obj)
+            admitted = facts.admitted or self._turns.of(other_uid).admitted is not None
+            if admitted and other_uid != uid and not facts.going:
+                places.take(key, self.requests_of(obj))
+        return places
 
     def data_of(self) -> DataOf:
         """Where the data of the jobs lies that wait in this queue, as the views say it now."""
@@ -306,7 +306,7 @@ class Collector:
         entries.allowances.take(
             key[0],
             queue_snapshot.quota_charges(
-                quotas, demand, replicas=replicas, present=entries.made.get(uid, {})
+                quotas, demand, replicas=replicas, present=entries.existing.get(uid, {})
             ),
         )
         entries.places.take(key, job.access)
@@ -324,7 +324,7 @@ class Collector:
                 key=key,
                 uid=uid,
                 priority=job.priority,
-                takes=entries.taken.get(uid, {}),
+                takes=entries.taken_by_job.get(uid, {}),
                 reserved=queue_snapshot.pod_groups(
                     demand, replicas=replicas, room=self._room, present=entries.placed.get(uid, {})
                 ),
@@ -393,12 +393,12 @@ class Collector:
 
     def _reload_seconds(self, obj: Object) -> float:
         """How long the last load of a job's data took, of the dataset that took longest."""
-        found = (
+        datasets = (
             self._stores.datasets.get((obj["metadata"].get("namespace", ""), name))
             for name in datasets_of(obj)
         )
-        loads = (((each or {}).get("status") or {}).get("loadSeconds") for each in found)
-        return float(max((each for each in loads if isinstance(each, int)), default=0))
+        loads = (((dataset or {}).get("status") or {}).get("loadSeconds") for dataset in datasets)
+        return float(max((seconds for seconds in loads if isinstance(seconds, int)), default=0))
 
     def _growth(self, demand: PodDemand, workers: int, entries: "Entries", key: Key) -> Growth | None:
         spec, worker = demand.spec, demand.roles["Worker"]
@@ -416,15 +416,17 @@ class Collector:
     def replicas(self, obj: Object, demand: PodDemand) -> dict[Role, int]:
         """How many pods of each role a job has been admitted with, or asks for to begin with."""
         spec, roles = demand.spec, demand.roles
-        found = {role: each.replicas for role, each in roles.items()}
+        replicas = {role: role_spec.replicas for role, role_spec in roles.items()}
         if spec.is_elastic_gang and spec.elastic is not None:
             uid = obj["metadata"].get("uid", "")
             facts, granted = self.facts.of(uid, obj), self._turns.of(uid).workers
-            known = (
-                (facts.admitted_workers or found["Worker"]) if facts.admitted else spec.elastic.min_replicas
+            admitted_workers = (
+                (facts.admitted_workers or replicas["Worker"])
+                if facts.admitted
+                else spec.elastic.min_replicas
             )
-            found["Worker"] = min(found["Worker"], max(granted or 0, known))
-        return found
+            replicas["Worker"] = min(replicas["Worker"], max(granted or 0, admitted_workers))
+        return replicas
 
 
 def queues(spec: TrainingJobSpec, places: Iterable[PlaceRequest]) -> bool:

@@ -100,9 +100,9 @@ class QueuePasses:
     async def measure(self, work: Awaitable[T]) -> T:
         """The part of a pass that grows with the cluster: the pause until the next pass grows with what it takes."""
         started = self._clock()
-        found = await work
+        result = await work
         self._cost = self._clock() - started
-        return found
+        return result
 
     def overdue_seconds(self) -> float:
         """How long changes have waited for a pass that succeeds; 0 when none waits."""

@@ -62,10 +62,14 @@ class NodeRoom:
 
     def at(self, stores: Stores) -> "NodeRoom":
         """The same of a copy of the views, for a thread: what it works out is known here, too."""
-        found = NodeRoom(stores=stores)
-        found._eligible, found._nowhere, found._capacity = self._eligible, self._nowhere, self._capacity
-        found.empty = self.empty
-        return found
+        node_room = NodeRoom(stores=stores)
+        node_room._eligible, node_room._nowhere, node_room._capacity = (
+            self._eligible,
+            self._nowhere,
+            self._capacity,
+        )
+        node_room.empty = self.empty
+        return node_room
 
     def eligible(self, pod: Mapping[str, object], *, sign: str = "") -> frozenset[str]:
         """The nodes with labels and taints that let pods of this spec run there; `sign`: its signature, if known."""
@@ -102,19 +106,19 @@ class NodeRoom:
         return self._without(None, self._stores.usage.foreign)
 
     def _without(
-        self, nodes: Collection[str] | None, taken: Callable[[str], Mapping[str, int]]
+        self, nodes: Collection[str] | None, taken_of: Callable[[str], Mapping[str, int]]
     ) -> dict[str, Amounts]:
         sizes = self.capacity()
-        found: dict[str, Amounts] = {}
+        free: dict[str, Amounts] = {}
         for name in sizes if nodes is None else nodes:
             if name in sizes:
-                size, less = sizes[name], taken(name)
-                found[name] = (
+                size, less = sizes[name], taken_of(name)
+                free[name] = (
                     {resource: value - less.get(resource, 0) for resource, value in size.items()}
                     if less
                     else size
                 )
-        return found
+        return free
 
 
 Whose = TypeVar("Whose")
@@ -142,22 +146,22 @@ def taken_by_deleted(stores: Stores) -> dict[GoneBy, dict[str, dict[str, int]]]:
 
 
 def _by_node(pods: Iterable[tuple[Whose, str, Amounts]]) -> dict[Whose, dict[str, dict[str, int]]]:
-    found: dict[Whose, dict[str, dict[str, int]]] = {}
-    for whose, node, takes in pods:
-        amounts_ = found.setdefault(whose, {}).setdefault(node, {})
+    amounts_of: dict[Whose, dict[str, dict[str, int]]] = {}
+    for owner, node, takes in pods:
+        amounts_ = amounts_of.setdefault(owner, {}).setdefault(node, {})
         for resource, value in takes.items():
             amounts_[resource] = amounts_.get(resource, 0) + value
-    return found
+    return amounts_of
 
 
 def started_at(stores: Stores, job_owners: Mapping[str, str]) -> dict[str, float]:
     """When the Jobs of each TrainingJob were last started, in seconds since 1970."""
-    found: dict[str, float] = {}
+    started: dict[str, float] = {}
     for job in stores.jobs.values():
         start, uid = (job.get("status") or {}).get("startTime"), job["metadata"].get("uid", "")
         if start and uid in job_owners:
-            found[job_owners[uid]] = max(found.get(job_owners[uid], 0.0), seconds_between(EPOCH, start))
-    return found
+            started[job_owners[uid]] = max(started.get(job_owners[uid], 0.0), seconds_between(EPOCH, start))
+    return started
 
 
 def placed_pods(stores: Stores, job_owners: Mapping[str, str]) -> PodCounts:
@@ -172,9 +176,9 @@ def placed_pods(stores: Stores, job_owners: Mapping[str, str]) -> PodCounts:
         if (pod.get("status") or {}).get("phase") == "Succeeded"
     )
     indexes: dict[str, dict[str, set[str]]] = {}
-    for each in (*stores.usage.job_pods(), *succeeded):
-        if each is not None and (job := job_owners.get(each.owner)) is not None:
-            indexes.setdefault(job, {}).setdefault(each.role, set()).add(each.index)
+    for job_pod in (*stores.usage.job_pods(), *succeeded):
+        if job_pod is not None and (job := job_owners.get(job_pod.owner)) is not None:
+            indexes.setdefault(job, {}).setdefault(job_pod.role, set()).add(job_pod.index)
     return _counted(indexes)
 
 
@@ -182,24 +186,27 @@ def existing_pods(stores: Stores, job_owners: Mapping[str, str]) -> PodCounts:
     """How many pods of each job exist, which quotas count already, or need not exist any more."""
     indexes: dict[str, dict[str, set[str]]] = {}
     for pod in stores.pods.values() if stores.resource_quotas else ():
-        each = job_pod_of(pod)
-        if each is None or (pod.get("status") or {}).get("phase") == "Failed":
+        job_pod = job_pod_of(pod)
+        if job_pod is None or (pod.get("status") or {}).get("phase") == "Failed":
             continue
-        if (job := job_owners.get(each.owner)) is not None:
-            indexes.setdefault(job, {}).setdefault(each.role, set()).add(each.index)
+        if (job := job_owners.get(job_pod.owner)) is not None:
+            indexes.setdefault(job, {}).setdefault(job_pod.role, set()).add(job_pod.index)
     return _counted(indexes)
 
 
 def _counted(indexes: Mapping[str, Mapping[str, set[str]]]) -> PodCounts:
-    return {job: {role: len(found) for role, found in roles.items()} for job, roles in indexes.items()}
+    return {
+        job: {role: len(indexes_of_role) for role, indexes_of_role in roles.items()}
+        for job, roles in indexes.items()
+    }
 
 
 def quotas_by_namespace(stores: Stores) -> dict[str, list[tuple[str, Object]]]:
     """The ResourceQuotas of each namespace that has some, with their names."""
-    found: dict[str, list[tuple[str, Object]]] = {}
+    quotas: dict[str, list[tuple[str, Object]]] = {}
     for (namespace, name), quota in stores.resource_quotas.items():
-        found.setdefault(namespace, []).append((name, quota))
-    return found
+        quotas.setdefault(namespace, []).append((name, quota))
+    return quotas
 
 
 def pod_groups(
@@ -213,15 +220,17 @@ def pod_groups(
         room: the nodes.
         present: how many pods of each role (in lower case) are there already.
     """
-    found = []
-    for role, each in demand.roles.items():
+    groups = []
+    for role, role_spec in demand.roles.items():
         missing = replicas.get(role, 0) - present.get(role.lower(), 0)
         if missing > 0:
-            pod = each.template["spec"]
+            pod = role_spec.template["spec"]
             nodes = room.eligible(pod, sign=demand.signatures[role])
             nowhere = "" if nodes else room.why_nowhere(pod)
-            found.append(PodGroup(count=missing, request=demand.requests[role], nodes=nodes, nowhere=nowhere))
-    return found
+            groups.append(
+                PodGroup(count=missing, request=demand.requests[role], nodes=nodes, nowhere=nowhere)
+            )
+    return groups
 
 
 def quota_charges(
@@ -237,9 +246,9 @@ def quota_charges(
     pods = [
         (
             max(replicas.get(role, 0) - present.get(role.lower(), 0), 0),
-            each.template["spec"],
+            role_spec.template["spec"],
             demand.charges[role],
         )
-        for role, each in demand.roles.items()
+        for role, role_spec in demand.roles.items()
     ]
     return charges_of(quotas=quotas, pods=pods, priority_class=demand.priority_class)

@@ -37,8 +37,8 @@ class Turns:
 
     def change(self, uid: str, **fields: Any) -> JobTurn:
         """Replace some fields; gives the new value."""
-        found = self._turns[uid] = replace(self.of(uid), **fields)
-        return found
+        turn = self._turns[uid] = replace(self.of(uid), **fields)
+        return turn
 
     def put(self, uid: str, turn: JobTurn) -> None:
         self._turns[uid] = turn
@@ -51,8 +51,8 @@ class Turns:
 
     def pause_left(self, uid: str) -> float | None:
         """Seconds until a job is tried again; None when it does not pause."""
-        left = self.of(uid).until - self.clock()
-        return left if left > 0 else None
+        seconds_left = self.of(uid).until - self.clock()
+        return seconds_left if seconds_left > 0 else None
 
     def rest_from_asking(self, uid: str, *, reason: str, message: str) -> None:
         """The job got no nodes, for this reason, and asks for some again after a pause."""
@@ -77,9 +77,9 @@ class Turns:
 
     def copy(self) -> "Turns":
         """The same, for a pass that goes on in a thread."""
-        found = Turns(clock=self.clock, now=self.now)
-        found._turns = dict(self._turns)
-        return found
+        turns = Turns(clock=self.clock, now=self.now)
+        turns._turns = dict(self._turns)
+        return turns
 
     def take_in(self, *, before: "Turns", after: "Turns") -> None:
         """Take in what a pass has changed, beside what has changed here meanwhile."""
