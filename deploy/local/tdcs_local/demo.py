@@ -15,7 +15,7 @@ from rich.table import Table
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
-from tdcs_local.paths import CHECKOUT, EXAMPLES, KUBECONFIG
+from tdcs_local.paths import EXAMPLES, KUBECONFIG
 from tdcs_local.progress import Reporter, duration, print_whole
 from tdcs_local.store import datasets, operations, reading
 
@@ -315,7 +315,7 @@ def hints() -> None:
     """Where to look next."""
     print(
         "Look next:\n"
-        f"  export KUBECONFIG={KUBECONFIG.relative_to(CHECKOUT)}\n"
+        f"  export KUBECONFIG={KUBECONFIG}\n"
         f"  kubectl get datasets,trainingjobs,pods -n {NAMESPACE} -o wide\n"
         f"  kubectl describe dataset {DATASET} -n {NAMESPACE}\n"
         f"  .venv/bin/tdcs status -n {NAMESPACE}\n"

@@ -53,7 +53,7 @@ def up(*, reporter: Reporter) -> None:
             cluster.create(cluster=name, images=images, reporter=reporter)
         cluster.finish(cluster=name, reporter=reporter)
         _say_age(name, reporter)
-        reporter.say(f"the cluster {name} is up: export KUBECONFIG={KUBECONFIG.relative_to(CHECKOUT)}")
+        reporter.say(f"the cluster {name} is up: export KUBECONFIG={KUBECONFIG}")
 
 
 def down(*, reporter: Reporter, force: bool = False) -> None:

@@ -19,8 +19,9 @@ from tdcs_local.kind import cluster, kubeconfig
 from tdcs_local.paths import CHECKOUT, KUBECONFIG, cache_root
 
 GIB = 1 << 30
-COLD_DISK = 20 * GIB
-"""For compiling Kubernetes (9 GB of Go's caches), node images and the nodes' own copies of them, all on one disk."""
+COLD_DISK = 25 * GIB
+"""For compiling Kubernetes (9 GB of Go's caches), node images and the nodes' own copies of them, all on one disk, and
+what the demo adds. The README says it, too."""
 WARM_DISK = 6 * GIB
 """For the nodes' copies of images, an archive of each image and some log, where all programs are built."""
 LEAST_MEMORY = 4 * GIB

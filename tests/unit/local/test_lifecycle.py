@@ -13,7 +13,7 @@ from tdcs_local.containers.node_image import NodeImages
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, kubeconfig
 from tdcs_local.kind.cluster_state import Node, State
-from tdcs_local.paths import CHECKOUT
+from tdcs_local.paths import CHECKOUT, KUBECONFIG
 from tdcs_local.progress import Reporter
 
 
@@ -212,7 +212,10 @@ def test_the_demo_names_the_cluster_that_is_to_be_removed(
 ) -> None:
     monkeypatch.setenv("TDCS_CLUSTER", name)
     demo.hints()
-    assert f"  {command}        # removes everything again" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"  {command}        # removes everything again" in said
+    assert f"  export KUBECONFIG={KUBECONFIG}\n" in said
+    assert KUBECONFIG.is_absolute()
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -6,6 +6,7 @@ import pytest
 
 from tdcs_local import preflight
 from tdcs_local.errors import LocalError
+from tdcs_local.paths import CHECKOUT
 from tdcs_local.preflight import GIB, Disk, Facts
 
 GOOD = Facts(
@@ -34,7 +35,7 @@ def test_what_was_looked_at_is_said_of_good_machines_and_bad_ones() -> None:
     assert preflight.described(GOOD) == [
         "container engine: answers, version 20.10.24 (20.10 or newer; root can install and start one)",
         "memory: 16.0 GiB (at least 4; 7 are good)",
-        "disk for programs (TDCS_CACHE): 50.0 GiB left in /cache (at least 20)",
+        "disk for programs (TDCS_CACHE): 50.0 GiB left in /cache (at least 25)",
         "/dev/fuse: there",
         "packages: all there",
         "Go: there, and needed",
@@ -45,6 +46,12 @@ def test_what_was_looked_at_is_said_of_good_machines_and_bad_ones() -> None:
     lines = preflight.described(bad)
     assert lines[0] == "container engine: absent (20.10 or newer; root can install and start one)"
     assert {"packages: lacks iptables", "port 6443: taken"} <= set(lines)
+
+
+def test_the_readme_asks_for_the_disk_and_memory_that_are_checked() -> None:
+    readme = (CHECKOUT / "README.md").read_text()
+    needs = f"({preflight.LEAST_MEMORY // GIB} at least), {preflight.COLD_DISK // GIB} GiB of free disk"
+    assert needs in readme
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tdcs.decide.job.job_phase import Decision, JobOutcome
 from tdcs.decide.job.job_restart import is_restarting, is_whole
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.own_failures import failed_by_themselves
+from tdcs.decide.job.pod_remedy import remedy
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.model.job_pods import newest, problem_of
 
@@ -133,7 +134,9 @@ def running(seen: Observed) -> Finding:
     pod, problem, alike = held
     where = f" on node {pod.node}" if pod.node else ""
     more = f" (and {alike - 1} more with this reason)" if alike > 1 else ""
-    return finding(names.RUNNING, False, problem.reason, f"{text}; {pod.name}{where}{more}: {problem}")
+    text = f"{text}; {pod.name}{where}{more}: {problem}"
+    todo = remedy(problem.reason)
+    return finding(names.RUNNING, False, problem.reason, f"{text}; {todo}" if todo else text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,14 @@ def test_the_kubelets_words_are_quoted_with_the_node() -> None:
     )
 
 
+def test_a_pod_without_its_image_says_what_a_user_can_do() -> None:
+    found = shown(pod(0, node="a", **RUNNING), pod(1, node="b", phase="Pending", **BACK_OFF))
+    assert found.message.endswith(
+        "; check the image's name and tag, and imagePullSecrets where its registry asks for a login; to change the "
+        "template, suspend the job first (spec.runPolicy.suspend)"
+    )
+
+
 def test_a_job_runs_on_while_its_pods_end_one_after_the_other() -> None:
     # Between the end of a container and the pod's phase Succeeded the kubelet says that it runs and is not ready.
     ended = container(terminated={"exitCode": 0, "reason": "Completed"})
