@@ -265,12 +265,11 @@ class TrainingJobStatus(StatusModel):
     message: str = ""
     """The same as a sentence: what it waits for, and what to do. For display only."""
     conditions: Conditions = Field(default=[])
-    """DataReady: its datasets can be read and are cached as far as asked, and the PersistentVolumeClaims that its
-    templates name exist. Queued: it waits for its turn, and for room for all its pods. Admitted: its pods may exist.
-    Running: all pods are ready. Restarting: a pod failed and is made anew, alone or with all others
-    (runPolicy.failurePolicy). Suspended: as runPolicy.suspend asks. NodesRequested: nodes that are not there are asked
-    for (operator.nodeProvisioning).
-    Succeeded and Failed: how it ended."""
+    """DataReady: its datasets can be read and are cached as far as asked (of a job that runs: were, when it started),
+    and the PersistentVolumeClaims that its templates name exist. Queued: it waits for its turn, and for room for all
+    its pods. Admitted: its pods may exist. Running: all pods are ready. Restarting: a pod failed and is made anew,
+    alone or with all others (runPolicy.failurePolicy). Suspended: as runPolicy.suspend asks. NodesRequested: nodes
+    that are not there are asked for (operator.nodeProvisioning). Succeeded and Failed: how it ended."""
     replica_statuses: Annotated[list[ReplicaStatus], Field(json_schema_extra=list_map("name"))] = Field(
         default=[]
     )

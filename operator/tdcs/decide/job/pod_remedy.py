@@ -7,7 +7,8 @@ _CHANGE: Final = "to change the template, suspend the job first (spec.runPolicy.
 _REMEDIES: Final = {
     **dict.fromkeys(
         ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"),
-        "check the image's name and tag, and imagePullSecrets where its registry asks for a login; " + _CHANGE,
+        "check the image's name and tag, and imagePullSecrets where its registry asks for a login; "
+        + _CHANGE,
     ),
     "InvalidImageName": "correct the image's name; " + _CHANGE,
     "ErrImageNeverPull": "load the image onto the node, or set imagePullPolicy IfNotPresent; " + _CHANGE,

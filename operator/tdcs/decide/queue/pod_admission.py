@@ -12,7 +12,7 @@ job waits.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 #: How many later jobs may be admitted before a job whose gang does not fit.
 MAX_PASSES = 64
@@ -114,6 +114,9 @@ class Admission:
     message: str
 
 
+_COMES_BY_ITSELF: Final = frozenset({Reason.LOADING, Reason.SCHEDULED})
+
+
 def decide(*, suspended: bool, datasets: Sequence[DatasetReadiness], runs: bool = False) -> Admission:
     """Admit a job, or say what it waits for. The first dataset that is not ready names the reason.
 
@@ -126,7 +129,9 @@ def decide(*, suspended: bool, datasets: Sequence[DatasetReadiness], runs: bool 
     for dataset in datasets:
         if (reason := _matter(dataset)) is not None:
             message = (_suffered if runs else _awaited)(reason, dataset)
-            return Admission(admitted=False, data_ready=False, reason=reason, message=message)
+            # What runs reads the rest remotely until it is there again: nobody has to act.
+            ready = runs and reason in _COMES_BY_ITSELF
+            return Admission(admitted=False, data_ready=ready, reason=reason, message=message)
     if suspended:
         return Admission(
             admitted=False,

@@ -107,7 +107,7 @@ def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_w
     )
     found = job_status.findings_of(running, decision=decided(running), outcome=None)
     ready = next(one for one in found if one.type == "DataReady")
-    assert (ready.status, ready.reason) == ("False", "DatasetLoading")
+    assert (ready.status, ready.reason) == ("True", "DatasetLoading")
     assert ready.message == (
         "the job runs, and Dataset pictures has 40% of its bytes cached now: the rest is being loaded again, and is "
         "read from other nodes or the source until then"
