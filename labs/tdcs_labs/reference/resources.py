@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tdcs.api import names
-from tdcs.api.podtemplate import AS_IN_A_POD
+from tdcs.api.pod_schema import AS_IN_A_POD
 from tdcs.cli import crd_documents
 from tdcs_labs.reference.page import write_page
 

@@ -61,10 +61,21 @@ class StatusModel(Model):
 
 
 def rule(
-    expression: str, message: str, *, field: str | None = None, reason: str | None = None
+    expression: str,
+    message: str,
+    *,
+    field: str | None = None,
+    reason: str | None = None,
+    subject: str | None = None,
 ) -> dict[str, str]:
-    """One CEL rule of a schema (`x-kubernetes-validations`), with the sentence a user reads when it fails."""
+    """One CEL rule of a schema (`x-kubernetes-validations`), with the sentence a user reads when it fails.
+
+    Args:
+        subject: a CEL expression of what the message is about, where the path of the field does not say it.
+    """
     found = {"rule": expression, "message": message}
+    if subject:
+        found["messageExpression"] = f"{subject} + ' {message}'"
     if reason:
         found["reason"] = reason
     if field:
@@ -83,6 +94,12 @@ def object_name_rule(kind: str) -> dict[str, str]:
         f"self.contains('/') || self.matches('{OBJECT_NAME_PATTERN}')",
         f"no {kind} can have this name: names are of lower-case letters, digits, '-' and '.'",
     )
+
+
+IS_IMAGE = "!self.contains('://') && !self.endsWith(':') && self.matches('^[^\\\\s]+$')"
+"""CEL: of what an image has at least; the kubelet and the registry know the rest."""
+
+NO_IMAGE = "is no image, such as registry.example/team/train:1.2, without blanks and without https://"
 
 
 def rules(*found: dict[str, str], **more: Any) -> dict[str, Any]:
@@ -112,6 +129,19 @@ PATH_RULE = rule(
 )
 """Rule of a folder on the nodes."""
 
+TOLERATION_RULES = (
+    rule(
+        "!has(self.value) || self.value == '' || !has(self.operator) || self.operator != 'Exists'",
+        "operator Exists compares no value: remove value, or use Equal",
+        field=".value",
+    ),
+    rule(
+        "(has(self.key) && self.key != '') || (has(self.operator) && self.operator == 'Exists')",
+        "without a key operator must be Exists, which tolerates every taint",
+    ),
+)
+"""Rules of a toleration, in a pod template or of the cache's pods."""
+
 OBJECT_NAME_PATTERN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 """Of the name of an object of Kubernetes."""
 
@@ -119,8 +149,20 @@ LABEL_VALUE_PATTERN = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
 
 LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
+
+def worded(pattern: str, sentence: str) -> dict[str, Any]:
+    """A pattern of a `Field`, of which the API server says a sentence in place of the regular expression."""
+    return {"pattern": pattern, "json_schema_extra": rules(rule(f"self.matches(r'{pattern}')", sentence))}
+
+
+LABEL_VALUE = worded(
+    LABEL_VALUE_PATTERN,
+    "must be of letters, digits, '-', '_' and '.', and begin and end with a letter or digit",
+)
+LABEL = worded(LABEL_PATTERN, "must be of lower-case letters, digits and '-'")
+
 NodeSelector = Annotated[
-    dict[str, Annotated[str, Field(max_length=63, pattern=LABEL_VALUE_PATTERN)]],
+    dict[str, Annotated[str, Field(max_length=63, **LABEL_VALUE)]],
     Field(max_length=64, json_schema_extra={"x-kubernetes-map-type": "atomic"}),
 ]
 """Labels that a node must carry."""

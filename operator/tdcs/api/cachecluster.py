@@ -2,12 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
 from tdcs.api import names
 from tdcs.api.base import (
+    IS_IMAGE,
+    NO_IMAGE,
     PATH_RULE,
-    JsonObject,
+    TOLERATION_RULES,
     Measure,
     Model,
     NodeSelector,
@@ -23,6 +25,7 @@ from tdcs.api.base import (
 )
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration, to_seconds
+from tdcs.api.podtemplate import Resources
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
 from tdcs.api.sharing import CacheQuota, SourceFolder, SourceRule
@@ -50,6 +53,17 @@ Quantity = Annotated[int | str, AfterValidator(_checked), WithJsonSchema(dict(QU
 
 class Toleration(Model):
     """A taint that the cache's pods put up with, as in a pod's spec."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            *TOLERATION_RULES,
+            rule(
+                "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+                "tolerationSeconds belongs to effect NoExecute",
+                field=".tolerationSeconds",
+            ),
+        )
+    )
 
     key: Annotated[str, Field(max_length=317)] | None = None
     """The taint's key; empty with operator Exists matches every taint."""
@@ -103,7 +117,7 @@ class Storage(Model):
 class Component(Model):
     """The pods of one part of the cache."""
 
-    resources: JsonObject = Field(default={})
+    resources: Resources = Field(default={})
     """CPU and memory of the container, as in a pod's spec (requests, limits)."""
     jvm_options: Annotated[
         list[
@@ -129,7 +143,7 @@ class Component(Model):
 class AgentComponent(Model):
     """The cache agents, each in a worker's pod."""
 
-    resources: JsonObject = Field(default={})
+    resources: Resources = Field(default={})
     """CPU and memory of the container, as in a pod's spec (requests, limits). Some 150 MiB, 40 MiB more for every
     million files of the datasets in use, and the page cache that a limit of memory counts."""
 
@@ -137,7 +151,13 @@ class AgentComponent(Model):
 class Journal(Model):
     """The volume of the master, which holds the mounts and what it knows of the files."""
 
-    storage_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    storage_class_name: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=253, json_schema_extra=rules(object_name_rule("StorageClass"))),
+        ]
+        | None
+    ) = None
     """Its StorageClass; left out, the cluster's default one."""
     size: Annotated[
         Quantity,
@@ -340,7 +360,17 @@ class CacheClusterSpec(Model):
     """Which namespaces may use which stores, buckets and folders. Without a rule every namespace may use any S3 store
     that is not inside the cluster, nor on a loopback or link-local address, and no folder but sourceFolders. With rules
     only what they allow. A Dataset that is not allowed any more is unmounted."""
-    limits: Limits = defaulted(Limits)
+    limits: Limits = defaulted(
+        Limits,
+        **rules(
+            rule(
+                "!has(self.files) || !(has(self.filesPerDataset) && self.filesPerDataset > self.files || "
+                "has(self.filesPerNamespace) && self.filesPerNamespace > self.files)",
+                "filesPerDataset and filesPerNamespace must not be above files, which bounds all together",
+                field=".files",
+            )
+        ),
+    )
     """How many files and bytes the sources of Datasets may have. Buckets are counted before they are mounted."""
     journal: Journal = defaulted(
         Journal,
@@ -372,7 +402,8 @@ class CacheClusterSpec(Model):
                 min_length=1,
                 max_length=512,
                 json_schema_extra=rules(
-                    rule(r"self.matches('^[^ \\t\\n]+$')", "must be an image, without blanks")
+                    rule(r"self.matches('^[^ \\t\\n]+$')", "must be an image, without blanks"),
+                    rule(IS_IMAGE, NO_IMAGE),
                 ),
             ),
         ]

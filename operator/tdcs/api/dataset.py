@@ -15,6 +15,7 @@ from tdcs.api.base import (
     WrittenAlways,
     defaulted,
     list_map,
+    object_name_rule,
     one_value,
     rule,
     rules,
@@ -80,9 +81,10 @@ class CacheClusterRef(Model):
             min_length=1,
             max_length=20,
             json_schema_extra=rules(
+                object_name_rule("CacheCluster"),
                 rule(
                     "self == oldSelf", "cannot be changed: create another Dataset in the other cache cluster"
-                )
+                ),
             ),
         ),
     ] = names.DEFAULT_CACHE_CLUSTER
@@ -170,7 +172,18 @@ class DatasetSpec(Model):
     """Where the data is at home."""
     cache_cluster_ref: CacheClusterRef = defaulted(CacheClusterRef)
     """The CacheCluster that holds the data."""
-    preload: Preload = defaulted(Preload, **rules(ONE_OF_TWO))
+    preload: Preload = defaulted(
+        Preload,
+        **rules(
+            ONE_OF_TWO,
+            rule(
+                "!has(self.enabled) || self.enabled || !(has(self.percent) || has(self.amount) || "
+                "has(self.startTime) || has(self.bandwidth) || has(self.paths) && size(self.paths) > 0)",
+                "with enabled false nothing is loaded ahead: remove the other fields, or set enabled to true",
+                field=".enabled",
+            ),
+        ),
+    )
     """Whether the data is brought into the cache before jobs read it."""
     placement: Placement = defaulted(
         Placement,

@@ -7,9 +7,10 @@ from pathspec import GitIgnoreSpec
 from pydantic import AfterValidator, Field, model_validator
 
 from tdcs.api.base import (
-    LABEL_PATTERN,
+    LABEL,
     Model,
     defaulted,
+    object_name_rule,
     own_namespace_rule,
     rule,
     rules,
@@ -232,7 +233,9 @@ class SecretRef(Model):
         Field(
             min_length=1,
             max_length=253,
-            json_schema_extra=rules(own_namespace_rule("a Secret of the Dataset's own namespace")),
+            json_schema_extra=rules(
+                own_namespace_rule("a Secret of the Dataset's own namespace"), object_name_rule("Secret")
+            ),
         ),
     ]
     """Its name. It holds the keys accessKeyId and secretAccessKey, and for temporary ones sessionToken; of gs sources
@@ -248,9 +251,11 @@ ONE_HOME: Final = (
 class DatasetRef(Model):
     """A Dataset of another namespace."""
 
-    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]
+    namespace: Annotated[str, Field(min_length=1, max_length=63, **LABEL)]
     """Its namespace."""
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Annotated[
+        str, Field(min_length=1, max_length=253, json_schema_extra=rules(object_name_rule("Dataset")))
+    ]
     """Its name."""
 
 

@@ -57,7 +57,11 @@ class PreloadSpec(Selection):
     copies: Annotated[int, Field(ge=1, le=16)] | None = None
     """How many copies, each on nodes of its own; left out, as many as the Dataset's placement has."""
     nodes: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=253)]],
+        list[
+            Annotated[
+                str, Field(min_length=1, max_length=253, json_schema_extra=rules(object_name_rule("Node")))
+            ]
+        ],
         Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = Field(default=[])
     """The cache nodes that shall hold it, in the mode of the Dataset's placement: with Replicate, or with Auto where

@@ -6,9 +6,9 @@ import ssl
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
-from tdcs.api.base import LABEL_PATTERN, PATH_RULE, Model, defaulted, rule, rules
+from tdcs.api.base import LABEL, LABEL_PATTERN, PATH_RULE, Model, defaulted, rule, rules
 from tdcs.api.durations import Duration
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
@@ -162,6 +162,15 @@ LabelValue = Annotated[str, Field(max_length=63)]
 class LabelTerm(Model):
     """A condition on a label."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+                "In and NotIn need values, and Exists and DoesNotExist have none",
+            )
+        )
+    )
+
     key: Annotated[str, Field(min_length=1, max_length=317)]
     """The label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -224,7 +233,7 @@ def _above_zero(value: int | str) -> int | str:
 class CacheQuota(Model):
     """How much of the cache the Datasets of some namespaces may take together."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]
+    name: Annotated[str, Field(min_length=1, max_length=63, **LABEL)]
     """What it is called in messages."""
     namespace_selector: NamespaceSelector = defaulted(NamespaceSelector)
     """The namespaces by their labels; empty: all. kubernetes.io/metadata.name is the name of each."""
@@ -263,6 +272,15 @@ def _checked_path(path: str) -> str:
 
 class SharedWith(Model):
     """Namespaces that may read a Dataset's source through Datasets of their own."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "has(self.namespaceSelector) || (has(self.namespaces) && size(self.namespaces) > 0)",
+                "names no namespace: give namespaces, or namespaceSelector ({} is every namespace)",
+            )
+        )
+    )
 
     namespaces: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]],
@@ -324,7 +342,7 @@ def _checked_bundle(bundle: str) -> str:
 class SourceRule(Model):
     """Sources that some namespaces may use. A source is allowed when one rule allows it."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]
+    name: Annotated[str, Field(min_length=1, max_length=63, **LABEL)]
     """What it is called."""
     namespace_selector: NamespaceSelector = defaulted(NamespaceSelector)
     """The namespaces by their labels; empty: all. kubernetes.io/metadata.name is the name of each."""

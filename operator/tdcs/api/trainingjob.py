@@ -24,6 +24,7 @@ from tdcs.api.trainingjob_rules import (
     RESTART_NEEDS_NEVER,
     ROLE_RULES,
     SPEC_RULES,
+    readers_of,
 )
 from tdcs.api.trainingjob_status import TrainingJobStatus
 
@@ -248,12 +249,15 @@ class TrainingJobSpec(Model):
 
     @model_validator(mode="after")
     def _readers_exist(self) -> "TrainingJobSpec":
-        limited = [use.readers for use in self.datasets if use.readers is not None]
-        if limited and self.scheduling.mode != "Extender":
-            raise ValueError(READERS_NEED_EXTENDER)
         workers = self.workers if self.elastic is None else self.elastic.min_replicas
-        if any(max(parse_readers(readers)) >= workers for readers in limited):
-            raise ValueError(READERS_BEYOND_WORKERS)
+        for use in self.datasets:
+            if use.readers is None:
+                continue
+            subject = readers_of(use.name)
+            if self.scheduling.mode != "Extender":
+                raise ValueError(f"{subject} {READERS_NEED_EXTENDER}")
+            if max(parse_readers(use.readers)) >= workers:
+                raise ValueError(f"{subject} {READERS_BEYOND_WORKERS}")
         return self
 
     @model_validator(mode="after")

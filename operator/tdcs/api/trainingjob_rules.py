@@ -3,6 +3,7 @@
 from typing import Final
 
 from tdcs.api.base import rule, rules
+from tdcs.api.readers import READERS_PATTERN
 
 NAME_LIMIT = 50
 """The longest name whose pods' host names, such as NAME-launcher-0, still fit a DNS label of 63 characters."""
@@ -124,12 +125,40 @@ REPLICAS_OF_WORKERS = (
     "the number of workers is spec.workers, which kubectl scale can set: remove replicas from the item Worker"
 )
 READERS_NEED_EXTENDER = (
-    "readers need scheduling.mode Extender: preferences of mode Affinity are the same for all workers"
+    "needs scheduling.mode Extender: preferences of mode Affinity are the same for all workers"
 )
 READERS_BEYOND_WORKERS = (
-    "readers names a worker that the job may not have: indices go from 0 to the number of workers less 1, of elastic "
-    "jobs to elastic.minReplicas less 1"
+    "names a worker that the job may not have: indices go from 0 to the number of workers less 1, of elastic jobs to "
+    "elastic.minReplicas less 1"
 )
+"""Both behind `readers_of` a dataset."""
+
+_OF_WORKERS = (
+    f"(!one.readers.matches('{READERS_PATTERN}') || "
+    "one.readers.split(',').all(part, int(part.split('-')[size(part.split('-')) - 1]) < "
+    "(has(self.elastic) ? self.elastic.minReplicas : self.workers)))"
+)
+"""CEL: of the readers of `one` dataset; of those that are no list of indices another rule speaks."""
+
+
+MOST_DATASETS: Final = 16
+"""Of a job."""
+
+
+def readers_of(name: str) -> str:
+    return f"readers of dataset {name}"
+
+
+def _readers(which: str) -> str:
+    """CEL: the same without the readers, of the first dataset of which this holds. The API server bounds what an
+    expression may cost by the longest values, and knows these of items that are named by their index alone."""
+    chain = "''"
+    for index in reversed(range(MOST_DATASETS)):
+        item = f"self.datasets[{index}]"
+        chain = (
+            f"size(self.datasets) > {index} && {which.replace('one.', item + '.')} ? {item}.name : {chain}"
+        )
+    return f"'readers of dataset ' + ({chain})"
 
 
 def _has(role: str) -> str:
@@ -242,13 +271,13 @@ SPEC_RULES = rules(
         "self.scheduling.mode == 'Extender' || !has(self.datasets) || !self.datasets.exists(one, has(one.readers))",
         READERS_NEED_EXTENDER,
         field=".datasets",
+        subject=_readers("has(one.readers)"),
     ),
     rule(
-        "!has(self.datasets) || self.datasets.all(one, !has(one.readers) || "
-        "one.readers.split(',').all(part, int(part.split('-')[size(part.split('-')) - 1]) < "
-        "(has(self.elastic) ? self.elastic.minReplicas : self.workers)))",
+        f"!has(self.datasets) || self.datasets.all(one, !has(one.readers) || {_OF_WORKERS})",
         READERS_BEYOND_WORKERS,
         field=".datasets",
+        subject=_readers(f"has(one.readers) && !({_OF_WORKERS})"),
     ),
     rule("self.framework == oldSelf.framework", FROZEN, field=".framework"),
     _frozen("elastic"),

@@ -111,6 +111,9 @@ def _rewrite(
             raise ValueError(f"{where}: a custom resource's schema cannot have the keyword {key!r}")
     if found.get("x-kubernetes-preserve-unknown-fields"):
         found.pop("additionalProperties", None)
+    pattern = found.get("pattern", "")
+    if pattern and any(pattern in rule["rule"] for rule in found.get("x-kubernetes-validations", ())):
+        del found["pattern"]  # The rule says in words what is wrong; the pattern would show itself.
     return found
 
 

@@ -141,13 +141,13 @@ BAD = [
         "TrainingJob",
         "spec.replicaSpecs.0.template.spec.containers.0.resources",
         {"requests": {"memory": "1e999999999"}},
-        "should match",
+        "is no quantity, such as 4, 500m or 2Gi",
     ),
     (
         "TrainingJob",
         "spec.replicaSpecs.0.template.spec.volumes",
         [{"name": "v", "emptyDir": {"sizeLimit": "1e999999999"}}],
-        "should match",
+        "is no quantity, such as 4, 500m or 2Gi",
     ),
     (
         "TrainingJob",
@@ -193,7 +193,7 @@ BAD = [
     ),
     ("TrainingJob", "spec.scheduling.priorityClassName", "Very High", "no PriorityClass can have this name"),
     ("Preload", "spec.datasetRef.name", "Pictures", "no Dataset can have this name"),
-    ("Dataset", "spec.placement.nodeSelector", {"zone": "a b"}, "should match"),
+    ("Dataset", "spec.placement.nodeSelector", {"zone": "a b"}, "must be of letters, digits"),
     *(
         ("Dataset", "spec.eviction", {"policy": "Timed", "schedule": line}, "a value is out of range")
         for line in (
@@ -225,18 +225,55 @@ BAD = [
     *(
         ("TrainingJob", f"spec.replicaSpecs.0.template.spec.{field}", value, sentence)
         for field, value, sentence in (
-            ("containers.0.resources", {"limits": {"cpu": "-1"}}, "should match"),
-            ("containers.0.name", "Main_1", "should match"),
-            ("containers.0.imagePullPolicy", "always", "(Always|IfNotPresent|Never)?"),
+            ("containers.0.command", "python train.py", "must be of type array"),
+            ("containers.0.args", [1], "must be of type string"),
+            ("containers.0.image", "https://registry/train:1", "without blanks and without https://"),
+            ("containers.0.image", "my train", "without blanks and without https://"),
+            (
+                "containers.0.resources",
+                {"requests": {"nvidia.com/gpu": 1}},
+                "nvidia.com/gpu belongs in limits",
+            ),
+            ("containers.0.resources", {"limits": {"gpu": 1}}, "has a name that no resource has"),
+            (
+                "containers.0.resources",
+                {"limits": {"memory": "100m"}},
+                "memory in m is in thousandths of a byte: write Mi",
+            ),
+            (
+                "containers.0.resources",
+                {"limits": {"memory": "1Gi"}, "requests": {"memory": "2Gi"}},
+                "requests of memory must not be above its limits",
+            ),
+            ("containers.0.volumeMounts", [{"name": "v"}], "mountPath: Required value"),
+            ("containers.0.env", [{"value": "x"}], "name: Required value"),
+            (
+                "containers",
+                [{"name": "main", "image": "a"}, {"name": "main", "image": "b"}],
+                "two containers have the same name",
+            ),
+            ("hostNetwork", "yes", "must be of type boolean"),
+            ("volumes", [{"name": "v", "hostPath": {}}], "path: Required value"),
+            ("tolerations", [{"key": "gpu", "operator": "Exists", "value": "x"}], "Exists compares no value"),
+            ("tolerations", [{"value": "x"}], "without a key operator must be Exists"),
+            ("containers.0.resources", {"limits": {"cpu": "-1"}}, "is no quantity, such as 4, 500m or 2Gi"),
+            ("containers.0.resources", {"limits": {"cpu": -1}}, "is no quantity, such as 4, 500m or 2Gi"),
+            (
+                "containers.0.resources",
+                {"limits": {"memory": "2GB"}},
+                "is no quantity, such as 4, 500m or 2Gi",
+            ),
+            ("containers.0.name", "Main_1", "must be of lower-case letters, digits and '-'"),
+            ("containers.0.imagePullPolicy", "always", "must be Always, IfNotPresent or Never"),
             ("containers.0.env", [{"name": "EPOCHS", "value": 3}], "must be of type string"),
-            ("tolerations", [{"key": "gpu", "operator": "Equals"}], "(Exists|Equal)?"),
+            ("tolerations", [{"key": "gpu", "operator": "Equals"}], "must be Exists or Equal"),
             (
                 "tolerations",
                 [{"key": "gpu", "effect": "NoShedule"}],
-                "(NoSchedule|PreferNoSchedule|NoExecute)?",
+                "must be NoSchedule, PreferNoSchedule or NoExecute",
             ),
-            ("dnsPolicy", "Cluster", "(ClusterFirst|ClusterFirstWithHostNet|Default|None)?"),
-            ("nodeSelector", {"gpu": "a 100"}, "should match"),
+            ("dnsPolicy", "Cluster", "must be ClusterFirst, ClusterFirstWithHostNet, Default or None"),
+            ("nodeSelector", {"gpu": "a 100"}, "must be of letters, digits"),
             ("terminationGracePeriodSeconds", -1, "greater than or equal to 0"),
             ("activeDeadlineSeconds", 0, "greater than or equal to 1"),
         )
@@ -404,6 +441,26 @@ BAD = [
     ("CacheCluster", "spec.storage.tiers", [{"path": "/a/../b"}], "must be an absolute path on the nodes"),
     ("CacheCluster", "spec.properties", {"user.home": "/"}, "begins with 'alluxio.'"),
     ("CacheCluster", "spec.worker.jvmOptions", ["-Xmx1g -Xms1g"], "one JVM option without blanks"),
+    ("Dataset", "spec.source.secretRef.name", "Keys", "no Secret can have this name"),
+    ("Dataset", "spec.preload", {"enabled": False, "percent": 50}, "nothing is loaded ahead"),
+    ("Dataset", "spec.sharedWith", [{}], "names no namespace"),
+    ("Preload", "spec.nodes", ["gpu_1"], "no Node can have this name"),
+    ("CacheCluster", "spec.tolerations", [{"operator": "Equal", "value": "x"}], "operator must be Exists"),
+    ("CacheCluster", "spec.image", "https://registry/tdcs", "without blanks and without https://"),
+    ("CacheCluster", "spec.limits", {"files": 10, "filesPerDataset": 20}, "must not be above files"),
+    ("CacheCluster", "spec.worker.resources", {"limits": {"memory": "much"}}, "is no quantity"),
+    (
+        "CacheCluster",
+        "spec.quotas",
+        [
+            {
+                "name": "a",
+                "bytes": 1,
+                "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]},
+            }
+        ],
+        "In and NotIn need values",
+    ),
     ("CacheCluster", "metadata.name", "c" * 21, "at most 20 lower-case letters"),
 ]
 

@@ -129,8 +129,12 @@ def test_a_template_with_all_that_pods_have_is_kept_as_it_is(installed: Kube, na
 REFUSED_READERS: dict[str, tuple[str, Object, str]] = {
     "words": ("first", {}, "must be indices of workers"),
     "a range that ends before it begins": ("2-1", {}, "must be indices of workers"),
-    "a worker that is not there": ("0-3", {}, "readers names a worker that the job may not have"),
-    "mode Affinity": ("0", {"scheduling": {"mode": "Affinity"}}, "readers need scheduling.mode Extender"),
+    "a worker that is not there": ("0-3", {}, "readers of dataset pictures names a worker"),
+    "mode Affinity": (
+        "0",
+        {"scheduling": {"mode": "Affinity"}},
+        "readers of dataset pictures needs scheduling.mode Extender",
+    ),
     "beyond the fewest workers of an elastic job": (
         "0-1",
         {"framework": "PyTorch", "elastic": {"minReplicas": 1, "maxReplicas": 3}},

@@ -115,3 +115,40 @@ def test_kubectl_get_wide_says_why_and_with_a_reason_where_the_state_is_a_word(p
     columns = {column.name for column in kind.columns}
     assert "Message" in columns
     assert "Reason" in columns or "State" not in columns
+
+
+def schema_of(kind: crd_documents.DocumentedKind) -> dict[str, Any]:
+    schema: dict[str, Any] = crd_documents.definition(kind)["spec"]["versions"][0]["schema"][
+        "openAPIV3Schema"
+    ]
+    return schema
+
+
+def test_no_regular_expression_is_shown_for_what_pod_templates_and_node_selectors_hold() -> None:
+    shown = [
+        path
+        for kind in crd_documents.KINDS
+        for path, schema in fields(schema_of(kind), kind.model.__name__)
+        if "pattern" in schema and ("replicaSpecs" in path or "nodeSelector" in path)
+    ]
+    # The claims of volumes: the API server bounds what rules may cost.
+    assert [path for path in shown if ".ephemeral." not in path] == []
+
+
+def test_fields_of_pod_templates_have_the_kinds_of_values_that_pods_have() -> None:
+    job = next(kind for kind in crd_documents.KINDS if kind.model.__name__ == "TrainingJob")
+    found = dict(fields(schema_of(job), ""))
+    pod = ".spec.replicaSpecs[].template.spec"
+    types = {
+        "containers[].args": "array",
+        "containers[].workingDir": "string",
+        "containers[].ports[].containerPort": "integer",
+        "hostNetwork": "boolean",
+        "securityContext.runAsUser": "integer",
+        "volumes[].csi.volumeAttributes": "object",
+    }
+    assert {field: found[f"{pod}.{field}"].get("type") for field in types} == types
+    assert found[f"{pod}.containers[].args"]["items"] == {"type": "string"}
+    for field in ("httpGet.port", "tcpSocket.port"):  # a number or a name
+        assert "type" not in found[f"{pod}.containers[].livenessProbe.{field}"]
+    assert "name" in found[f"{pod}.volumes"]["items"]["required"]
