@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from tests.training import threads
-from tests.training.model.zoo import ZOO, Case
+from tests.training.model.zoo import ZOO, Case, classes
 from torch import nn
 
 from tdcs_train.errors import InputError
@@ -133,6 +133,34 @@ def test_inputs_of_another_shape_than_a_branch_was_traced_for_are_refused_at_the
     traced.graph_module(torch.zeros(3, 6, 8))
     with pytest.raises(ModelError, match=r"traced where x.size\(1\) is 6"):
         traced.graph_module(torch.zeros(3, 7, 8))
+
+
+class Views(nn.Module):
+    """Changes a view in place, which a graph does not repeat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 5)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        values = self.layer(values)
+        values[:, 0].mul_(3.0)
+        return values
+
+
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        (Views(), "it is the model's own forward: move"),
+        (nn.Sequential(Views(), nn.ReLU()), r"--leaf NAME, of 0\)"),
+    ],
+)
+def test_a_graph_that_computes_something_else_is_refused_with_what_can_be_done(
+    model: nn.Module, remedy: str
+) -> None:
+    subject = Subject(model=model, batch=lambda: ZOO["unused layers"].batch(torch.Generator()), loss=classes)
+    with pytest.raises(ModelError, match=f"does not compute what the model computes.*{remedy}"):
+        profile(subject, steps=1)
 
 
 def test_most_of_the_zoo_runs() -> None:

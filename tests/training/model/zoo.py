@@ -13,6 +13,20 @@ from tests.training.model.image_models import (
     Vgg,
     VisionTransformer,
 )
+from tests.training.model.kept_models import (
+    AsksForGradients,
+    CatchesAll,
+    ChangesOwnBuffer,
+    CheckpointOfTwo,
+    Fused,
+    Hooked,
+    HookedParameter,
+    Moving,
+    OfDevice,
+    TiedByData,
+    Underscored,
+    WithLoss,
+)
 from tests.training.model.odd_models import (
     Adversarial,
     Autocast,
@@ -100,6 +114,11 @@ def table_rows(source: torch.Generator) -> tuple[Any, Any]:
     return (columns, torch.randn(4, 8, generator=source)), torch.randint(5, (4,), generator=source)
 
 
+def labelled_sentences(source: torch.Generator) -> tuple[Any, Any]:
+    text, labels = sentences(source)
+    return {"input_ids": text, "labels": labels}, labels
+
+
 def elbo(output: Any, labels: torch.Tensor) -> torch.Tensor:
     out, mu, logvar = output
     return out.pow(2).mean() - 0.1 * (1 + logvar - mu.pow(2) - logvar.exp()).mean()
@@ -137,6 +156,40 @@ ZOO: dict[str, Case] = {
     "stochastic depth": Case(lambda: StochasticDepth().eval(), rows, classes),
     "wide and deep": Case(WideAndDeep, table_rows, classes),
     "autoencoder": Case(AutoEncoder, rows, elbo),
+    "loss in a table of its own": Case(WithLoss, labelled_sentences, lambda output, labels: output.loss),
+    "names with underscores": Case(Underscored, rows, classes),
+    "buffer added to": Case(lambda: Moving(copied=False), rows, classes),
+    "buffer copied to": Case(lambda: Moving(copied=True), rows, classes),
+    "checkpoint of two values": Case(CheckpointOfTwo, rows, classes),
+    "functions of compilers": Case(Fused, rows, classes),
+    "hooks": Case(Hooked, rows, classes),
+    "autocast of the device": Case(OfDevice, rows, classes),
+    "spectral norm": Case(
+        lambda: nn.Sequential(
+            nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8)),
+            nn.ReLU(),
+            nn.utils.spectral_norm(nn.Linear(8, 8)),
+            nn.ReLU(),
+            nn.Linear(8, 5),
+        ),
+        rows,
+        classes,
+    ),
+    "hook of a parameter": Case(
+        HookedParameter, rows, classes, refused="first.weight has a hook on its gradient"
+    ),
+    "errors caught": Case(CatchesAll, rows, classes, refused="mean() > 0 depends on the data"),
+    "asks for gradients": Case(AsksForGradients, rows, classes, refused="only a run knows"),
+    "tied by data": Case(
+        TiedByData, rows, classes, refused="have the same memory without being one parameter"
+    ),
+    "own buffer changed": Case(ChangesOwnBuffer, rows, classes, refused="changes the buffer seen in place"),
+    "scripted": Case(
+        lambda: torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 5))),
+        rows,
+        classes,
+        refused="is compiled (torch.jit)",
+    ),
     "compiled": Case(lambda: torch.compile(ResNet()), images, classes),  # type: ignore[arg-type, return-value, unused-ignore]
     "exported": Case(
         lambda: torch.export.export(Gpt(), (torch.zeros(4, 8, dtype=torch.long),)),  # type: ignore[arg-type, return-value, unused-ignore]

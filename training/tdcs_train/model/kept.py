@@ -60,6 +60,18 @@ def applied(function: Any) -> Callable[..., Any]:
     return apply
 
 
+@functools.cache
+def scripted(function: Any) -> Callable[..., Any]:
+    """The call of a function of TorchScript, as a graph can hold it; `written` is what it was made from, if known."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    call.__name__ = function.name
+    call.written = getattr(function, "_torchdynamo_inline", None)  # type: ignore[attr-defined]
+    return call
+
+
 class Kept(nn.Module):
     """A call with more to it than its operator; `title` describes the operator."""
 

@@ -1,6 +1,8 @@
 """Changes of a traced graph that keep what a list of operators alone would lose."""
 
 import copy
+import keyword
+import operator
 from collections.abc import Collection
 from typing import Any
 
@@ -41,6 +43,11 @@ def owner_of(graph: fx.Graph, model: nn.Module) -> nn.Module:
     for node in graph.nodes:
         if "kept" in node.meta:
             owner.add_module(str(node.target), node.meta["kept"])
+        elif node.op == "call_module" and any(map(keyword.iskeyword, str(node.target).split("."))):
+            # torch.fx writes Python that would read self.class
+            name = "named_" + str(node.target).replace(".", "_")
+            owner.add_module(name, model.get_submodule(str(node.target)))
+            node.target = name
     return owner
 
 
@@ -108,6 +115,9 @@ def fuse_regions(module: fx.GraphModule, *, reentrant: Collection[int]) -> None:
         name = type(inner).__name__
         call = next(node for node in module.graph.nodes if node.op == "call_module" and node.target == name)
         nodes[-1].append(call)
+        for part in reversed(list(call.users)):
+            if part.target is operator.getitem:
+                call.append(part)
         erase_nodes(module, nodes)
         module.add_module(name, Recomputed(inner, reentrant=number in reentrant))
         call.meta["value"] = (

@@ -68,11 +68,29 @@ def split(traced: TracedModel, stages: Sequence[Sequence[str]]) -> SplitModel:
     _refuse_cut_parameters(traced, places)
     copied, copies = _by_stage(traced.graph_module.graph, places)
     graph_module = fx.GraphModule(traced.graph_module, copied)
+    _keep_apart(graph_module)
     place_of = {copies[node].name: places[node.name] for node in copies if node.name in places}
     whole = split_module(
         graph_module, traced.graph_module, lambda node: place_of[node.name], keep_original_order=True
     )
     return _joined(traced, whole, count=len(stages))
+
+
+def _keep_apart(module: fx.GraphModule) -> None:
+    """Gives modules names of their own that split_module, which writes `a.0` as `a_0`, would take for one."""
+    taken: dict[str, str] = {}
+    for node in module.graph.nodes:
+        if node.op != "call_module":
+            continue
+        target, flat = str(node.target), str(node.target).replace(".", "_")
+        number = 0
+        while taken.setdefault(flat, target) != target:
+            number += 1
+            flat = f"{target.replace('.', '_')}_apart{number}"
+        if number:
+            module.add_module(flat, module.get_submodule(target))
+            node.target = flat
+    module.recompile()
 
 
 def _by_stage(graph: fx.Graph, places: Mapping[str, int]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
@@ -87,6 +105,8 @@ def _by_stage(graph: fx.Graph, places: Mapping[str, int]) -> tuple[fx.Graph, dic
 
     for node in sorted(graph.nodes, key=stage):
         copies[node] = copied.node_copy(node, lambda source: copies[source])
+        for name in ("val", "example_value"):  # split_module looks there for sizes that are open
+            copies[node].meta.pop(name, None)
     return copied, copies
 
 

@@ -5,7 +5,7 @@ import operator
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import fx
@@ -30,10 +30,18 @@ def with_item(values: torch.Tensor, key: Any, item: Any) -> torch.Tensor:
     return values
 
 
+class Refusing(Protocol):
+    """What a traced value asks of its `Tracer`, whose module imports this one."""
+
+    def refuse(self, reason: str) -> NoReturn: ...
+    def specialised(self, node: fx.Node, what: str) -> Any: ...
+    def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any: ...
+
+
 class TracedValue:
     """What a proxy can say of itself while a forward is traced."""
 
-    tracer: Any  # the `Tracer`, whose module imports this one
+    tracer: Refusing
     node: fx.Node
 
     @property
@@ -59,7 +67,7 @@ class TracedValue:
     def __len__(self) -> int:
         value = self.known
         if value is UNKNOWN or not hasattr(value, "__len__"):
-            raise Untraceable(f"the length of {self.node.name} is needed")
+            self.tracer.refuse(f"the length of {self.node.name} is needed")
         if isinstance(value, torch.Tensor):
             return int(self.tracer.create_proxy("call_method", "size", (self, 0), {}))
         return len(value)
@@ -69,7 +77,7 @@ class TracedValue:
         if value is UNKNOWN or not hasattr(value, "__len__"):
             count = _unpacked(sys._getframe(1))
             if count is None:
-                raise Untraceable(f"a loop over {spoken(self.node)} depends on the data")
+                self.tracer.refuse(f"a loop over {spoken(self.node)} depends on the data")
             return iter([self[number] for number in range(count)])  # type: ignore[index]
         return iter([self[number] for number in range(len(self))])  # type: ignore[index]
 
@@ -91,6 +99,10 @@ class ValueProxy(TracedValue, fx.Proxy):
     def __getattr__(self, name: str) -> Any:
         if name in _OF_TYPE and isinstance(self.known, torch.Tensor):
             return getattr(self.known, name)
+        if name == "requires_grad":
+            self.tracer.refuse(
+                f"whether {spoken(self.node)} needs a gradient is asked, which only a run knows"
+            )
         if name == "_is_param":  # what isinstance(x, nn.Parameter) asks for
             return False
         value = self.known
@@ -112,12 +124,18 @@ class ValueAttribute(TracedValue, Attribute):
     """An attribute of one, which may be a method."""
 
     def __getattr__(self, name: str) -> Any:
+        if self.attr == "device" and name in ("type", "index"):
+            return getattr(self.concrete("a choice by"), name)
         return ValueAttribute(self, name)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         known = self.root.known
         plain = self.attr.removesuffix("_")
-        if self.attr.endswith("_") and not self.attr.endswith("__") and hasattr(torch.Tensor, plain):
+        if (
+            self.attr.endswith("_")
+            and not self.attr.endswith("__")
+            and callable(getattr(torch.Tensor, plain, None))  # requires_grad is a property
+        ):
             # the graph has no operators in place: a later stage may still need what was there before
             return self.root.become(
                 self.tracer.create_proxy("call_method", plain, (self.root, *arguments), named)

@@ -14,7 +14,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy
 import torch
@@ -25,7 +25,8 @@ from torch.utils import checkpoint as checkpointing
 
 from tdcs_train.errors import InputError
 from tdcs_train.model.errors import ModelError
-from tdcs_train.model.kept import Context, applied
+from tdcs_train.model.kept import Context, applied, scripted
+from tdcs_train.model.outputs import opened
 from tdcs_train.model.traced_values import (
     UNKNOWN,
     TracedValue,
@@ -94,6 +95,9 @@ class Tracer(fx.Tracer):
         self.reentrant: set[int] = set()
         """Of the checkpointed regions, those of the reentrant kind."""
         self._region: int | None = None
+        self._refusal = ""
+        self._shape_runs: dict[int, int] = {}
+        """PyTorch's count of changes in place of a buffer by modules that were run for shapes; its values stay."""
         self._evaluating = False
         self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self._guarded: set[fx.Node] = set()
@@ -109,7 +113,11 @@ class Tracer(fx.Tracer):
         positional, named = self._placeholders(root_fn)
 
         def flat(*_: Any) -> Any:
-            output = root_fn(self.root, *positional, **named)
+            output = pytree.tree_map(
+                opened,
+                root_fn(self.root, *positional, **named),
+                is_leaf=lambda each: isinstance(each, fx.Proxy),
+            )
             leaves, self.output_spec = pytree.tree_flatten(
                 output, is_leaf=lambda each: isinstance(each, fx.Proxy)
             )
@@ -154,6 +162,10 @@ class Tracer(fx.Tracer):
 
     def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, *more: Any, **options: Any) -> Any:
         name = getattr(target, "__name__", "") if kind == "call_function" else ""
+        if (kind == "call_method" or name) and args and self._is_kept(args[0]) and _is_in_place(target):
+            self.refuse(
+                "its forward changes a tensor of the model in place, which other stages would not see"
+            )
         if name.endswith("_") and not name.endswith("__") and args and isinstance(args[0], TracedValue):
             plain = getattr(torch, name.removesuffix("_"), None) or getattr(
                 torch.nn.functional, name.removesuffix("_"), None
@@ -187,8 +199,12 @@ class Tracer(fx.Tracer):
         if self.is_leaf_module(m, path):
             return super().call_module(m, forward, args, kwargs)
         try:
+            if m._backward_hooks or m._backward_pre_hooks:
+                raise Untraceable("it has backward hooks, which a graph of its layers does not call")
             with self._unchanged(m):
-                return super().call_module(m, forward, args, kwargs)
+                result = super().call_module(m, forward, args, kwargs)
+            self._raise_refusal()
+            return result
         except BaseException:
             self.failed_in = self.failed_in or path
             raise
@@ -199,6 +215,7 @@ class Tracer(fx.Tracer):
     def _unchanged(self, module: nn.Module) -> Iterator[None]:
         """Refuses a forward that draws random numbers at once, or sets attributes: a graph repeats neither."""
         drawn, attributes = _random_state(), _attributes(module)
+        buffers = {name: self._changes(buffer) for name, buffer in module.named_buffers()}
         try:
             yield
         finally:
@@ -214,16 +231,40 @@ class Tracer(fx.Tracer):
             )
         if changed:
             raise Untraceable(f"its forward sets self.{changed[0]}, which a graph does not repeat")
+        for name, buffer in module.named_buffers():
+            if buffers.get(name, self._changes(buffer)) != self._changes(buffer):
+                raise Untraceable(
+                    f"its forward changes the buffer {name} in place, which other stages would not see"
+                )
         if _random_state() != drawn:
             raise Untraceable(
                 "its forward draws random numbers that depend on no input, which a graph does not repeat"
             )
 
+    def _changes(self, buffer: torch.Tensor) -> int:
+        """How often a forward has changed a buffer, runs for shapes alone left out."""
+        return int(buffer._version) - self._shape_runs.get(id(buffer), 0)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raises Untraceable, also where the forward catches every error and goes another way."""
+        self._refusal = self._refusal or reason
+        raise Untraceable(reason)
+
+    def _raise_refusal(self) -> None:
+        if self._refusal:
+            raise Untraceable(self._refusal)
+
+    def _is_kept(self, value: Any) -> bool:
+        """Whether a value is a buffer or parameter of the model, and not one of a forward."""
+        if isinstance(value, fx.Proxy):
+            return bool(value.node.op == "get_attr")
+        return isinstance(value, torch.Tensor) and any(value is each for each in self.root.buffers())
+
     def specialised(self, node: fx.Node, what: str) -> Any:
         """The value of a node that is no tensor; a guard watches it from now on."""
         value = node.meta.get("value", UNKNOWN)
         if value is UNKNOWN or isinstance(value, (torch.Tensor, torch.SymInt)):
-            raise Untraceable(f"{what} {spoken(node)} depends on the data")
+            self.refuse(f"{what} {spoken(node)} depends on the data")
         if node not in self._guarded:
             self._guarded.add(node)
             sentence = f"the model was traced where {spoken(node)} is {value}"
@@ -251,19 +292,25 @@ class Tracer(fx.Tracer):
             _LOG.disabled,
             True,
         )  # it prints a traceback for what the model itself does wrongly
+        before = [(buffer, buffer._version) for buffer in self.root.buffers()]
         try:
             with self._fakes, torch.no_grad():
                 if node.op == "call_module":
                     return _copied(self.root.get_submodule(str(node.target))).forward(*args, **kwargs)
                 if node.op == "call_method":
                     return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-                function: Any = node.target
-                return function(*args, **kwargs)
+                # TorchScript ends the process when it is given shapes alone.
+                function: Any = getattr(node.target, "written", node.target)
+                return function(*args, **kwargs) if function is not None else UNKNOWN
         except Exception:  # what a shape alone does not tell, or an operator that has no such form
             return UNKNOWN
         finally:
             self._evaluating, _LOG.disabled = False, silent
             random.setstate(state)
+            for buffer, version in before:
+                if buffer._version != version:
+                    more = self._shape_runs.get(id(buffer), 0) + buffer._version - version
+                    self._shape_runs[id(buffer)] = more
 
     @contextlib.contextmanager
     def patched(self) -> Iterator[None]:
@@ -284,6 +331,21 @@ class Tracer(fx.Tracer):
                 return original(cls, *arguments, **named)
 
             stack.enter_context(_replaced(torch.autograd.Function, "apply", classmethod(apply)))
+
+            run_script = torch.jit.ScriptFunction.__call__
+
+            def script(function: Any, *arguments: Any, **named: Any) -> Any:
+                if not tracer._evaluating and _has_proxy(arguments, named):
+                    return tracer.create_proxy("call_function", scripted(function), arguments, named)
+                written = getattr(function, "_torchdynamo_inline", None)
+                if tracer._evaluating and written is not None:
+                    return written(*arguments, **named)
+                return run_script(function, *arguments, **named)
+
+            stack.enter_context(_replaced(torch.jit.ScriptFunction, "__call__", script))
+            if "torch._dynamo" in sys.modules:  # else nothing is compiled
+                options: Any = torch._dynamo.config
+                stack.enter_context(options.patch(error_on_nested_fx_trace=False))
 
             def generator(*_: Any, **__: Any) -> Iterator[None]:
                 before = tracer._begin_region()
@@ -322,7 +384,14 @@ class Tracer(fx.Tracer):
         """The graph of the model. Raises Untraceable and whatever a forward raises."""
         with self.patched(), self._unchanged(model):
             graph: fx.Graph = self.trace(model)
+        self._raise_refusal()
         return graph
+
+
+def _is_in_place(target: Any) -> bool:
+    """Whether a function or method changes its first argument."""
+    name = str(getattr(target, "__name__", target))
+    return name in ("setitem", "__setitem__") or (name.endswith("_") and not name.startswith("_"))
 
 
 _plain_isinstance = isinstance

@@ -9,9 +9,10 @@ checkpoints, functions with a backward of their own, dropout that only works in 
 use are a layer of their own.
 """
 
+import contextlib
 import operator
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from torch.utils import _pytree as pytree
 from tdcs_train.errors import InputError
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.kept import Kept, Shared
+from tdcs_train.model.memory import refuse_overlaps
 from tdcs_train.model.passes import by_mode, fuse_regions, keep_contexts, owner_of, share
 from tdcs_train.model.traced_values import UNKNOWN
 from tdcs_train.model.tracer import Example, Tracer, guard
@@ -98,6 +100,12 @@ def trace(
     """
     exported = hasattr(model, "graph_signature") and hasattr(model, "module")
     module: nn.Module = model.module() if exported else uncompiled(model)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            f"{_title(module)} is compiled (torch.jit), and cannot be cut into layers: give it as it was before that"
+        )
+    refuse_overlaps(list(module.named_parameters()))
+    _refuse_hooks(module)
     known = dict(module.named_modules())
     for option, wished in (("leaf", leaves), ("layer", layers)):
         if missing := [name for name in wished if name not in known or not name]:
@@ -131,6 +139,16 @@ def trace(
         rebuild=rebuild,
         notes=notes,
     )
+
+
+def _refuse_hooks(module: nn.Module) -> None:
+    """Raises ModelError for gradients that hooks change: stages compute them for versions of the parameters."""
+    for name, parameter in module.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise ModelError(
+                f"the parameter {name} has a hook on its gradient (register_hook), which a stage does not call: change "
+                "the gradient in the optimizer, or by a function with a backward of its own"
+            )
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
@@ -190,6 +208,26 @@ def _traced(
     model: nn.Module, *, inputs: int | Sequence[str], leaves: Sequence[str], example: Sequence[Example]
 ) -> tuple[fx.Graph, Callable[[Sequence[Any]], Any], tuple[str, ...], set[int]]:
     """The graph; a module that cannot be traced is left whole, with all of its class, until the rest can be."""
+    with _buffers_kept(model):
+        return _traced_modules(model, inputs=inputs, leaves=leaves, example=example)
+
+
+@contextlib.contextmanager
+def _buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Gives buffers the values back that they had, where a forward changes them while it is traced."""
+    before = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, version, value in before:
+            if buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(value)
+
+
+def _traced_modules(
+    model: nn.Module, *, inputs: int | Sequence[str], leaves: Sequence[str], example: Sequence[Example]
+) -> tuple[fx.Graph, Callable[[Sequence[Any]], Any], tuple[str, ...], set[int]]:
     whole, kinds, notes = set(leaves), set[type](), []
     while True:
         tracer = Tracer(inputs=inputs, whole=frozenset(whole), kinds=frozenset(kinds), example=example)
@@ -249,7 +287,10 @@ def _reason(error: Exception) -> str:
 
 def _place(error: Exception) -> str:
     """The line of a forward method that an error comes from."""
-    inside = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<eval_with_key>")
+    inside = (
+        *(str(Path(torch.__file__).parent), str(Path(__file__).parent), contextlib.__file__),
+        "<eval_with_key>",
+    )
     own = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(inside)
     ]
@@ -352,7 +393,7 @@ def _layers(module: fx.GraphModule, names: Mapping[int, str]) -> tuple[Layer, ..
         found.append(
             Layer(
                 id=f"node{len(nodes) + 1}",
-                name="output",
+                name=output.name,  # a module may be called output, too
                 description="Output",
                 inputs=tuple(
                     dict.fromkeys(ids[_whole(each)] for each in output.all_input_nodes if each in ids)
@@ -413,7 +454,8 @@ def _tensor_sources(
                 direct.append(each)
                 bits |= ancestors[each] | 1 << place[each]
         if not direct and node not in plain and node.op != "placeholder":
-            direct = [each for each in node.meta.get("follows", ()) if each in place and each not in plain]
+            follows = (_whole(each) for each in node.meta.get("follows", ()))
+            direct = [each for each in follows if each in place and each not in plain]
             direct = direct or [each for each in order if each.op == "placeholder"][:1]
             for each in direct:
                 bits |= ancestors[each] | 1 << place[each]

@@ -37,8 +37,24 @@ def verify(
             raise ModelError(
                 f"the graph of {type(model).__name__} does not compute what the model computes: {what} differs "
                 f"({_spoken(one)}, in the graph {_spoken(other)}). A forward that changes views in place, or asks what "
-                "its inputs are, is traced wrongly; leave the module whole that does so (--leaf NAME)"
+                f"its inputs are, is traced wrongly; {_remedy(model)}"
             )
+
+
+def _remedy(model: nn.Module) -> str:
+    """What to do, by whether there is a module that could be left whole."""
+    names = [
+        name
+        for name, module in model.named_modules()
+        if name and not type(module).__module__.startswith("torch.nn.")
+    ]
+    if not names:
+        return (
+            "it is the model's own forward: move what does so into a module of its own, and leave that whole "
+            "(--leaf NAME)"
+        )
+    more = ", ..." if len(names) > 5 else ""
+    return f"leave the module whole that does so (--leaf NAME, of {', '.join(names[:5])}{more})"
 
 
 def _outcome(
