@@ -69,16 +69,21 @@ def _caller() -> str:
 
 
 class UseOfParameters(TorchFunctionMode):
-    """Calls `before` with the number of each parameter that an operator of this thread is given."""
+    """Calls `before` with the number of each parameter that an operator of this thread is given.
 
-    def __init__(self, parameters: Sequence[torch.Tensor], before: Callable[[int], None]) -> None:
+    `not_clipped` says why gradients cannot be clipped here, if they cannot.
+    """
+
+    def __init__(
+        self, parameters: Sequence[torch.Tensor], before: Callable[[int], None], *, not_clipped: str = ""
+    ) -> None:
         super().__init__()
         self._numbers = {id(value): number for number, value in enumerate(parameters)}
         self._memory: dict[int, list[int]] = {}
         """The parameters that have their values in a piece of memory."""
         for number, value in enumerate(parameters):
             self._memory.setdefault(value.untyped_storage()._cdata, []).append(number)
-        self._before = before
+        self._before, self._not_clipped = before, not_clipped
 
     def __enter__(self) -> "UseOfParameters":
         _OTHER_CALLS.begin()
@@ -93,12 +98,10 @@ class UseOfParameters(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func == _GRADIENT and (name := _caller()) in _CLIPPING and id(args[0]) in self._numbers:
-            raise ModelError(
-                f"{name} was called, and the gradients have left for the parameter servers, which update each "
-                "parameter as soon as its gradients are there: nobody has them all. Clip single gradients in the "
-                "optimizer of the servers, or train with tdcs_train.pipeline, which has clip_norm"
-            )
+        if self._not_clipped and func == _GRADIENT and id(args[0]) in self._numbers:
+            name = _caller()
+            if name in _CLIPPING:
+                raise ModelError(f"{name} was called, and {self._not_clipped}")
         if func not in _METADATA:
             self.look(args)
             if kwargs:

@@ -24,6 +24,12 @@ from tdcs_train.ps.parameters import SharedParameter, bytes_of, digest, shared_p
 from tdcs_train.ps.transmissions import OrderKept, order_kept, together
 from tdcs_train.ps.use import UseOfParameters, refuse_compiled
 
+_NOT_CLIPPED = (
+    "the gradients have left for the parameter servers, which update each parameter as soon as its gradients are "
+    "there: nobody has them all. Clip single gradients in the optimizer of the servers, or train with "
+    "tdcs_train.pipeline, which has clip_norm"
+)
+
 
 class ServedModel:
     """A model of which parameter servers hold the parameters; a context manager.
@@ -69,7 +75,7 @@ class ServedModel:
             self._open(number, address, hello, time.monotonic() + timeout)
             for number, address in enumerate(hosts)
         ]
-        self._use = UseOfParameters(self._values, self._await)
+        self._use = UseOfParameters(self._values, self._await, not_clipped=_NOT_CLIPPED)
         self._thread: int | None = None
         """The thread in which operators are watched."""
         self._hooks = [self._watch(module) for module in model.modules()]
