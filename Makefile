@@ -104,10 +104,11 @@ SEED ?= 0
 served-modules: venv ## random modules over parameter servers that hold random tensors back, each beside one process: MODULES=200 SEED=0
 	@$(LOCAL) torch --results=/tmp -- python3 -m tests.training.parameter_server.served --modules $(MODULES) --seed $(SEED)
 
-crds: venv ## regenerate crds/, the references of resources, metrics and roles, and the tests in failure-modes.md and threat-model.md, from the code
+crds: venv ## regenerate crds/, the references of resources, metrics and roles, and the tests in failure-modes.md and threat-model.md, and measurements/, from code and results
 	@$(BIN)/python -m tests.support.generators.pod_fields
 	@$(BIN)/python -m tests.support.generators.failure_modes
 	@$(BIN)/python -m tests.support.generators.threats
+	@$(BIN)/python -m bench.measurements
 	@$(BIN)/tdcs crds --output crds
 	@$(BIN)/tdcs resources --output docs/reference/resources.md
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
